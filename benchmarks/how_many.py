@@ -37,6 +37,7 @@ DATASETS = ("mnist-5k", "fashion-mnist", "cifar10")
 FORMULAS = (PAPER, MISSED_ENERGY, PRINCIPAL_ANGLE)
 RULES = ("given", "elbow", "silhouette", "auto")
 USUAL, FEW, MINORITY, UNEQUAL = "usual", "10 to 40 images", "minority 0.2, 0.3", "unequal groups"
+LONE = "one client has one image"
 MOST_IMAGES = 400
 MOST_EIGENVECTORS = 20
 RIGHT = 0.99
@@ -71,11 +72,12 @@ def kinds() -> list[Kind]:
         Kind(MINORITY, clients, tasks, minority=share)
         for clients, tasks, share in product((25, 60), (2, 3, 5), (0.2, 0.3))
     ]
-    return found + [Kind(UNEQUAL, *sizes) for sizes in product((12, 25, 50), (2, 3, 5))]
+    found += [Kind(UNEQUAL, *sizes) for sizes in product((12, 25, 50), (2, 3, 5))]
+    return found + [Kind(LONE, *sizes) for sizes in product((12, 25, 50), (1, 2, 3, 5))]
 
 
 def sites(dataset: str, kind: Kind, seed: int) -> tuple[list[Features], NDArray[np.int64]]:
-    """Return each client's features, and the clients' tasks.
+    """Return each client's features, and the clients' tasks; −1: one image does not tell it.
 
     Of unequal groups each has half as many clients as the one before it, two at least.
     """
@@ -100,13 +102,16 @@ def sites(dataset: str, kind: Kind, seed: int) -> tuple[list[Features], NDArray[
     rng = np.random.default_rng([seed, kind.clients, kind.tasks, kind.images])
     parts = [np.asarray(made.partition.train[client]) for client in kept]
     drawn = [rng.choice(own, min(len(own), kind.images), replace=False) for own in parts]
-    return [rows[own] for own in drawn], tasks[kept]
+    known = tasks[kept]
+    if kind.what == LONE:
+        drawn[0], known[0] = drawn[0][:1], -1
+    return [rows[own] for own in drawn], known
 
 
 def found_by_rules(parts: Sequence[Features], tasks: NDArray[np.int64]) -> Iterator[dict[str, Any]]:
     """Yield, for each relevance, how many groups each rule finds, and whether these are right."""
     full = [leading_spectrum(own, MOST_EIGENVECTORS) for own in parts]
-    count = len(set(tasks.tolist()))
+    count, told = _number_of(tasks), tasks >= 0
     for formula in FORMULAS:
         k = USUAL_EIGENVECTORS[formula]
         vectors = [one.eigenvectors[:, :k] for one in full]
@@ -121,9 +126,13 @@ def found_by_rules(parts: Sequence[Features], tasks: NDArray[np.int64]) -> Itera
         }
         for way, number in ways.items():
             labels = group_by_relevance(scores, number, formula=formula, strange=strange).labels
-            right = bool(adjusted_rand_score(tasks, labels) > RIGHT)
-            row[way] = {"groups": int(labels.max()) + 1, "right": right}
+            right = bool(adjusted_rand_score(tasks[told], labels[told]) > RIGHT)
+            row[way] = {"groups": _number_of(labels[told]), "right": right}
         yield row
+
+
+def _number_of(labels: NDArray[np.int64]) -> int:
+    return len({*labels.tolist()} - {-1})
 
 
 def measure(dataset: str, kind: Kind, seed: int) -> list[dict[str, Any]]:
@@ -131,7 +140,7 @@ def measure(dataset: str, kind: Kind, seed: int) -> list[dict[str, Any]]:
     with threadpool_limits(1):
         parts, tasks = sites(dataset, kind, seed)
         which = {"dataset": dataset, "seed": seed, **kind._asdict()}
-        which["tasks"] = len(set(tasks.tolist()))
+        which["tasks"] = _number_of(tasks)
         return [which | row for row in found_by_rules(parts, tasks)]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -70,12 +71,14 @@ def answer_queries(app: ClientApp, open_client: OpenClient = Client) -> None:
         (protocol.SHARE_KEYS, secure_aggregation.shares_of_secrets),
         (protocol.UNMASK, secure_aggregation.revealed_shares),
     ):
-        app.query(action)(_handler(answer, open_client))
+        app.query(action)(handler(answer, open_client))
 
 
-def _handler(
-    answer: Callable[[Client], RecordDict], open_client: OpenClient
+def handler(
+    answer: Callable[[Any], RecordDict], open_client: OpenClient
 ) -> Callable[[Message, Context], Message]:
+    """Return what an app registers so that whoever a message is for answers it."""
+
     def reply(message: Message, context: Context) -> Message:
         return Message(answer(open_client(message, context)), reply_to=message)
 
@@ -143,8 +146,8 @@ def answer_training(app: ClientApp, open_client: OpenClient) -> None:
     The client needs `model`, `training_data`, `test_data` and `training_settings`. The order of the
     samples depends on the message's `seed` and `server-round` and on the client's index alone.
     """
-    app.train()(_handler(_trained, open_client))
-    app.evaluate()(_handler(_evaluated, open_client))
+    app.train()(handler(_trained, open_client))
+    app.evaluate()(handler(_evaluated, open_client))
 
 
 def _trained(client: Client) -> RecordDict:

@@ -214,7 +214,7 @@ def redrawn(
     does what another clustering found, which has nothing to draw. With `pre-round-epsilon` it stays
     as well: each resample would be one more answer from the samples, with little noise.
     """
-    from fl_app.group.images import DRAWN, Own, regrouped  # noqa: PLC0415
+    from fl_app.group.images import DRAWN, Own, regrouped, why_none_is_left_out  # noqa: PLC0415
     from fl_core.data.samples import sample_word  # noqa: PLC0415
 
     nodes, clusters = strategy.training.roster.nodes, strategy.clusters
@@ -224,7 +224,10 @@ def redrawn(
         poor = {
             client: why
             for client, node in own.items()
-            if (why := node.why_uninformative(node.features()))
+            if (
+                why := node.why_uninformative(node.features())
+                or why_none_is_left_out(len(node.features()), sample)
+            )
         }
         clusters = replace(clusters, uninformative=poor)
     if not resamples:

@@ -74,10 +74,17 @@ def regrouped(
     return drawn
 
 
+def why_none_is_left_out(count: int, sample: str) -> str:
+    """Return why resamples say nothing of a client with so many images; empty: they do."""
+    if round(LEFT_OUT * count):
+        return ""
+    return f"a fifth of its {count} {sample}{'s' * (count > 1)} is none, so none can be left out"
+
+
 def part(own: Own, rng: np.random.Generator) -> Own:
-    """Return a client's images without a fifth of them, and one image at least."""
+    """Return a client's images without a fifth of them: of one or two, all."""
     count = len(own.features)
-    kept = np.sort(rng.permutation(count)[: max(1, count - round(LEFT_OUT * count))])
+    kept = np.sort(rng.permutation(count)[: count - round(LEFT_OUT * count)])
     return Own(own.features[kept], own.labels[kept])
 
 

@@ -10,8 +10,8 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
-from clients.handlers import answer_queries
-from fl_app.client_app import answer_moments, open_node
+from clients.handlers import answer_queries, handler
+from fl_app.client_app import moments, open_node
 from fl_app.grid.in_process import InProcessGrid
 from fl_app.nodes.attack_mod import attack_mod
 from fl_app.nodes.simulated_node import Node
@@ -33,7 +33,7 @@ class PreRoundGrid(InProcessGrid):
         # Not the app that devices run: nobody is here from whom an answer must be hidden by salt.
         app = ClientApp(mods=[attack_mod])
         answer_queries(app, self._open)
-        answer_moments(app)
+        app.query(protocol.MOMENTS)(handler(moments, self._open))
         super().__init__(app, node_configs, run_config)
         self._features: dict[tuple[int, ...], NDArray[np.float32]] = {}
         self._asked: dict[int, Message] = {}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,27 +19,6 @@ from scipy.stats import binomtest, norm, t, trim_mean
 _EDGE = 1e-9
 _POWER = 0.8
 _MOST_SAMPLES = 1_000_000  # more is no advice
-
-
-class Pair(Protocol):
-    """One model against another, on `num` samples; `gain` is positive if the first is better."""
-
-    @property
-    def num(self) -> int:
-        """Return on how many samples they were compared."""
-
-    @property
-    def gain(self) -> float:
-        """Return how much better the first one was on them."""
-
-    def p_value(self) -> float:
-        """Return the two-sided p-value of models that are equally good."""
-
-    def interval(self, alpha: float) -> tuple[float, float]:
-        """Return what the gain is at an error of `alpha` at most; without 0 if p is small."""
-
-    def needed(self, alpha: float) -> int | None:
-        """Return how many samples would tell, if the gain is as seen; None: no number would."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +122,10 @@ class Differences:
     @property
     def _error(self) -> float:
         return math.sqrt(self.variance / self.num)
+
+
+Pair = Counts | Differences
+"""One model against another, on `num` samples; `gain` is positive if the first is better."""
 
 
 def holm_adjusted(p_values: Sequence[float]) -> NDArray[np.float64]:

@@ -249,5 +249,24 @@ def from_words(
     return Total(model, num_clients, mean_loss, weight, sqrt(squares))
 
 
+def shortened(total: Total, received: Mapping[str, NDArray[Any]], length: float) -> Total:
+    """Return a sum whose mean update is of another length, shorter than its own.
+
+    Parameters
+    ----------
+    total : Total
+    received : mapping of arrays
+        The model that all of its clients were sent.
+    length : float
+        As `Total.length`.
+    """
+    share = length / total.length
+    model = {}
+    for name, before in received.items():
+        moved = np.subtract(total.model[name], before, dtype=np.float64)
+        model[name] = as_type(before.dtype, before + share * moved)
+    return total._replace(model=model, length=length)
+
+
 def _step(array: NDArray[Any]) -> float:
     return STEP if array.dtype.kind == "f" else 1.0

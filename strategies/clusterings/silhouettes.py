@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 Float64 = NDArray[np.float64]
 
 _ROUNDING = 9  # decimals: of equals the first is taken, and sums differ in their last bits
+_MOST_ALONE = 1 / 8  # of all clients
 
 
 def best_silhouette(distances: Float64, merges: Float64) -> int:
@@ -35,7 +36,7 @@ def number_of_highest(scores: Float64) -> int:
 def silhouettes(distances: Float64, merges: Float64) -> Float64:
     """Return the mean silhouette of 2, 3, …, K − 1 clusters, as in `best_silhouette`."""
     return np.array(
-        [means @ sizes / sizes.sum() for means, sizes in cluster_silhouettes(distances, merges)],
+        [means @ sizes / sizes.sum() for means, sizes, _ in cluster_silhouettes(distances, merges)],
         np.float64,
     )[::-1]
 
@@ -44,21 +45,41 @@ def balanced_silhouettes(distances: Float64, merges: Float64) -> Float64:
     """Return how far apart 2, 3, …, K − 1 clusters lie, the worst of them above all.
 
     The mean of all clients' mean silhouette and of the lowest mean of one cluster's clients; what
-    the first does alone is in docs/measured/features.md.
+    the first does alone is in docs/measured/features.md. A client that is alone has 0 by
+    definition; few that nobody is like say nothing of how far apart the others' clusters lie.
     """
-    return np.array(
-        [
-            (means @ sizes / sizes.sum() + means.min()) / 2
-            for means, sizes in cluster_silhouettes(distances, merges)
-        ],
-        np.float64,
-    )[::-1]
+    alone = clients_like_nobody(merges)
+    scores = []
+    for means, sizes, clusters in cluster_silhouettes(distances, merges):
+        others = (sizes > 1) | ~np.isin(clusters, alone)
+        worst = means[others].min() if others.sum() > 1 else means.min()
+        scores.append((means @ sizes / sizes.sum() + worst) / 2)
+    return np.array(scores, np.float64)[::-1]
+
+
+def clients_like_nobody(merges: Float64) -> list[int]:
+    """Return the clients that join all others one by one in the last merges, if they are few.
+
+    Parameters
+    ----------
+    merges : NDArray[np.float64], shape (K − 1, 4)
+        A dendrogram, as scipy writes it.
+
+    Returns
+    -------
+    list of int
+        At most an eighth of the clients; none if there are more.
+    """
+    count = len(merges) + 1
+    joining = merges[::-1, :2].min(axis=1).astype(int)
+    number = int((joining >= count).argmax()) if (joining >= count).any() else count
+    return joining[:number].tolist() if number <= count * _MOST_ALONE else []
 
 
 def cluster_silhouettes(
     distances: Float64, merges: Float64
-) -> Iterator[tuple[Float64, NDArray[np.int64]]]:
-    """Yield each cluster's mean silhouette and size, for K − 1, K − 2, …, 2 clusters.
+) -> Iterator[tuple[Float64, NDArray[np.int64], NDArray[np.int64]]]:
+    """Yield each cluster's mean silhouette, size and one member, for K − 1, K − 2, …, 2 clusters.
 
     A client's silhouette is (b − a)/max(a, b), a its mean distance to the others of its cluster, b
     to the clients of the nearest other cluster; 0 if it is alone or both are 0 (P. J. Rousseeuw,
@@ -97,4 +118,4 @@ def cluster_silhouettes(
         scale = np.maximum(within, near)
         alone = sizes[cluster] == 1
         found = np.where(alone, 0, (near - within) / np.where(scale > 0, scale, 1))
-        yield np.bincount(cluster, found, count)[left] / sizes[left], sizes[left]
+        yield np.bincount(cluster, found, count)[left] / sizes[left], sizes[left], left

@@ -189,7 +189,7 @@ class SecureRound:
             sums.setdefault(group.cluster, []).append((group, total))
         totals = {}
         for cluster, found in sorted(sums.items()):
-            if right := self._right(cluster, found):
+            if right := self._right(cluster, found, models[cluster]):
                 totals[cluster] = _together(right)
         for client in sorted(self._spoilers.left_out.keys() - self._known):
             logger.warning(
@@ -198,25 +198,37 @@ class SecureRound:
             )
         return totals
 
-    def _right(self, cluster: int, sums: Sequence[tuple[Group, Total | None]]) -> list[Total]:
-        """Return a cluster's sums that are right, and learn from those that are not."""
+    def _right(
+        self, cluster: int, sums: Sequence[tuple[Group, Total | None]], sent: NDArrays
+    ) -> list[Total]:
+        """Return a cluster's sums that count, and learn from those that are not right.
+
+        If all are too long, they count with the usual length: were the model kept, the same updates
+        would come again, and be summed over whoever is there then.
+        """
         spoilers = self._spoilers
         searched = spoilers.searches(cluster)
         lengths = [None if total is None else total.length for _, total in sums]
         faults = spoilers.faults(cluster, lengths)
-        right = []
+        long: list[tuple[Group, Total]] = []
+        right: list[tuple[Group, Total]] = []
         for (group, total), fault in zip(sums, faults, strict=True):
-            if fault is Fault.LONG:
-                reason = "their mean update is many times as long as usual: one of them is far off"
-                self._lost(cluster, group.members, reason)
-            elif total is not None:
-                right.append(total)
+            if total is not None:
+                (long if fault is Fault.LONG else right).append((group, total))
         outcomes = [
             Outcome(group.clients, fault) for (group, _), fault in zip(sums, faults, strict=True)
         ]
-        # A sum alone that is too long says what is usual, too: if all are as long from now on, the
-        # cluster must not stand still for good.
-        known = [total.length for total in right] or [x for x in lengths if x is not None]
+        # Sums that are all too long say what is usual, too: all may be as long from now on.
+        known = [total.length for _, total in right or long]
+        far_off = "their mean update is many times as long as usual: one of them is far off"
+        if right:
+            for group, _ in long:
+                self._lost(cluster, group.members, far_off)
+        elif long:
+            now = self._conversation.server_round
+            logger.warning("cluster %d counts with less in round %d: %s", cluster, now, far_off)
+            usual = spoilers.usual(cluster)
+            right = [(group, masking.shortened(total, sent, usual)) for group, total in long]
         spoilers.learn(cluster, outcomes, known)
         if spoilers.searches(cluster) and not searched:
             clients = sum(len(group.members) for group, _ in sums)
@@ -228,7 +240,7 @@ class SecureRound:
                 else f"{clients} clients are too few to search for it, which takes "
                 f"{FEWEST_SEARCHED}; choose fewer clusters, or set secure-aggregation to false",
             )
-        return right
+        return [total for _, total in right]
 
     def _reveal(self, there: Mapping[Group, Sequence[int]]) -> dict[int, masking.Bytes]:
         """Ask those whose update came for their shares, and return them by client."""

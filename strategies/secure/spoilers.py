@@ -120,8 +120,7 @@ class Spoilers:
                 found.append(Fault.GARBAGE)
                 continue
             others = [x for i, x in enumerate(lengths) if i != place and x is not None]
-            others = others or self._usual.get(cluster, [])
-            usual = float(np.median(others)) if others else 0.0
+            usual = float(np.median(others)) if others else self.usual(cluster)
             if 0 < MOST_TIMES * usual < length:
                 found.append(Fault.LONG)
             else:
@@ -129,6 +128,10 @@ class Spoilers:
         if Fault.LONG not in found:  # whoever is far shorter than the others harms nobody
             return [Fault.NONE if fault is Fault.SHORT else fault for fault in found]
         return found
+
+    def usual(self, cluster: int) -> float:
+        """Return how long a cluster's mean update has been, at the median; 0 before any."""
+        return float(np.median(self._usual.get(cluster, [0.0])))
 
     def learn(self, cluster: int, outcomes: Sequence[Outcome], lengths: Sequence[float]) -> None:
         """Take note of a round's sums, and leave out who must have spoilt some of them.
@@ -138,7 +141,7 @@ class Spoilers:
         cluster : int
         outcomes : sequence of Outcome
         lengths : sequence of float
-            Of those that count; if there are none, of those that are too long.
+            Of those that count; if all are too long, of those.
         """
         if lengths:
             self._usual.setdefault(cluster, []).append(float(np.median(lengths)))

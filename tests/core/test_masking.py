@@ -176,3 +176,26 @@ def test_the_threshold_is_three_and_more_than_half():
     assert [threshold(n) for n in (3, 4, 5, 6, 7, 25)] == [3, 3, 3, 4, 4, 13]
     # No two groups of so many clients without a common one: neither secret of anybody is lost.
     assert all(2 * threshold(n) > n for n in range(3, 300))
+
+
+def test_a_sum_is_shortened_with_all_that_belongs_to_its_model():
+    """From (0, 0) to (30, 40) is 50; a tenth of it, of the variance and of the count of batches."""
+    sent = {
+        "weight": np.zeros(2, np.float32),
+        "running_var": np.array([1.0], np.float32),
+        "batches": np.array(7, np.int64),
+    }
+    model = {
+        "weight": np.array([30, 40], np.float32),
+        "running_var": np.array([0.5], np.float32),
+        "batches": np.array(27, np.int64),
+    }
+    total = masking.Total(model, num_clients=3, loss=2.0, weight=9, length=50.0)
+    found = masking.shortened(total, sent, 5.0)
+    assert found.model["weight"].tolist() == [3, 4]
+    assert found.model["running_var"] == pytest.approx(0.95)
+    assert found.model["batches"] == 9
+    assert {name: array.dtype for name, array in found.model.items()} == {
+        name: array.dtype for name, array in sent.items()
+    }
+    assert found._replace(model=model) == total._replace(length=5.0)

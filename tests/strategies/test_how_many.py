@@ -12,7 +12,11 @@ from strategies.clusterings import how_many
 from strategies.clusterings.grouping import agglomerate, agglomerate_distances, cut_dendrogram
 from strategies.clusterings.how_many import evidence, second_eigenvalue
 from strategies.clusterings.relevance_groups import group_by_relevance
-from strategies.clusterings.silhouettes import balanced_silhouettes, silhouettes
+from strategies.clusterings.silhouettes import (
+    balanced_silhouettes,
+    clients_like_nobody,
+    silhouettes,
+)
 
 FORMULAS = (PAPER, MISSED_ENERGY, PRINCIPAL_ANGLE, CLASS_ENERGY)
 
@@ -105,6 +109,31 @@ def test_by_hand_how_far_apart_clusters_lie():
     assert found == pytest.approx([8 / 27])
 
 
+def test_by_hand_a_client_like_nobody_does_not_merge_the_others():
+    """Three and four, 0.1 within and 0.9 across, and one that is 1 from all: 7/8 of all lie 8/9."""
+    similarity = blocks(np.array([0, 0, 0, 1, 1, 1, 1, 2]), 0.9, 0.1)
+    similarity[7, :7] = similarity[:7, 7] = 0
+    merges = agglomerate(similarity, 1).merges
+    assert clients_like_nobody(merges) == [7]
+    two, three = balanced_silhouettes(1 - similarity, merges)[:2]
+    assert three == pytest.approx((7 / 8 + 1) / 2 * 8 / 9)
+    assert two < 0.5  # the others as one cluster, in which no client's silhouette is excused
+    # Of seven one is more than an eighth.
+    fewer = similarity[1:, 1:]
+    assert clients_like_nobody(agglomerate(fewer, 1).merges) == []
+
+
+@pytest.mark.parametrize("lone", [1, 2])
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_clients_like_nobody_leave_the_tasks_of_the_others_as_they_are(formula, lone):
+    tasks = np.repeat([0, 1, 2], [5, 6, 8 - lone])
+    similarity = np.zeros((19, 19))
+    similarity[:-lone, :-lone] = blocks(tasks, noise=0.03)
+    np.fill_diagonal(similarity, 1)
+    found = group_by_relevance(similarity, "auto", formula=formula).labels[:-lone]
+    assert (np.equal.outer(found, found) == np.equal.outer(tasks, tasks)).all()
+
+
 @pytest.mark.parametrize("formula", FORMULAS)
 @pytest.mark.parametrize(
     "sizes", [(5, 5), (3, 9), (4, 4, 4), (2, 6, 10), (3, 3, 3, 3, 3), (20, 30, 50)]
@@ -166,8 +195,11 @@ def compare_with_scikit_learn(distances, merges):
         labels = cut_dendrogram(merges, clusters)
         own = silhouette_samples(distances, labels, metric="precomputed")
         mean.append(own.mean())
-        worst = min(own[labels == cluster].mean() for cluster in range(clusters))
-        both.append((own.mean() + worst) / 2)
+        worst = [own[members].mean() for members in np.equal.outer(range(clusters), labels)]
+        for client in clients_like_nobody(merges):
+            if clusters > 2 and (labels == labels[client]).sum() == 1:
+                worst[labels[client]] = np.inf
+        both.append((own.mean() + min(worst)) / 2)
     np.testing.assert_allclose(silhouettes(distances, merges), mean, atol=1e-12)
     np.testing.assert_allclose(balanced_silhouettes(distances, merges), both, atol=1e-12)
 

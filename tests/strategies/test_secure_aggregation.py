@@ -554,8 +554,22 @@ def test_a_cluster_of_fewer_than_six_does_not_stand_still_for_good():
 
     strategy = optimum([0] * 5)
     (found,) = weights(run(strategy, LocalGrid(toy_app([0] * 5, step=step), 5), 6))
-    assert found == pytest.approx(2 * 0.1 / 5 + 2)  # rounds 3 and 4 are lost
+    assert found == pytest.approx(4 * 0.1 / 5 + 2)  # rounds 3 and 4 count as long as the first two
     assert not strategy.reports[-1].left_out_of_sums
+
+
+def test_a_sum_alone_that_is_too_long_counts_so_that_the_next_updates_are_others(caplog):
+    """The same updates, summed over other clients, would tell what one of them sent."""
+
+    def step(client, task):
+        trained[client] += 1
+        return (100.0 if (client, trained[client]) == (0, 3) else 1, 0)
+
+    trained = Counter()
+    strategy = optimum([0] * 5)
+    (found,) = weights(run(strategy, LocalGrid(toy_app([0] * 5, step=step), 5), 4))
+    assert found == pytest.approx(4)
+    assert any("cluster 0 counts with less in round 3: their" in line for line in logged(caplog))
 
 
 TWELVE = [0] * 12

@@ -52,12 +52,9 @@ def _known(values: NDArray[np.float64]) -> tuple[list[int], NDArray[np.float64]]
 
 
 def _with_tree(grouping: Grouping, known: list[int], near: NDArray[np.float64]) -> Matrix:
-    from scipy.cluster.hierarchy import linkage  # noqa: PLC0415 - slow to load
-    from scipy.spatial.distance import squareform  # noqa: PLC0415
+    from strategies.clusterings.grouping import agglomerate  # noqa: PLC0415 - it imports SciPy
 
-    distances = np.clip(1 - near, 0, None)
-    np.fill_diagonal(distances, 0)
-    merges = linkage(squareform(distances, checks=False), "average")
+    merges = agglomerate(near, 1).merges
     names = [grouping.names[client] for client in known]
     clusters = [grouping.clusters[client] for client in known]
     return Matrix("", "relevance", names, clusters, None, near, merges)

@@ -40,6 +40,13 @@ def noise_at_one():
     return sites(6, lambda rows, client, rng: rows * np.r_[1e4 if client == 4 else 1, [1] * 5])
 
 
+def two_samples_at_one():
+    found = fine()
+    rows, labels, *tested = found.clients[4]
+    found.clients[4] = (rows[:2], labels[:2], *tested)
+    return found
+
+
 def constant():
     return sites(6, lambda rows, client, rng: np.ones((40, 6)))
 
@@ -125,13 +132,20 @@ def test_three_sites_have_too_few_scores_for_missed_energy(tmp_path):
     assert group(tmp_path / "told", "three", 3, *words, status=0)["untold"] == ""
 
 
-def test_one_site_with_little_to_compare_leaves_the_others_certain(tmp_path, capsys):
-    report = group(tmp_path, "noise_at_one", 6, "--resamples", "10", status=0)
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("noise_at_one", "column 0 of its features"),
+        ("two_samples_at_one", "a fifth of its 2 samples is none, so none can be left out"),
+    ],
+)
+def test_one_site_with_little_to_compare_leaves_the_others_certain(tmp_path, capsys, name, why):
+    report = group(tmp_path, name, 6, "--resamples", "10", status=0)
     assert report["untold"] == ""
     assert list(report["uninformative"]) == ["4"]
     assert report["certainty"][4] is None
     assert None not in np.delete(report["certainty"], 4).tolist()
-    assert "\nlittle to compare: 4: column 0 of its features" in capsys.readouterr().out
+    assert f"\nlittle to compare: 4: {why}" in capsys.readouterr().out
 
 
 def test_a_training_run_says_so_too(tmp_path, capsys):

@@ -214,15 +214,22 @@ def _check_noise(client: Client) -> None:
 
 
 def _count_training(client: Client) -> None:
-    """Refuse to train more often than the promise was made for, whatever the server sends."""
+    """Refuse to train more often than the promise was made for, or on other samples."""
     state, most = client.context.state, client.promise().most_trainings
-    done = int(str(state.config_records.get(_TRAININGS, ConfigRecord()).get("done", 0)))
+    number = len(client.training_data()[1])
+    before = state.config_records.get(_TRAININGS, ConfigRecord())
+    done, first = (int(str(before.get(key, usual))) for key, usual in (("done", 0), ("of", number)))
+    if number != first:
+        raise ValueError(
+            f"this client has {number} training samples, and had {first} when it trained first in "
+            "this run, for which its training-epsilon holds: start a new run."
+        )
     if done >= most:
         raise ValueError(
             f"this client has trained {most} times in this run, for which its training-epsilon "
             "holds, and was asked once more: start a new run with more num-server-rounds."
         )
-    state[_TRAININGS] = ConfigRecord({"done": done + 1})
+    state[_TRAININGS] = ConfigRecord({"done": done + 1, "of": number})
 
 
 def _evaluated(client: Client) -> RecordDict:

@@ -24,6 +24,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from fl_core.metrics import OF_CLASSES, Metrics
 from fl_core.models.layers import split
 from fl_core.wire import protocol
+from fl_core.wire.masking import FEWEST
 from strategies.aggregations.aggregation import Aggregation, ClusterMean
 from strategies.checks import check_parts, check_resume, check_rounds
 from strategies.clusterings.clustering import Clustering
@@ -184,6 +185,8 @@ class ClusteredStrategy(Strategy):
             self.local_told[protocol.TRAINING] = identity
         self._begin(grid, {**(train_config or {}), **self.local_told}, checkpoint)
         training, conversation = self.training, self._conversation
+        if self.secure_aggregation:
+            check_fraction(self.fraction_train, len(training.roster.nodes))
         if checkpoint is None:
             training.identity = str(self.local_told.get(protocol.TRAINING, ""))
             initial, training.private = split(initial, self.local.private_layers_of(initial))
@@ -214,12 +217,7 @@ class ClusteredStrategy(Strategy):
     ) -> Clusters:
         """Find the clusters, and train nothing: only the pre-round of `start`.
 
-        Parameters
-        ----------
-        grid, timeout
-            As in `start`.
-        config : ConfigRecord, optional
-            What queries carry: the `train_config` of `start`.
+        Queries carry `config`, the `train_config` of `start`.
         """
         started = time.perf_counter()
         self._timeout = timeout
@@ -295,12 +293,14 @@ class ClusteredStrategy(Strategy):
         if newcomers:
             self._regroup(self.clustering.place, newcomers, training.clusters, conversation)
         untrained, out = self.clustering.knows_by_training, self._spoilers.left_out
+        least = FEWEST if self.secure_aggregation else 1
         share = 1.0 if self.clustering.wants_all(training.round) else self.fraction_train
-        drawn = draw_participants(training, share, self.seed, untrained=untrained, without=out)
+        drawn = draw_participants(
+            training, share, self.seed, untrained=untrained, without=out, at_least=least
+        )
         self._regroup(self.clustering.before_training, training.as_round(drawn), conversation)
         self._participants = [client for client in drawn if client in conversation.nodes]
         if self.secure_aggregation:
-            check_fraction(self.fraction_train, len(training.roster.nodes))
             weighted = self.aggregation.weighted
             self._secure = SecureRound(
                 conversation, training.clusters, weighted, self._timeout, self._spoilers

@@ -6,6 +6,7 @@ import warnings
 
 import torch
 from torch import nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from fl_core.extras import load_extra
 from fl_core.models.build import seeded
@@ -54,11 +55,14 @@ def check_private_model(path: str, model: nn.Module, samples: torch.Tensor, epsi
 def _mixes_samples(model: nn.Module, samples: torch.Tensor) -> bool:
     """Return whether an answer depends on other samples of a batch, as far as a few can show.
 
-    When tested and when trained, for a model may tell them apart. Where it draws, as by dropout,
-    answers differ anyway, and say nothing.
+    When tested and when trained, for a model may tell them apart; torch's dropout is off, since
+    where a model draws, answers differ anyway, and say nothing.
     """
     for is_training in (False, True):
         model.train(is_training)
+        for layer in model.modules():
+            if isinstance(layer, _DropoutNd):
+                layer.eval()
         answers = []
         for seed in (0, 1):
             with seeded(seed):

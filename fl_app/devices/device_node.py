@@ -38,7 +38,7 @@ from fl_core.own.class_names import CLASS_NAMES
 from fl_core.own.own_images import read_own_images, survey_images
 from fl_core.own.own_samples import DATA, read_own_samples, survey_samples
 from fl_core.own.own_scale import on_scale, own_tally, standardised_alone
-from fl_core.own.own_tables import read_own_table, survey_table
+from fl_core.own.own_tables import read_own_table, refuse_texts, survey_table
 from fl_core.own_code import is_own
 from fl_core.partitions.validation import STREAM, Parts, split_validation
 from fl_core.text import NAMEABLE, given_name, printable
@@ -302,7 +302,10 @@ class DeviceNode(Node):
                 need_extra("opacus", "training-epsilon")
             said: dict[str, ConfigRecordValues] = {protocol.NAME: self.name}
             if CLASS_NAMES not in self._told:
-                said |= self.own.survey().as_config()
+                found = self.own.survey()
+                if epsilon := self.config.pre_round_epsilon or self.config.training_epsilon:
+                    refuse_texts(found.columns, epsilon)
+                said |= found.as_config()
         except (ValueError, OSError, ImportError) as error:  # the server knows no name yet
             raise ValueError(f"{self.name}: {error}") from error
         for shared in shared_paths(self.name, self.own.paths):

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from fl_core.data.image_folder import LabelledImages
-from fl_core.data.preparation import sample_columns
+from fl_core.data.preparation import Columns, sample_columns
 from fl_core.data.settings import BY_VALUES
 from fl_core.data.table_file import Table, are_whole, as_numbers, read_table
 from fl_core.data.table_notes import on_classes, on_columns
@@ -48,6 +48,23 @@ def survey_table(path: Path, label: str, target: str = BY_VALUES) -> Survey:
     for note in notes:
         logger.warning("%s: %s", printable(path.name), note)
     return told
+
+
+def refuse_texts(columns: Columns, epsilon: float) -> None:
+    """Refuse columns with texts where each row is to be hidden: a survey tells all of them.
+
+    Raises
+    ------
+    ValueError
+        If there is one.
+    """
+    for name, values in columns.items():
+        if values:
+            raise ValueError(
+                f"column {printable(name)} has texts, and all different ones are sent, but ε is "
+                f"{epsilon:g}, which would not cover them: write them as numbers, a column for "
+                "each that you know beforehand, or set pre-round-epsilon and training-epsilon to 0."
+            )
 
 
 def read_own_table(

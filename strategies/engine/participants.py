@@ -19,11 +19,13 @@ def draw_participants(
     *,
     untrained: bool = False,
     without: Collection[int] = (),
+    at_least: int = 1,
 ) -> list[int]:
     """Return the clients that train in the present round, ascending: a share of the connected ones.
 
     With `untrained`, all connected ones that have never trained are among them, too; those of
-    `without` never are, and do not make the others fewer.
+    `without` never are, and do not make the others fewer. `at_least` so many are drawn, if there
+    are.
 
     Raises
     ------
@@ -45,7 +47,7 @@ def draw_participants(
         )
     for client in sorted(set(nodes) - set(there)):
         warn(training, client, "it is not connected")
-    count = min(len(clients), _share_of(len(there), fraction))
+    count = min(len(clients), max(at_least, _share_of(len(there), fraction)))
     drawn = _draw(clients, count, seed, training.round, _PARTICIPANTS)
     never = set(training.roster.connected()) - set(training.num_examples) - set(without)
     return sorted(never.union(drawn)) if untrained else drawn

@@ -5,6 +5,7 @@ Values and maths only; `strategies.secure.secure_round` asks for what is here.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 
 from fl_core.flower.keys import bytes_to_public_key, combine_shares, public_key_to_bytes
 from fl_core.wire import masking, protocol
-from fl_core.wire.masking import SpoiltError, Words
+from fl_core.wire.masking import SpoiltError, Total, Words
+from strategies.engine.means import mean_model
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -179,6 +181,22 @@ def _check_secret(secret: bytes, key: masking.Bytes | None) -> None:
             raise ValueError("it is not that of the public key")
 
 
+def together(totals: Sequence[Total]) -> Total:
+    """Return the sum of sums."""
+    if len(totals) == 1:
+        return totals[0]
+    clients = sum(total.num_clients for total in totals)
+    losses = [total.loss * total.num_clients for total in totals if total.loss is not None]
+    weights = [total.weight for total in totals]
+    return Total(
+        mean_model([total.model for total in totals], weights),
+        clients,
+        sum(losses) / clients if len(losses) == len(totals) else None,
+        sum(weights),
+        max(total.length for total in totals),
+    )
+
+
 def read_keys(client: int, content: RecordDict) -> masking.Bytes:
     """Return a client's two public keys, uint8 of shape (2, bytes).
 
@@ -194,6 +212,12 @@ def read_keys(client: int, content: RecordDict) -> masking.Bytes:
     if np.array_equal(*keys):
         raise ValueError("its two keys are the same")
     return keys
+
+
+def senders_of_repeated(keys: Mapping[int, masking.Bytes]) -> list[int]:
+    """Return the clients with a key that another sent, too."""
+    sent = Counter(key.tobytes() for pair in keys.values() for key in pair)
+    return [c for c, pair in keys.items() if any(sent[key.tobytes()] > 1 for key in pair)]
 
 
 def read_array(

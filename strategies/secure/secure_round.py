@@ -10,7 +10,6 @@ Whoever spoils sums is found and left out (strategies.secure.spoilers).
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -24,9 +23,15 @@ from fl_core.wire.protocol import NDArrays
 from strategies.aggregations.aggregation import Aggregation, ClusterMean
 from strategies.clusterings.clustering import Clustering, OwnCluster
 from strategies.engine.conversation import Conversation
-from strategies.engine.means import mean_model
+from strategies.engine.replies import read_answers
 from strategies.engine.rounds import Clusters
-from strategies.secure.secure_group import Group, read_array, read_keys
+from strategies.secure.secure_group import (
+    Group,
+    read_array,
+    read_keys,
+    senders_of_repeated,
+    together,
+)
 from strategies.secure.spoilers import FEWEST_SEARCHED, Fault, Outcome, Spoilers
 
 logger = logging.getLogger(__name__)
@@ -115,7 +120,10 @@ class SecureRound:
             for client in members
         ]
         keys = self._ask(protocol.PUBLIC_KEYS, chosen, lambda _: RecordDict(), read_keys)
-        keys = self._without_repeated(keys)
+        for client in senders_of_repeated(keys):  # all others would refuse them
+            del keys[client]
+            reason = "another client sent one of its keys, too"
+            self._conversation.warn(client, protocol.PUBLIC_KEYS, reason)
         for cluster, members in self._by_cluster(keys).items():
             if self._enough(cluster, members, len(members), masking.FEWEST, "sent keys"):
                 for part in self._spoilers.parts_of(cluster, members):
@@ -161,17 +169,12 @@ class SecureRound:
         models : sequence of dicts
             What the clients of each cluster were sent.
         """
-        there = {
-            group: [p for p in sorted(group.shares) if group.members[p] in masked]
-            for group in self._groups
-        }
-        there = {
-            group: places
-            for group, places in there.items()
-            if self._enough(
-                group.cluster, group.members, len(places), group.threshold, "sent an update"
-            )
-        }
+        there = {}
+        for group in self._groups:
+            places = [p for p in sorted(group.shares) if group.members[p] in masked]
+            told = (group.cluster, group.members, len(places), group.threshold, "sent an update")
+            if self._enough(*told) and self._hides(group, places):
+                there[group] = places
         revealed = self._reveal(there)
         sums: dict[int, list[tuple[Group, Total | None]]] = {}
         for group, places in there.items():
@@ -190,13 +193,23 @@ class SecureRound:
         totals = {}
         for cluster, found in sorted(sums.items()):
             if right := self._right(cluster, found, models[cluster]):
-                totals[cluster] = _together(right)
+                totals[cluster] = together(right)
+                self._spoilers.move(cluster)
         for client in sorted(self._spoilers.left_out.keys() - self._known):
             logger.warning(
                 "%s takes part in no secure sum of this run any more: %s",
                 *(self._conversation.roster.name_of(client), self._spoilers.left_out[client]),
             )
         return totals
+
+    def _hides(self, group: Group, places: Sequence[int]) -> bool:
+        """Return whether a sum hides each update, beside those of this model that did not count."""
+        clients = frozenset(group.members[place] for place in places)
+        hides = self._spoilers.hides(group.cluster, clients)
+        if not hides:
+            reason = "beside sums that came to nothing, theirs would tell what one of them sent"
+            self._lost(group.cluster, group.members, reason)
+        return hides
 
     def _right(
         self, cluster: int, sums: Sequence[tuple[Group, Total | None]], sent: NDArrays
@@ -234,11 +247,7 @@ class SecureRound:
             clients = sum(len(group.members) for group, _ in sums)
             logger.warning(
                 "cluster %d has a client that spoils sums, and it cannot be told which: %s",
-                cluster,
-                "it is searched for by sums over parts of the cluster"
-                if clients >= FEWEST_SEARCHED
-                else f"{clients} clients are too few to search for it, which takes "
-                f"{FEWEST_SEARCHED}; choose fewer clusters, or set secure-aggregation to false",
+                *(cluster, _what_follows(clients)),
             )
         return [total for _, total in right]
 
@@ -266,19 +275,6 @@ class SecureRound:
 
         asked = [group.members[p] for group, places in there.items() for p in places]
         return self._ask(protocol.UNMASK, sorted(asked), content_of, read)
-
-    def _without_repeated(self, keys: Mapping[int, masking.Bytes]) -> dict[int, masking.Bytes]:
-        """Leave out, and name, clients with a key that another sent, too: all would refuse it."""
-        sent = Counter(key.tobytes() for pair in keys.values() for key in pair)
-        own = {}
-        for client, pair in keys.items():
-            if all(sent[key.tobytes()] == 1 for key in pair):
-                own[client] = pair
-            else:
-                self._conversation.warn(
-                    client, protocol.PUBLIC_KEYS, "another client sent one of its keys, too"
-                )
-        return own
 
     def _share(self) -> None:
         """Let the clients of each group exchange shares of their secrets."""
@@ -349,18 +345,16 @@ class SecureRound:
         read: Callable[[int, RecordDict], Reading],
     ) -> dict[int, Reading]:
         """Read each client's answer by `read`; one at which it fails is left out."""
-        found: dict[int, Reading] = {}
         if not clients:
-            return found
+            return {}
         answers = self._conversation.ask(
             action, content_of, clients=clients, for_training=True, timeout=self._timeout
         )
-        for client, content in answers.items():
-            try:
-                found[client] = read(client, content)
-            except Exception as error:  # bytes from the network may be anything
-                self._conversation.warn(client, action, str(error))
-                self._spoilers.blame(client, one_line(str(error)))
+        failures: dict[int, str] = {}
+        found = read_answers(answers, failures, read)
+        for client, reason in failures.items():
+            self._conversation.warn(client, action, reason)
+            self._spoilers.blame(client, reason)
         return found
 
     def _by_cluster(self, clients: Iterable[int]) -> dict[int, list[int]]:
@@ -389,17 +383,10 @@ class SecureRound:
         )
 
 
-def _together(totals: Sequence[Total]) -> Total:
-    """Return the sum of sums."""
-    if len(totals) == 1:
-        return totals[0]
-    clients = sum(total.num_clients for total in totals)
-    losses = [total.loss * total.num_clients for total in totals if total.loss is not None]
-    weights = [total.weight for total in totals]
-    return Total(
-        mean_model([total.model for total in totals], weights),
-        clients,
-        sum(losses) / clients if len(losses) == len(totals) else None,
-        sum(weights),
-        max(total.length for total in totals),
+def _what_follows(clients: int) -> str:
+    if clients >= FEWEST_SEARCHED:
+        return "it is searched for by sums over parts of the cluster"
+    return (
+        f"{clients} clients are too few to search for it, which takes {FEWEST_SEARCHED}; choose "
+        "fewer clusters, or set secure-aggregation to false"
     )

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fl_core.wire.masking import FEWEST
+from strategies.secure.repeated_sums import told_by
 
 FEWEST_SEARCHED = 2 * FEWEST
 """Fewer clients cannot be summed in two parts."""
@@ -71,12 +72,30 @@ class Spoilers:
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
         self.left_out: dict[int, str] = {}
+        self._unmoved: dict[int, list[frozenset[int]]] = {}
         self._rounds: dict[int, list[list[Outcome]]] = {}
         self._usual: dict[int, list[float]] = {}
 
     def blame(self, client: int, reason: str) -> None:
         """Leave out a client that has sent what cannot be right."""
         self.left_out.setdefault(client, reason)
+
+    def hides(self, cluster: int, clients: frozenset[int]) -> bool:
+        """Return whether a sum tells no update that earlier ones of this model did not; note it.
+
+        Until a cluster's model moves, clients with one batch send the same updates again. Those of
+        who is left out are not hidden: they may be known.
+        """
+        before = self._unmoved.setdefault(cluster, [])
+        sums = [one - self.left_out.keys() for one in (*before, clients)]
+        if told_by(sums) - told_by(sums[:-1]):
+            return False
+        before.append(clients)
+        return True
+
+    def move(self, cluster: int) -> None:
+        """Forget over whom sums were: the cluster's model has changed, and so will updates."""
+        self._unmoved.pop(cluster, None)
 
     def parts_of(self, cluster: int, clients: Sequence[int]) -> list[list[int]]:
         """Return over whom to sum: over all of a cluster's `clients`, or over random parts of them.
@@ -144,7 +163,10 @@ class Spoilers:
             Of those that count; if all are too long, of those.
         """
         if lengths:
-            self._usual.setdefault(cluster, []).append(float(np.median(lengths)))
+            length, usual = float(np.median(lengths)), self.usual(cluster)
+            if usual and len(outcomes) == 1 and len(outcomes[0].clients) >= FEWEST_SEARCHED:
+                length = min(length, usual)  # one client could make it longer, round by round
+            self._usual.setdefault(cluster, []).append(length)
         if not any(one.fault in _SPOILS for one in outcomes):
             return
         rounds = self._rounds.setdefault(cluster, [])

@@ -16,6 +16,7 @@ class Tried(nn.Module):
     def __init__(self, before):
         super().__init__()
         self.before, self.flat, self.last = before, nn.Flatten(), nn.Linear(20, 3)
+        self.drop = nn.Dropout(0.1)
 
     def forward(self, x):
         return self.last(self.flat(self.before(self, x)))
@@ -27,6 +28,7 @@ class Tried(nn.Module):
         lambda model, x: x,
         lambda model, x: x - x.mean(1, keepdim=True),
         lambda model, x: dropout(x, training=model.training),
+        lambda model, x: model.drop(x),
         lambda model, x: layer_norm(x, (4,)),
     ],
 )
@@ -40,6 +42,7 @@ def test_what_looks_at_each_sample_alone_is_taken(before):
         lambda model, x: x - x.mean(0),
         lambda model, x: x - x[0],
         lambda model, x: x - x.mean(0) if model.training else x,
+        lambda model, x: model.drop(x - x.mean(0) if model.training else x),
         lambda model, x: batch_norm(x.flatten(1), None, None, training=True),
         lambda model, x: x.squeeze(),
     ],

@@ -16,8 +16,9 @@ from flwr.supercore.primitives.asymmetric import bytes_to_public_key, public_key
 
 from clients.secure_aggregation import STATE
 from fl_core.wire import masking, protocol
-from strategies import ClusterMean, GivenClusters, LpsGps, Optimum, Random, Single
+from strategies import ClusterMean, GivenClusters, LpsGps, Optimum, Random, RccPfl, Single
 from strategies.base import ClusteredStrategy
+from strategies.secure.secure_group import Group
 from tests.local_grid import LocalGrid, Visits
 from tests.samples import sampled
 from tests.toy_app import (
@@ -176,6 +177,17 @@ def test_a_share_that_is_too_small_for_any_sum_ends_the_run():
     with pytest.raises(RuntimeError, match=r"fraction-train is 0\.25, which of 8 clients is fewer"):
         run(optimum([0] * 8, fraction_train=0.25), grid)
     assert {m.metadata.message_type for m in grid.sent} == {protocol.query(protocol.DESCRIBE)}
+
+
+def test_a_share_that_suffices_goes_on_sufficing_when_a_client_fails():
+    """Half of six are three, and of five that are left two, which no sum is of."""
+    spoil = {(protocol.query(protocol.SPECTRUM), 5): fail}
+    strategy = RccPfl(1, num_eigenvectors=3, fraction_train=0.5, secure_aggregation=True)
+    grid = LocalGrid(toy_app([0] * 6, spoil), 6)
+    run(strategy, grid, 2)
+    assert strategy.failures.keys() == {5}
+    for number in ("1", "2"):
+        assert sum(message.metadata.group_id == number for message in trainings(grid)) == 3
 
 
 def test_a_round_in_which_nobody_sends_an_update_ends_the_run():
@@ -570,6 +582,44 @@ def test_a_sum_alone_that_is_too_long_counts_so_that_the_next_updates_are_others
     (found,) = weights(run(strategy, LocalGrid(toy_app([0] * 5, step=step), 5), 4))
     assert found == pytest.approx(4)
     assert any("cluster 0 counts with less in round 3: their" in line for line in logged(caplog))
+
+
+def test_sums_that_come_to_nothing_do_not_tell_what_one_client_sent(caplog, monkeypatch):
+    """Client 4 adds to its weight alone: the sum is refused, although it can be read."""
+
+    def heavier(arrays):
+        arrays["masked"][0] += np.uint64(1000)
+
+    def unmasked(group, places, secrets, updates):
+        read.append([group.members[place] for place in places])
+        return unmask(group, places, secrets, updates)
+
+    read, unmask = [], Group.unmasked
+    monkeypatch.setattr(Group, "unmasked", unmasked)
+    spoil = {
+        (protocol.TRAIN, 4): in_rounds(1, 2, 3, spoil=with_arrays(heavier)),
+        (protocol.TRAIN, 0): in_rounds(2),
+    }
+    run(optimum([0] * 5), grid_of(spoil, [0] * 5), 4)
+    # Not those of round 2, which are all but client 0. In round 4 the sum is right.
+    assert read == [[0, 1, 2, 3, 4]] * 3
+    lost = "cluster 0 keeps its model in round 2: beside sums that came to nothing, theirs would"
+    assert any(line.startswith(lost) for line in logged(caplog))
+
+
+def test_whoever_stretches_what_is_usual_round_by_round_is_found():
+    """Client 7 makes each mean 3.9 times as long as the median of those before it, backwards."""
+    lengths = []
+
+    def step(client, task):
+        if client != 7:
+            return (1, 0)
+        lengths.append(3.9 * np.median(lengths) if lengths else 1.0)
+        return (1 if len(lengths) == 1 else -(12 * min(lengths[-1], 20) + 11), 0)
+
+    strategy = optimum([0] * 12)
+    run(strategy, LocalGrid(toy_app([0] * 12, step=step), 12), 12)
+    assert sorted(strategy.reports[-1].left_out_of_sums) == [7]
 
 
 TWELVE = [0] * 12

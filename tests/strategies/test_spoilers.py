@@ -226,6 +226,15 @@ def test_a_sum_over_all_is_compared_with_earlier_rounds():
     assert spoilers.faults(1, [8.1]) == [FINE]  # another cluster's
 
 
+def test_sums_alone_make_nothing_usual_that_is_longer_but_of_too_few_to_search():
+    """Means of 1, 3 and 9, each within four times the median before, leave it at 1."""
+    for clients, usual in ((6, [1.0, 1.0, 1.0]), (5, [1.0, 2.0, 3.0])):
+        spoilers = Spoilers(np.random.default_rng(0))
+        for length, then in zip((1.0, 3.0, 9.0), usual, strict=True):
+            spoilers.learn(0, [made(range(clients), is_spoilt=False)], [length])
+            assert spoilers.usual(0) == then
+
+
 @given(st.lists(st.floats(0.01, 100), min_size=2, max_size=8), st.floats(0.01, 100))
 def test_the_scale_of_updates_does_not_matter(lengths, scale):
     spoilers = Spoilers(np.random.default_rng(0))

@@ -5,11 +5,15 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 
+from fl_app.devices.device_node import DeviceNode
 from fl_app.devices.site_check import table_found
 from fl_core.own.agreement import Agreement, Survey
 from fl_core.own.own_scale import standardised_alone
 from fl_core.own.settle import agree, outvoted
+from fl_core.wire import protocol
+from tests.app_runs import DEFAULTS
 from tests.device_runs import groups, run
 from tests.device_tables import BERLIN, OSLO, device
 
@@ -80,6 +84,24 @@ def test_what_was_agreed_without_a_device_is_told_to_it(tmp_path, text, message)
     one = agreed(berlin=device(tmp_path, "berlin", BERLIN))
     with pytest.raises(ValueError, match=message):
         device(tmp_path, "tunis", text).read(one)
+
+
+@pytest.mark.parametrize("key", ["pre-round-epsilon", "training-epsilon"])
+def test_texts_that_would_be_sent_without_noise_are_refused_with_noise(tmp_path, key):
+    numbers = "age,outcome\n20,well\n30,ill\n40,well\n"
+    for name, text, refused in (("berlin", BERLIN, True), ("oslo", numbers, False)):
+        (tmp_path / f"{name}.csv").write_text(text, encoding="utf-8")
+        own = {"name": name, "data-path": str(tmp_path / f"{name}.csv"), "label": "outcome"}
+        words = {**DEFAULTS, "dataset": "own", "strategy": "rcc-pfl", key: 1.0}
+        content = RecordDict({protocol.CONFIG: ConfigRecord({protocol.SEED: 0})})
+        message = Message(content, dst_node_id=1, message_type="query")
+        node = DeviceNode(message, Context(1, 1, own, RecordDict(), words))
+        if refused:
+            message = "berlin: column colour has texts, and all different ones are sent, but ε is 1"
+            with pytest.raises(ValueError, match=message):
+                node.description()
+        else:
+            assert node.description()["columns"] == ["age"]
 
 
 CONFIG = {

@@ -384,10 +384,12 @@ class DeviceNode(Node):
                 f"{self.name} has no model of {label} to deploy: it was not sent one, or lost "
                 "it; the model of an earlier run, if there is one, stays."
             )
-        with replacing(beside(self.model_path, ".verdict.json")) as partial:
-            partial.write_text(str(self._told[protocol.VERDICT]) + "\n", encoding="utf-8")
-        with replacing(self.model_path) as partial:  # whose mode is not that of one that waits
-            shutil.copyfile(chosen, partial)
+        with (  # both are whole before either takes its place
+            replacing(beside(self.model_path, ".verdict.json")) as verdict,
+            replacing(self.model_path) as model,  # whose mode is not that of one that waits
+        ):
+            verdict.write_text(str(self._told[protocol.VERDICT]) + "\n", encoding="utf-8")
+            shutil.copyfile(chosen, model)
         shutil.rmtree(chosen.parent)
         return True
 

@@ -102,7 +102,7 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _revoke(options: argparse.Namespace) -> int:
-    from fl_app.devices.names import short  # noqa: PLC0415
+    from fl_app.devices.names import NAMES_FILE, short  # noqa: PLC0415
     from fl_app.devices.registry import control_client, revoke  # noqa: PLC0415
 
     _check_server(options)
@@ -113,7 +113,12 @@ def _revoke(options: argparse.Namespace) -> int:
         print(f"key {key} was not registered any more.")
     else:
         print(f"key {key} is not registered any more: the device is shut out.")
-    if device.name:
+    if not (options.folder / NAMES_FILE).exists():
+        print(
+            f"No name was freed, since {options.folder} has no {NAMES_FILE}: if devices have "
+            "taken part in a run, run this again with --folder where the SuperLink was started."
+        )
+    elif device.name:
         print(f"The name {device.name} is free for another key.")
     return 0
 

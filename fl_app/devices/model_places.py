@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import os
 import shutil
 import time
 import zlib
@@ -15,6 +14,7 @@ from fl_core.files import replacing
 
 # Seconds: so long may a run still have strategies to train while its first one's models wait.
 _MAY_WAIT = 7 * 86400.0
+_TRIAL_BYTES = 2**20
 
 
 def expand(said: str) -> Path:
@@ -64,21 +64,28 @@ def check_model_path(path: Path) -> None:
     ValueError
         If it is a folder, or this account may not write there.
     """
-    if path.is_dir():
+    try:
+        is_folder = path.is_dir()
+        if not is_folder:
+            _try(beside(path, ".trial"))
+    except OSError as error:
+        raise ValueError(
+            f"model-path is {path}, but this SuperNode cannot write there "
+            f"({error.strerror or error}): make the folder and room, give it the right to, or name "
+            "another one."
+        ) from error
+    if is_folder:
         raise ValueError(
             f"model-path is {path}, which is a folder: name a file in it, such as "
             f"{path / 'model.safetensors'}."
         )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        may_write = os.access(path.parent, os.W_OK)
-    except OSError:
-        may_write = False
-    if not may_write:
-        raise ValueError(
-            f"model-path is {path}, but this SuperNode may not write there: make the folder "
-            "and give it the right to, or name another one."
-        )
+
+
+def _try(path: Path) -> None:
+    """Write something there, and remove it: an empty file has room on a full disk, too."""
+    with replacing(path) as partial:
+        partial.write_bytes(bytes(_TRIAL_BYTES))
+    path.unlink(missing_ok=True)
 
 
 def check_cache() -> Path:
@@ -92,10 +99,7 @@ def check_cache() -> Path:
     folder = Path("~/.cache/fedkin")
     try:
         folder = cache_dir()
-        trial = folder / "datasets" / "trial"
-        with replacing(trial):
-            pass
-        trial.unlink(missing_ok=True)
+        _try(folder / "datasets" / "trial")
     except (OSError, RuntimeError) as error:  # or there is no home
         raise ValueError(
             f"{folder} cannot be written ({getattr(error, 'strerror', None) or error}), where "

@@ -156,6 +156,8 @@ def revoke(client: ControlHttpClient, folder: Path, called: str) -> RegisteredDe
     if device.node is not None:
         # First: whatever happens to the file, the device is shut out.
         client.UnregisterNode(UnregisterNodeRequest(node_id=device.node))
+    if not (folder / NAMES_FILE).exists():
+        return device
     with changed_names(folder / NAMES_FILE) as names:
         for name in [name for name, entry in names.items() if key_in(entry) == device.key]:
             del names[name]

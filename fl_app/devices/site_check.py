@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import partial
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -259,9 +260,10 @@ def server_reached(site: Site) -> str:
     try:
         with socket.create_connection((site.host, site.port), timeout=_SECONDS) as line:
             address = line.getpeername()[0]
-    except socket.gaierror as error:
+    except (socket.gaierror, UnicodeError) as error:  # or a part of it is too long
+        reason = getattr(error, "strerror", error)
         raise ValueError(
-            f"no address is known for {site.host} ({error.strerror}): correct --superlink, or this "
+            f"no address is known for {site.host} ({reason}): correct --superlink, or this "
             "machine's name service."
         ) from error
     except OSError as error:
@@ -269,7 +271,24 @@ def server_reached(site: Site) -> str:
             f"nothing answers at {site.host}, port {site.port} ({error.strerror or error}): ask "
             "whether the gate runs there and its port is open for this machine."
         ) from error
+    if site.credentials is None and not _speaks_plainly(site):
+        raise ValueError(
+            f"{site.host}:{site.port} answers, but not without TLS: leave --insecure out, and give "
+            "--root-certificates and --auth-supernode-private-key."
+        )
     return f"{site.host}:{site.port} answers ({address})"
+
+
+def _speaks_plainly(site: Site) -> bool:
+    line = HTTPConnection(site.host, site.port, timeout=_SECONDS)
+    try:
+        line.request("GET", "/")
+        line.getresponse()
+    except (HTTPException, OSError):
+        return False
+    finally:
+        line.close()
+    return True
 
 
 def certificate_accepted(site: Site, authority: Path) -> str:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from fl_app.launch.superlink import program_path
 from fl_app.site.parents import can_fork_safely, end_with, log_here
 
 _STOP_SECONDS = 20.0
+_FILES = ("--root-certificates", "--auth-supernode-private-key")
 _REST = 2.0  # seconds before what was killed is started again
 
 _log = logging.getLogger("fedkin.node")
@@ -83,7 +87,12 @@ def run_node(words: list[str]) -> int:
     started: list[subprocess.Popen[bytes]] = []
     with suppress(KeyboardInterrupt):
         try:
-            supernode = subprocess.Popen(command, preexec_fn=ends_too)  # noqa: PLW1509 - one thread
+            # A group of its own: Ctrl-C is for this process, which then ends the others in order.
+            supernode = subprocess.Popen(
+                command,
+                preexec_fn=ends_too,  # noqa: PLW1509 - one thread
+                process_group=0,
+            )
             started = [supernode]
             if given.alone:
                 return _ended(supernode.wait())
@@ -119,6 +128,9 @@ def _read(words: list[str]) -> _Given:
     parser.add_argument("--isolation")
     parser.add_argument("--superexec-auth-secret-file")
     parser.add_argument("--allow-runtime-dependency-installation", action="store_true")
+    parser.add_argument("--node-config", default="")
+    for option in _FILES:
+        parser.add_argument(option, type=Path)
     found, _ = parser.parse_known_args(words)
     for option in ("isolation", "superexec-auth-secret-file"):
         if getattr(found, option.replace("-", "_")) is not None:
@@ -126,6 +138,7 @@ def _read(words: list[str]) -> _Given:
                 f"fedkin node takes no --{option}, since it starts what answers messages itself: "
                 "leave the option out, or start flower-supernode."
             )
+    _check(found)
     alone = ""
     if found.allow_runtime_dependency_installation:
         alone = "each run may bring packages of its own (--allow-runtime-dependency-installation)"
@@ -135,11 +148,46 @@ def _read(words: list[str]) -> _Given:
     return _Given(f"{host}:{found.port}", found.ssl_ca_certfile, alone)
 
 
+def _check(found: argparse.Namespace) -> None:
+    """Refuse in a sentence what Flower would end at in the midst of its own code."""
+    from fl_core.flower.node import parse_config_args  # noqa: PLC0415 - half a second
+
+    try:
+        parse_config_args([found.node_config])
+    except Exception as error:  # of Flower's command line
+        raise ValueError(
+            f"--node-config {found.node_config!r} cannot be read: give key=value pairs with spaces "
+            'between them and texts in quotes, such as name="berlin" data-path="/srv/scans".'
+        ) from error
+    for option in _FILES:
+        path = getattr(found, option.strip("-").replace("-", "_"))
+        if path is not None and not path.expanduser().is_file():
+            raise ValueError(
+                f"{option} {path} is no file: give the one that was sent to this site."
+            )
+    with (
+        suppress(socket.gaierror),
+        socket.socket(socket.AF_INET6 if ":" in found.host else socket.AF_INET) as tried,
+    ):
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((found.host, int(found.port)))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise ValueError(
+                f"--port {found.port} is in use at {found.host}: give each SuperNode of a machine "
+                "a --port of its own."
+            ) from error
+
+
 def _warm(given: _Given) -> subprocess.Popen[bytes]:
     """Start the process that forks for messages; the SuperNode need not answer yet."""
     words = [str(os.getpid()), given.address, *([given.authority] if given.authority else [])]
     # -P: what lies in the folder where a site is started is not imported, as in Flower's programs.
-    return subprocess.Popen([sys.executable, "-P", "-m", "fl_app.site.warm", *words])
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "fl_app.site.warm", *words], process_group=0
+    )
 
 
 def _ended(status: int) -> int:

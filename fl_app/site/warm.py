@@ -233,13 +233,19 @@ def answer_for(where: Where, app: InstalledApp) -> Callable[[str], None]:
     return answer
 
 
+def _end(*_: object) -> NoReturn:
+    for number in (signal.SIGTERM, signal.SIGINT):  # a second one would interrupt the end
+        signal.signal(number, signal.SIG_IGN)
+    sys.exit(0)
+
+
 def main(words: list[str]) -> NoReturn:
     """Warm up, and fork until a signal ends this process or its parent ends."""
     log_here()
     parent, address, *authority = words
     end_with(int(parent), signal.SIGTERM)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit(0))
+        signal.signal(number, _end)
     app = warm_up()
     # Another app comes with the run: it is compiled once, and not for each message, beside where
     # Flower installs it.

@@ -7,6 +7,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import log_ndtr, ndtr
 from scipy.stats import kstest, norm
 
 from clients.attacks import random_basis
@@ -440,3 +441,12 @@ def test_a_private_run_works_with_the_comparison_at_the_server(tmp_path):
         pre_round_epsilon=4,
     )
     assert found["runs"][0]["ari"] == 1
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 10.0])
+def test_by_the_theorem_delta_is_at_most_what_was_promised(epsilon):
+    """Balle and Wang, theorem 8: rounding must not be on the side of less noise."""
+    sigma = noise_multiplier(epsilon, 1e-5)
+    half, shift = 1 / (2 * sigma), epsilon * sigma
+    delta = ndtr(half - shift) - math.exp(epsilon + log_ndtr(-half - shift))
+    assert (1 - 1e-6) * 1e-5 < delta <= 1e-5

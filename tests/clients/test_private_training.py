@@ -304,3 +304,10 @@ def test_without_any_number_nothing_moves(loss):
     promise = Promise(training_epsilon=1.0, training_clip=1.0)
     train_privately(model, white(2), torch.ones(2), settings, promise, Scripted(drawn=0.9))
     assert model[1].weight.item() == before
+
+
+def test_a_loss_of_ones_own_is_a_mean_so_that_short_gradients_are_not_cut(tmp_path):
+    quarter = "def quarter(outputs, labels):\n    return (((outputs - labels) / 4) ** 2).mean()"
+    with own_modules(tmp_path, quarter=quarter):
+        # −y/8 of each: three of −0.125 stay, and 0.375 is cut to 0.2.
+        assert of_numbers("quarter:quarter", clip=0.2) == pytest.approx(0.175 / 4, rel=1e-3)

@@ -237,3 +237,11 @@ def test_the_cnn_learns_to_the_bit_what_it_does_in_pytorchs_own_layout(levels):
     own, ours = (model.state_dict() for model in models)
     assert all(torch.equal(ours[name], own[name]) for name in own)
     assert evaluate(models[1], images, labels).loss == loss_in_one_go(models[0], images, labels)
+
+
+def test_a_model_that_was_tested_is_trained_as_one_that_was_not():
+    model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(16), nn.Linear(16, 2))
+    evaluate(model, *data())
+    settings = TrainingSettings("sgd", learning_rate=0.1, batch_size=20, local_epochs=1)
+    train(model, *data(), settings, torch.Generator().manual_seed(0))
+    assert model[1].num_batches_tracked == 2

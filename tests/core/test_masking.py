@@ -199,3 +199,11 @@ def test_a_sum_is_shortened_with_all_that_belongs_to_its_model():
         name: array.dtype for name, array in sent.items()
     }
     assert found._replace(model=model) == total._replace(length=5.0)
+
+
+def test_the_length_of_a_sum_is_that_of_its_real_numbers():
+    """Batches are counted in whole numbers: they would hide how far a model has moved."""
+    received = {"w": np.float32([1, 1]), "steps": np.array(0, np.int64)}
+    trained = {"w": np.float32([4, 5]), "steps": np.array(12, np.int64)}  # 3, 4 and 12
+    words = summed(received, [trained] * 3, [1, 1, 1])
+    assert from_words(words, received, 3, 1).length == pytest.approx(5)

@@ -225,8 +225,14 @@ likely = st.fixed_dictionaries(
 )
 
 
-@given(st.dictionaries(keys, anything, max_size=6) | likely, st.sampled_from([Survey, Agreement]))
-def test_garbage_is_a_value_error_or_what_it_says(config, kind):
+@given(
+    st.dictionaries(keys, anything, max_size=6) | likely,
+    st.booleans(),
+    st.sampled_from([Survey, Agreement]),
+)
+def test_garbage_is_a_value_error_or_what_it_says(changed, among_sense, kind):
+    sense = survey(("a", "b"), False, 1, 28) if kind is Survey else AGREEMENT
+    config = {**sense.as_config(), **changed} if among_sense else changed
     try:
         told = kind.from_config(config)
     except ValueError as error:

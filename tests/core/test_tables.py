@@ -335,3 +335,9 @@ def test_the_columns_of_a_site_alone_are_bounded_too():
 def test_a_label_is_left_out_of_later_rows_however_it_was_typed(label, tmp_path):
     folder = written(tmp_path, a="x,pr\u00e4sent\n1,u\n2,v\n")
     assert prepared_rows(folder / "a.csv", Preparation({"x": ()}, label)).tolist() == [[1], [2]]
+
+
+def test_too_many_texts_are_named_with_the_site_that_has_most_of_them():
+    sites = {"berlin": {"id": tuple(f"b{n}" for n in range(60))}, "lyon": {"id": ("l1", "l2")}}
+    with pytest.raises(ValueError, match="has 62 different texts, most of them in berlin"):
+        common_columns(sites)

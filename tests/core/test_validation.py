@@ -124,3 +124,18 @@ def test_validation_rows_are_scaled_by_what_training_rows_say():
         assert rows.std(0, correction=0).tolist() == pytest.approx([1, 1], abs=1e-6)
         step = rows[1] - rows[0]
         assert (kept[0] - rows[-1]).tolist() == pytest.approx((2 * step).tolist(), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("share", "train", "validation"),
+    [
+        (0.1, [0, 1], [3]),  # 2 is next to both
+        (0.9, [1], [0, 2, 3]),
+    ],
+)
+def test_by_hand_the_largest_class_gives_where_rounding_leaves_one_side_nothing(
+    share, train, validation
+):
+    parts = split_validation(np.array([0, 1, 1, 1]), share)
+    assert np.flatnonzero(parts.train).tolist() == train
+    assert np.flatnonzero(parts.validation).tolist() == validation

@@ -97,6 +97,7 @@ def test_a_device_refuses_a_server_whose_certificate_has_expired(devices, nodes,
     words = gate_words(old, devices.port, gate_port)
     with running("gate", words, tmp_path / "gate") as gate:
         gate.wait_for(f"server.crt expires on {made + timedelta(days=365):%Y-%m-%d}")
+        gate.wait_for("server.crt has expired, and no device accepts it: move server.key")
         with devices.supernode(
             "paris", root_certificates=str(old / "ca.crt"), superlink=f"127.0.0.1:{gate_port}"
         ) as supernode:

@@ -270,3 +270,10 @@ def test_scores_that_differ_are_told_apart_and_others_are_not(similarity, level)
     shrunk = level + (similarity - 0.5) * SAME_SCORES * 0.99
     np.fill_diagonal(shrunk, 1)
     assert "the same" in why_untold(own, shrunk)
+
+
+def test_nine_of_ten_resamples_are_no_doubt_and_eight_are():
+    away = labels(0, 1, 2, 2)  # clients 0 and 1 are each alone
+    assert certainty(FOUND, [FOUND] * 9 + [away]).doubts(FOUND) == []
+    doubts = certainty(FOUND, [FOUND] * 8 + [away] * 2).doubts(FOUND)
+    assert [one.client for one in doubts] == [0, 1]

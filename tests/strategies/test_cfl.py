@@ -253,3 +253,10 @@ def test_without_a_reason_there_is_one_cluster():
     strategy = Cfl()
     run(strategy, LocalGrid(toy_app(TASKS), 7), rounds=3)
     assert set(strategy.clusters.of_client.values()) == {0}
+
+
+def test_by_hand_one_long_update_is_enough_to_split():
+    clustering = RecursiveBipartition(0.5, 1, **PAPER)
+    split(clustering, dict.fromkeys(range(3), (4, 0)))
+    # 6, 3 and 3 long: the longest is above 4, and their mean is not.
+    assert groups(split(clustering, {0: (0, 6), 1: (0, -3), 2: (0, -3)})) == [[0], [1, 2]]

@@ -227,3 +227,18 @@ def test_directions_of_an_earlier_run_are_forgotten():
     for count in (3, 2):
         run(strategy, LocalGrid(toy_app(list(range(count))), count))
     assert strategy.clusters.compared == (0, 1)
+
+
+def test_who_is_far_from_the_first_model_is_odd_only_by_its_last_round():
+    # All go right by 1, client 3 from where its cluster has come in earlier rounds: (41, 1).
+    sent = [model((1, 1))] * 3 + [model((41, 1))]
+    found = [Update(c, c // 3, model(np.add(at["w"], (1, 0))), 1, at) for c, at in enumerate(sent)]
+    clusters = grouped(UpdateClustering(1, odd_alone=True), found)
+    assert set(clusters.of_client.values()) == {0}
+
+
+def test_two_of_four_are_half_and_not_odd():
+    # Client 2 moves against all others, client 3 nine times as far as most.
+    turned = np.outer([1, 1, -1, 1], [1, 1, -1, 1]).astype(float)
+    assert not odd_ones(turned, np.array([1, 1, 1, 9.0])).any()
+    assert odd_ones(turned, np.ones(4)).tolist() == [False, False, True, False]

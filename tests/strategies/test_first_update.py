@@ -18,7 +18,7 @@ from strategies import (
 from strategies.clusterings.first_update import decomposed_cosines
 from strategies.engine.updates import last_layer
 from tests.local_grid import LocalGrid, Visits
-from tests.toy_app import TASKS, fail, groups, in_rounds, run, toy_app, weights
+from tests.toy_app import TASKS, fail, groups, in_rounds, run, toy_app, weights, with_arrays
 
 BOTH = pytest.mark.parametrize("kind", [FirstUpdateClustering, FirstDirectionClustering])
 
@@ -212,3 +212,22 @@ def test_what_an_earlier_run_knew_is_forgotten(make):
         run(strategy, LocalGrid(moves_right_or_up(), count))
     assert list(strategy.clusters.of_client) == [0, 1]
     assert groups(strategy.clusters.of_client) == ([[0], [1]] if make is FedClust else [[0, 1]])
+
+
+@pytest.mark.parametrize("make", [FedClust, FlexCfl])
+def test_newcomers_are_compared_with_what_round_1_moved_and_nothing_later(make):
+    # Round 1: 0 and 1 go right, 2 goes up. Round 2: each goes the other way, to (1, 1).
+    # Client 3 comes in round 2 and goes right.
+    back = in_rounds(2, spoil=with_arrays(lambda a: a.update(w=np.ones(2, np.float32))))
+    app = moves_right_or_up({("train", client): back for client in (0, 1, 2)})
+    strategy = make(2)
+    run(strategy, Visits(app, 4, {3: {0, 1}}), rounds=2)
+    assert strategy.clusters.of_client == {0: 0, 1: 0, 2: 1, 3: 0}
+
+
+def test_by_hand_who_comes_later_joins_by_mean_distance_and_not_by_mean_closeness():
+    # 0 and 10 from the two of one cluster, 5 on average, and 4 from the one of the other: 1/(1 + d)
+    # would be (1 + 1/11)/2 and 1/5.
+    known, members = np.array([[0.0, 0], [10, 0], [0, 4]]), np.array([0, 0, 1])
+    labels, _ = FirstUpdateClustering(2).nearest(np.zeros((1, 2)), known, members)
+    assert labels.tolist() == [1]

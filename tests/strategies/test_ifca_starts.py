@@ -231,3 +231,11 @@ def test_too_many_clusters_are_refused_before_the_warm_up(initial):
 def test_restarts_of_warm_models_are_refused():
     with pytest.raises(ValueError, match="restarts is 2, but initial-models is warm"):
         Ifca(2, draw_model, initial_models="warm", restarts=2)
+
+
+def test_a_start_is_as_good_as_the_model_that_each_client_would_choose():
+    # After one round: (5, 6), on which clients lose 5, 4 and 4 at least and 6, 5 and 5 at most;
+    # then (1, 11), on which they lose 1 at least, but 11, 9 and 9 at most.
+    strategy = Ifca(2, starts((4, 5), GOOD), restarts=1)
+    result = run(strategy, LocalGrid(toy_app(TASKS, step=ones), 3), rounds=3)
+    assert weights(result) == [2, 12]

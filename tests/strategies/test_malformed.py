@@ -234,3 +234,17 @@ def test_of_numbers_a_comparison_has_a_mean_of_any_sign_and_a_variance():
     for pair in ((0.5, -1e-9), (3e38, 1.0), (0.0, math.inf)):
         with pytest.raises(ValueError, match="which cannot be"):
             read_tests(comparisons(score=7.0, pair=pair), OF_A_NUMBER)
+
+
+def test_numbers_may_grow_by_what_the_model_began_with():
+    """A thousand times the largest: of a model that begins with 50, up to 50,000."""
+    initial = {"w": np.float32([50, 1])}
+    said = MetricRecord({protocol.NUM_EXAMPLES: 10})
+    for largest, is_read in ((49_000, True), (51_000, False)):
+        trained = protocol.to_record({"w": np.float32([largest, 1])})
+        content = RecordDict({protocol.ARRAYS: trained, protocol.METRICS: said})
+        if is_read:
+            assert read_update(0, 0, content, initial, initial).arrays["w"][0] == largest
+            continue
+        with pytest.raises(ValueError, match=r"its w holds 5\.1e\+04, which no training makes"):
+            read_update(0, 0, content, initial, initial)

@@ -169,3 +169,11 @@ def test_a_layer_may_be_a_number_and_stands_for_all_below_it():
         assert layers == tuple(wanted.split(","))
     with pytest.raises(ValueError, match='common-layers names "1", but the model\'s layers'):
         common_layers("1", network, "one's own")
+
+
+def test_by_hand_where_clients_count_alike_their_samples_do_not_count_at_the_gps():
+    # LPS 0: clients 0 and 1, with 10 and 20 images, (1 + 2)/2; LPS 1: client 2, with 30, at (3, 3).
+    # GPS: (2·(1.5, 0) + 1·(3, 3))/3; by images, 30 each, it would be (2.25, 1.5).
+    models, strategy = after(1, tasks=[0, 0, 1], weighted_mean=False)
+    assert strategy.clusters.of_client == {0: 0, 1: 0, 2: 1}
+    assert np.allclose(values(models, "conv.w"), [[2, 1]] * 2)

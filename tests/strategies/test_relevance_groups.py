@@ -410,3 +410,38 @@ def test_how_many_clusters_are_large_by_hand():
     merges = np.array([[0, 1, 0.1, 2], [2, 3, 0.2, 2], [5, 6, 0.3, 4], [4, 7, 0.4, 5]])
     assert _clusters_of_more_than(1, merges).tolist() == [0, 1, 1, 2, 1, 0]
     assert _clusters_of_more_than(2, merges).tolist() == [0, 1, 1, 0, 0, 0]
+
+
+def test_who_captures_much_of_the_others_is_a_stranger_if_they_capture_little_of_it():
+    """Client 8 has 95 % of its energy along axis 2, and one of its two axes is the others' first.
+
+    They capture 0.05 / 1.05 of its energy, and it captures half of theirs.
+    """
+    axes = np.eye(4, dtype=np.float32)
+    vectors = [axes[:, :2]] * 8 + [axes[:, [2, 0]]]
+    values = [np.array([1.0, 1.0])] * 8 + [np.array([1.0, 0.05])]
+    found = strangers(Spectra.of(vectors, values), 2, np.random.default_rng(0))
+    assert found.tolist() == [-1] * 8 + [0]
+
+
+def test_what_a_client_shares_with_itself_does_not_count():
+    """Client 4 shares nothing with 0 and 1, and 0.15 with 2 and 3: in the middle, 0.075."""
+    axes = np.eye(6, dtype=np.float32)
+    alone = (np.sqrt(0.15) * axes[:, 2] + np.sqrt(0.85) * axes[:, 5]).astype(np.float32)
+    bases = [axes[:, [0, 1]]] * 2 + [axes[:, [0, 2]]] * 2 + [alone[:, None]]
+    assert strangers_by_vectors(bases, np.random.default_rng(0)).tolist() == [-1] * 4 + [0]
+
+
+def test_the_number_that_the_elbow_chose_is_its_own():
+    """Of clients that are all alike, the evidence is for one group, which no elbow finds."""
+    scores = scores_of(np.zeros(12, int))
+    assert group_by_relevance(scores, "auto").by_rule == 1
+    found = group_by_relevance(scores, "elbow")
+    assert found.by_rule == found.labels.max() + 1 >= 2
+
+
+def test_odd_clients_are_named_in_order_whatever_is_odd_about_them():
+    scores, strange = scores_of(TASKS), np.full(24, -1)
+    strange[0], scores[9] = 0, 1.0
+    found = group_by_relevance(scores, 3, strange=strange)
+    assert list(found.odd.items()) == [(0, SHARES_NOTHING), (9, DISBELIEVED)]

@@ -287,3 +287,10 @@ def test_one_client_gets_its_model_back_and_nothing_is_said(kind, caplog):
 def test_those_that_expect_a_share_of_malicious_clients_say_so():
     expecting = {kind.name for kind in ROBUST if "tolerated-malicious" in options_of(kind)}
     assert expecting == {"trimmed-mean", "krum", "multi-krum"}
+
+
+def test_what_an_attacker_sends_first_costs_the_others_no_digits():
+    """About 1e12, inner products of 1e24 would say nothing of differences of 1."""
+    rows = [1e12], [0], [1], [2], [10]
+    assert combined(Krum(0.2), updates_of(*rows)) == [[1]]
+    assert combined(GeometricMedian(), updates_of(*rows)) == [[2]]

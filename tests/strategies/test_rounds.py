@@ -729,3 +729,20 @@ def test_the_strategy_says_what_it_is_made_of(caplog):
     rcc_pfl().summary()
     assert "SpectralClustering(num_clusters=3" in caplog.text
     assert "ClusterMean(weighted=False)" in caplog.text
+
+
+def test_who_tests_is_not_drawn_as_who_trains():
+    """Else only models that have just seen a client's task would be tested on it."""
+    grid = LocalGrid(toy_app(), 10)
+    run(Single(fraction_train=0.3, fraction_evaluate=0.3), grid, rounds=4)
+    drawn = {"train": [], "evaluate": []}
+    for number in ("1", "2", "3", "4"):
+        for kind, of_rounds in drawn.items():
+            found = {
+                m.metadata.dst_node_id
+                for m in grid.sent
+                if (m.metadata.message_type, m.metadata.group_id) == (kind, number)
+            }
+            of_rounds.append(found)
+    assert [len(found) for kind in drawn.values() for found in kind] == [3] * 8
+    assert drawn["train"] != drawn["evaluate"]

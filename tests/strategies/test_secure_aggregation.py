@@ -781,3 +781,12 @@ def test_bytes_are_counted_as_training():
     n, m = 4, 4 + 3 - 1  # clients; words: a head of three, two weights, one counter
     up = n * (2 * 215 + n * 248 + 2 * n * 32 + 8 * m + n * 52)
     assert up < traffic.up < up + n * 4 * 200  # Flower's headers of arrays
+
+
+def test_nobody_counts_five_times_where_clients_count_alike(caplog):
+    def heavy(arrays):
+        arrays[protocol.MASKED][0] += np.uint64(4)  # under its mask, the weight is 5
+
+    grid = grid_of({(protocol.TRAIN, 0): with_arrays(heavy)})
+    assert weights(run(optimum(), grid)) == [0, 7]
+    assert any("does not add up to updates" in line for line in logged(caplog))

@@ -71,3 +71,17 @@ def test_a_class_for_each_eigenvector(caplog):
     SpectralClustering(2, num_eigenvectors=2, relevance="class-energy").find(spoken)
     assert list(spoken.roster.failures) == [1]
     assert "it names 5 classes for 6 eigenvectors" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("relevance", "told"), [("paper", None), ("principal-angle", "principal-angle")]
+)
+def test_who_compares_angles_is_told_before_it_computes_a_gram_matrix(relevance, told):
+    grid = LocalGrid(toy_app(TASKS), len(TASKS))
+    run(RccPfl(3, num_eigenvectors=3, relevance=relevance), grid)
+    said = {
+        m.content.config_records[protocol.CONFIG].get(protocol.RELEVANCE_FORMULA)
+        for m in grid.sent
+        if m.metadata.message_type == protocol.query(protocol.SPECTRUM)
+    }
+    assert said == {told}

@@ -9,6 +9,7 @@ import resource
 import socket
 import ssl
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -207,6 +208,11 @@ async def _serve(folder: Path, listen: str, superlink: str) -> None:
                 "the gate listens on %s and passes devices on to %s; server.crt expires on %s",
                 *(listen, superlink, f"{certificate.not_valid_after_utc:%Y-%m-%d}"),
             )
+            if certificate.not_valid_after_utc < datetime.now(UTC):
+                _log.warning(
+                    "server.crt has expired, and no device accepts it: move server.key and "
+                    "server.crt away, make new ones by fedkin certificates, and start anew"
+                )
             await uvicorn.Server(config).serve(sockets=[listener])
 
 

@@ -1,11 +1,13 @@
 """`fedkin devices` without processes: what is listed, who is revoked, what a site is told."""
 
+import errno
 import json
 import os
 import socket
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import httpx
 import pytest
@@ -16,12 +18,12 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from PIL import Image
 
 from fl_app.cli import main
-from fl_app.devices import site_check
+from fl_app.devices import registry, site_check
 from fl_app.devices.certificates import make_certificates
 from fl_app.devices.devices_command import device_table
 from fl_app.devices.gate.gate_command import server_tls
 from fl_app.devices.names import fingerprint, read_names
-from fl_app.devices.registry import known_devices, last_clusters, one_device, revoke
+from fl_app.devices.registry import find_devices, known_devices, last_clusters, one_device, revoke
 from fl_app.report.tables import render
 from tests.supernodes import supernode
 
@@ -183,6 +185,18 @@ def test_a_key_that_is_not_registered_any_more_frees_its_name(certificates, node
     assert read_names(path) == {}
 
 
+def test_in_another_folder_no_name_is_freed_and_this_is_said(nodes, tmp_path, monkeypatch, capsys):
+    superlink = SuperLink(nodes)
+    monkeypatch.setattr(registry, "control_client", lambda *_: nullcontext(superlink))
+    called = find_devices(superlink, tmp_path)[0].key
+    assert main(["devices", "revoke", called, "--folder", str(tmp_path)]) == 0
+    assert superlink.unregistered
+    said = capsys.readouterr().out
+    assert f"No name was freed, since {tmp_path} has no device-names.json" in said
+    assert "is free for another key" not in said
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -211,8 +225,8 @@ def test_a_superlink_that_is_not_there(certificates, tmp_path, capsys):
 
 
 @contextmanager
-def listening(tls=None):
-    """A server that lets everybody in and says nothing; its port."""
+def listening(tls=None, says=b"hello"):
+    """A server that lets everybody in and says nothing that counts; its port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve():
@@ -223,7 +237,7 @@ def listening(tls=None):
                     return
                 try:
                     with line if tls is None else tls.wrap_socket(line, server_side=True) as one:
-                        one.sendall(b"hello")
+                        one.sendall(says)
                 except OSError:
                     pass
 
@@ -311,6 +325,24 @@ def test_a_cache_that_cannot_be_written(check, tmp_path, monkeypatch):
     assert text.startswith(f"{tmp_path}/file/cache cannot be written (Not a directory), where")
     monkeypatch.setenv("FL_CACHE_DIR", "~nosuchuser/cache")
     assert "cannot be written (Could not determine home" in check(1)[1]["cache"][1]
+
+
+def test_a_full_disk_is_known_before_a_run(check, images, monkeypatch):
+    """An empty file has room on it."""
+
+    def full(path, content):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    model = f"{images.parent}/kept/model.safetensors"
+    own = f'name="berlin" data-path="{images}" model-path="{model}"'
+    status, said = check(1, node_config=own)
+    assert status == 1
+    for what in ("cache", "model-path"):
+        tick, text = said[what]
+        assert tick == "✗"
+        assert "the disk is full: make room" in text
+    assert not list((images.parent / "kept").iterdir())
 
 
 def test_a_key_is_asked_for_without_becoming_a_node(check, certificates):
@@ -429,6 +461,12 @@ def test_a_server_that_is_not_reached(check, monkeypatch):
     assert "no address is known for fl.example.org" in said["server"][1]
 
 
+def test_a_name_that_no_server_can_have_is_said_as_one(check):
+    status, said = check(1, superlink=f"{'a' * 64}.org:9092")
+    assert status == 1
+    assert f"no address is known for {'a' * 64}.org (" in said["server"][1]
+
+
 def test_images_that_are_not_right(check, certificates, images):
     damaged = images / "cat/0.png"
     Image.effect_noise((28, 28), 50).save(damaged)
@@ -451,6 +489,11 @@ def test_a_model_that_cannot_be_kept(check, certificates, images):
         status, said = check(port, node_config=own)
     assert status == 1
     assert "which is a folder: name a file in it" in said["model-path"][1]
+    own = f'name="berlin" data-path="{images}" model-path="/{"a" * 300}/model.safetensors"'
+    assert (
+        "cannot write there (File name too long): make"
+        in check(1, node_config=own)[1]["model-path"][1]
+    )
 
 
 @pytest.mark.parametrize("name", ["0", "5", '"0"'])
@@ -496,12 +539,19 @@ TRIAL = {"root_certificates": None, "auth_supernode_private_key": None, "insecur
 
 
 def test_a_trial_without_tls(check):
-    with listening() as port:
+    with listening(says=b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n") as port:
         status, said = check(port, **TRIAL)
     assert status == 0
     assert {"images", "server", "insecure"} <= said.keys()
     assert not said.keys() & {"certificate", "key"}
     assert "for a trial on one machine only" in said["insecure"][1]
+
+
+def test_a_gate_is_no_server_for_a_trial_without_tls(check, certificates):
+    with listening(server_tls(certificates)) as port:
+        status, said = check(port, **TRIAL)
+    assert status == 1
+    assert "answers, but not without TLS: leave --insecure out" in said["server"][1]
 
 
 @pytest.mark.parametrize("own", [{"insecure": True}, {"root_certificates": None}])

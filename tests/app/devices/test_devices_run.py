@@ -250,7 +250,10 @@ def test_of_two_devices_of_one_name_the_second_is_left_out(tmp_path, caplog):
             ("{}/file/model.safetensors", "rome: model-path is"),
         ),
         (
-            ("/proc/nobody/model.safetensors", "may not write there: make the folder"),
+            (
+                "/proc/nobody/model.safetensors",
+                "cannot write there (No such file or directory): make the folder",
+            ),
             ("{}/sites", "sites, which is a folder: name a file in it, such as"),
         ),
     ],

@@ -697,3 +697,12 @@ def test_the_chosen_number_is_in_the_table_though_no_resample_has_it(capsys):
     print_grouping(report)
     assert re.search(r"│ +10 │ 0\.875 │ +0 │", capsys.readouterr().out)
     assert "speaks for 10," in report["num_clusters"]["why"]
+
+
+UNSURE = [[0, 1, 0, 1], [0, 0, 1, 1], [0, 1, 1, 0], [0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize(("drawn", "is_said"), [(UNSURE, True), ([[0, 0, 1, 1]] * 4, False)])
+def test_that_the_data_hardly_have_groups_is_said_where_most_are_unsure(drawn, is_said, capsys):
+    print_grouping(reported(some_clusters(resamples=resampled(drawn, (2, 2, 2, 4)))))
+    assert ("Fewer than half of the clients are sure" in capsys.readouterr().out) == is_said

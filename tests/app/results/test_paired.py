@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+from scipy.special import xlogy
 from scipy.stats import multinomial, ttest_1samp
 
 from fl_app.results.paired import Counts, Differences, holm_adjusted
@@ -13,19 +15,6 @@ def test_mcnemars_exact_test_is_a_sign_test_on_samples_that_differ():
     assert Counts(5, 0, 40).p_value() == pytest.approx(2 / 2**5)
     assert Counts(3, 1, 40).p_value() == pytest.approx(2 * (1 + 4) / 2**4)
     assert Counts(0, 0, 40).p_value() == 1.0
-
-
-def test_tangos_interval_is_that_of_his_table():
-    """Tango (1998), section 5: of 44 pairs, 1 against 11."""
-    low, high = Counts(0, 11, 44).interval(0.05)
-    # By solving his equation: (b − c − nδ)² = z² n (2q + δ(1 − δ)), q at its most likely.
-    for gain in (low, high):
-        n, b, c = 44, 0, 11
-        big = -b - c + (2 * n - b + c) * gain
-        q = (math.sqrt(big**2 + 8 * n * c * gain * (1 - gain)) - big) / (4 * n)
-        left = (b - c - n * gain) ** 2
-        assert left == pytest.approx(1.959964**2 * n * (2 * q + gain * (1 - gain)), rel=1e-4)
-    assert low < -0.25 < high < 0
 
 
 @given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 30), st.floats(0.0005, 0.2))
@@ -127,3 +116,19 @@ def test_holms_p_values_are_multiplied_by_how_many_are_left_and_never_fall():
     assert holm_adjusted([0.6, 0.6]).tolist() == [1.0, 1.0]
     assert holm_adjusted([0.2]).tolist() == [0.2]
     assert holm_adjusted([]).tolist() == []
+
+
+@pytest.mark.parametrize("counts", [(1, 11, 44), (0, 11, 44), (30, 5, 100)])
+def test_tangos_interval_ends_where_the_score_with_the_likeliest_shares_is_1_96(counts):
+    """Without his closed form: the share that the second alone is right, by searching for it."""
+    wins, losses, num = counts
+    for gain, bound in zip(Counts(*counts).interval(0.05), (1.959964, -1.959964), strict=True):
+
+        def unlikely(alone, gain=gain):
+            shares = alone + gain, alone, 1 - 2 * alone - gain
+            return -sum(xlogy([wins, losses, num - wins - losses], shares))
+
+        ends = max(0.0, -gain) + 1e-12, (1 - gain) / 2 - 1e-12
+        alone = minimize_scalar(unlikely, bounds=ends, method="bounded", options={"xatol": 1e-12}).x
+        error = (num * (2 * alone + gain * (1 - gain))) ** 0.5
+        assert (wins - losses - num * gain) / error == pytest.approx(bound, rel=1e-3)

@@ -1,10 +1,11 @@
 """What a run has come to, over seeds."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
-from fl_app.results.run_result import RunResult, table_rows
+from fl_app.results.run_result import RunResult, ari_and_nmi, table_rows
 from strategies import RoundReport
 
 
@@ -23,3 +24,18 @@ def test_a_seed_on_which_no_client_was_tested_does_not_count():
     assert row["accuracy-std-over-clients"] == pytest.approx(0.075)
     (nobody,) = table_rows([run(0)])
     assert math.isnan(nobody["accuracy-mean"])
+
+
+def test_the_variance_of_seeds_is_the_mean_of_theirs():
+    (row,) = table_rows([run(0, 0.9, 0.7), run(1, 1.0, 0.4)])  # deviations of 0.1 and 0.3
+    assert row["accuracy-variance"] == pytest.approx((0.01 + 0.09) / 2)
+
+
+def test_who_attacks_or_was_left_out_is_not_counted_where_it_does_not_belong():
+    # Client 2 was left out: of the two that attack, one is with an honest client.
+    found = replace(run(0, 0.9), num_clients=3, malicious=(1, 2))
+    assert found.isolated() == 0
+    assert replace(found, of_client={0: 0, 1: 1}).isolated() == 1
+    clusters = {0: 0, 1: 0, 2: 1, 3: 1, 4: 1}
+    assert ari_and_nmi([0, 0, 1, 1, 0], clusters, left_out=[4]) == pytest.approx((1, 1))
+    assert ari_and_nmi([0, 0, 1, 1, 0], clusters)[0] < 0.5

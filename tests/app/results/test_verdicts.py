@@ -279,3 +279,26 @@ def test_nobody_is_judged_who_compared_nothing():
     assert verdicts_of([run("local", {0: told(0.5)})]) is None
     lost = [run("local", {0: told(0.5), 1: told(0.5)}), run("rcc", {1: told(0.9, local=(40, 0))})]
     assert [one.client for one in verdicts_of(lost).clients] == [1]
+
+
+def test_an_interval_ends_at_0_only_where_holm_tells_more_than_it():
+    """Of two, both are at 2.5 %: t = 2.1 of 99 degrees is p = 0.038, told beside a surer one."""
+    half = t.isf(0.0125, 99) / 10  # 0.2277
+    sure = told(4.5, local=(0.5, 1.0))
+    both = one_client(OF_A_NUMBER, local=told(5.0), a=told(4.79, local=(0.21, 1.0)), b=sure)
+    assert both.candidates["a"][:3] == pytest.approx((0.21, 0.0, 0.21 + half))
+    assert both.candidates["b"][1] == pytest.approx(0.5 - half)
+    unsure = told(4.9, local=(0.1, 1.0))
+    neither = one_client(OF_A_NUMBER, local=told(5.0), a=told(4.79, local=(0.21, 1.0)), b=unsure)
+    assert neither.gain == pytest.approx((0.21, 0.21 - half, 0.21 + half))
+
+
+def test_intervals_of_several_means_err_together():
+    """Of a's gains of 10 and 30 samples in 100 the mean is 0.2 ± t · 0.1, of two means at 2.5 %."""
+    runs = [
+        run("local", {0: told(0.5), 1: told(0.5)}),
+        run("a", {0: told(0.6, local=(15, 5)), 1: told(0.8, local=(35, 5))}),
+        run("b", {0: told(0.5, local=(5, 5)), 1: told(0.6, local=(12, 2))}),
+    ]
+    half = t.isf(0.0125, 1) * 0.1
+    assert verdicts_of(runs).means["a"] == pytest.approx((0.2, 0.2 - half, 0.2 + half))

@@ -1,7 +1,9 @@
 """Runs in which clients compare strategies on validation samples, simulated and on devices."""
 
 import csv
+import errno
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -319,6 +321,26 @@ def test_a_model_of_an_earlier_run_is_not_deployed_by_a_later_ones_verdict(tmp_p
     (why,) = summary["runs"][0]["models-not-kept"].values()
     assert "has no model of local to deploy" in why
     assert load_model(paths["rome"])[1].architecture == "logistic-regression"
+
+
+def test_a_disk_that_fills_at_the_end_leaves_model_and_verdict_of_one_run(tmp_path, monkeypatch):
+    folders = write_sites(tmp_path / "sites")
+    paths = {name: tmp_path / f"kept/{name}.safetensors" for name in folders}
+    options = {"strategy": "local,single", "validation_share": 0.3, "deploy": "local"}
+    options |= {"model_paths": paths, "num_server_rounds": 1}
+    run_devices(tmp_path / "first", folders, **options)
+    before = {p: p.read_bytes() for p in (tmp_path / "kept").iterdir() if p.is_file()}
+    assert len(before) == 2 * len(folders)
+
+    def full(source, target):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    summary, _ = run_devices(tmp_path / "second", folders, seed=1, **options)
+    reasons = summary["runs"][0]["models-not-kept"].values()
+    assert len(reasons) == len(folders)
+    assert all("the disk is full" in reason for reason in reasons)
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_a_device_that_is_away_when_a_run_goes_on_lacks_its_model(tmp_path, monkeypatch, capsys):

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -121,6 +122,17 @@ def test_a_polite_kill_ends_both(node, tmp_path):
     assert all(map(is_gone, both))
 
 
+def test_ctrl_c_of_a_terminal_is_for_the_node_alone(node, tmp_path):
+    """Else its processes get two signals, and say so by tracebacks."""
+    process = node()
+    both = [starts(tmp_path, name)[0][0] for name in ("supernode", "warm")]
+    groups = {os.getpgid(one) for one in (process.pid, both[0])}
+    assert len(groups) == 2
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 0
+    assert all(map(is_gone, both))
+
+
 @pytest.mark.faults
 def test_the_supernode_ends_with_a_node_that_is_killed(node, tmp_path):
     process = node()
@@ -166,6 +178,25 @@ def test_a_child_that_it_was_given_and_that_ends_is_not_waited_for_again(monkeyp
     assert len(looks) <= 4  # for the child, for the SuperNode, and for what answers messages
     with pytest.raises(ChildProcessError):
         os.waitpid(given, 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--node-config", "name=paris data-path=/x y"], "cannot be read: give key=value pairs"),
+        (["--root-certificates", "none.crt"], "--root-certificates none.crt is no file: give"),
+        (["--auth-supernode-private-key", "none.key"], "key none.key is no file: give the one"),
+        (["--port", "PORT"], "is in use at 127.0.0.1: give each SuperNode of a machine a --port"),
+    ],
+)
+def test_slips_are_said_in_a_sentence_before_anything_starts(words, said, capsys, monkeypatch):
+    monkeypatch.setattr(node_command, "program_path", lambda _: "/nonexistent")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        assert main(["node", *(port if word == "PORT" else word for word in words)]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert "Traceback" not in error
 
 
 @pytest.mark.parametrize("option", ["--isolation", "--superexec-auth-secret-file"])

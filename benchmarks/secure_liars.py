@@ -228,12 +228,15 @@ class Lengths(ClusterMean):
 
     @property
     def among_rounds(self) -> float:
-        """Return how much longer than the median of earlier rounds a round's mean has been."""
-        return max(
-            own[place] / float(np.median(own[:place]))
-            for own in self.whole.values()
-            for place in range(1, len(own))
-        )
+        """Return how much longer than usual a round's mean has been, all of a cluster together."""
+        longest = 0.0
+        for first, *own in self.whole.values():
+            known = [first]
+            for length in own:
+                usual = float(np.median(known))
+                longest = max(longest, length / usual)
+                known.append(min(length, usual))  # as `Spoilers.learn`
+        return longest
 
 
 def lengths() -> list[dict[str, Any]]:

@@ -289,5 +289,5 @@ def planned(config: Config, given: Mapping[str, Any], folder: Path) -> str:
         f"results would go to {folder}",
     ]
     if given:
-        lines.append("not at their defaults: " + " ".join(key_values(given)))
+        lines.append("given: " + " ".join(key_values(given)))
     return "\n".join(lines)

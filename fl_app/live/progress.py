@@ -42,11 +42,10 @@ class Progress:
     ) -> None:
         """Say what is about to happen; clients may have names."""
         given = data.held is not None
-        noise = (
-            "clean labels"
-            if config.noise == "none" or not config.noise_rate
-            else f"{config.noise_rate:.0%} {config.noise} label noise"
-        )
+        if config.noise == "none" or not config.noise_rate:
+            noise = "" if given else "clean labels, "  # of data of one's own, nobody knows
+        else:
+            noise = f"{config.noise_rate:.0%} {config.noise} label noise, "
         self._width = _longest(config)
         tasks = config.tasks or f"{config.num_tasks} tasks"
         if config.shift == "concept":
@@ -72,7 +71,7 @@ class Progress:
         if data.column_names:
             print(f"{_columns(data.column_names)}\n{_asked(data)}")
         print(
-            f"{config.dataset} on {num_clients} clients, {tasks}, {noise}, {config.model}{events}; "
+            f"{config.dataset} on {num_clients} clients, {tasks}, {noise}{config.model}{events}; "
             f"{_plan(config, folder)}",
             flush=True,
         )

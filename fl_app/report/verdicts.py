@@ -11,7 +11,8 @@ from pydantic import ConfigDict, Field
 
 from fl_app.report.html.fields import Finite, Text
 from fl_core.metrics import OF_A_NUMBER, Metric
-from strategies.catalogue import ALL, ALONE
+from strategies.catalogue import SYSTEMS
+from strategies.clusterings.clustering import OwnCluster, SingleCluster
 
 Word = Literal["join", "stay alone", "one model for all", "cannot tell yet"]
 JOIN: Word = "join"
@@ -91,8 +92,9 @@ class Verdict:
     @property
     def model(self) -> str:
         """Return whose model it should use: the strategy, and which cluster's there."""
-        alone = self.strategy in (ALONE, ALL)
-        return self.strategy if alone else f"{self.strategy} / {self.cluster}"
+        system = SYSTEMS.get(self.strategy)
+        is_one = system is not None and system.clustering in (SingleCluster, OwnCluster)
+        return self.strategy if is_one else f"{self.strategy} / {self.cluster}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +136,7 @@ class SeedVerdicts:
                 f" ({self.told_among_all} of {told} would be told if, of all clients that are "
                 f"told, {ERROR:.0%} were to be wrong)"
             )
-        mean = f" On average over clients, {unit_of(metric)} over alone: {gains}." if gains else ""
+        mean = f" On average over clients, {_over_alone(metric)}: {gains}." if gains else ""
         if self.over_single:
             mean += f" Over one model for all: {_listed(metric, self.over_single)}."
         worse = [name for name, (_, _, high) in self.over_single.items() if high < 0]
@@ -147,9 +149,13 @@ def _listed(metric: Metric, gains: Mapping[str, Gain]) -> str:
     return "; ".join(f"{name} {gain_text(metric, gain)}" for name, gain in gains.items())
 
 
+def _over_alone(metric: Metric) -> str:
+    return f"{unit_of(metric)} {'over' if metric.is_share else 'below'} alone"
+
+
 def unit_of(metric: Metric) -> str:
     """Return in what gains are: of a number, in its mean absolute error, whatever tables show."""
-    return "points" if metric.is_share else f"{OF_A_NUMBER.others[0].title} less"
+    return "points" if metric.is_share else OF_A_NUMBER.others[0].title
 
 
 def gain_text(metric: Metric, gain: Gain | None) -> str:
@@ -173,7 +179,7 @@ def gain_text(metric: Metric, gain: Gain | None) -> str:
 
 def verdict_columns(metric: Metric) -> list[str]:
     """Return what the columns of `verdict_row` are called."""
-    over = [f"{unit_of(metric)} over alone", "over one for all"]
+    over = [_over_alone(metric), "over one for all"]
     return ["client", "verdict", "model / cluster", *over, "samples (needed)"]
 
 

@@ -274,9 +274,10 @@ def _why(
     if best and number > 1:
         widest = f"the widest {score}" if score != "silhouette" else "the highest silhouette"
         widest = "the highest score" if weighed else widest
-        evidence_for = f"{widest} ({best[0].score:.3f}) speaks for {best[0].num_clusters}"
+        # Rounded as in the file, of which the table is made.
+        evidence_for = f"{widest} ({_rounded(best[0].score):.3f}) speaks for {best[0].num_clusters}"
         if len(best) > 1:
-            evidence_for += f", the next ({best[1].score:.3f}) for {best[1].num_clusters}"
+            evidence_for += f", the next ({_rounded(best[1].score):.3f}) for {best[1].num_clusters}"
         said.append(evidence_for)
     if not said and why_not:
         said.append(f"nothing was told apart, since {why_not}")

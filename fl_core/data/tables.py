@@ -32,6 +32,7 @@ from fl_core.text import composed, printable
 
 MOST_VALUES = 50  # of a category: more are names or numbers of rows, which tell nothing
 MOST_CLASSES = 1_000
+_MOST_WRONG = 10  # files that one error names
 
 
 def read_tables(source: Source) -> Dataset:
@@ -44,7 +45,16 @@ def read_tables(source: Source) -> Dataset:
     OSError
         If the folder or a file cannot be read.
     """
-    tables = [read_table(path, source.label, source.target) for path in table_files(source.root)]
+    tables, wrong = [], []
+    for path in table_files(source.root):
+        try:
+            tables.append(read_table(path, source.label, source.target))
+        except ValueError as error:
+            wrong.append(str(error))
+    if len(wrong) > _MOST_WRONG:
+        wrong[_MOST_WRONG:] = [f"and {len(wrong) - _MOST_WRONG} more files are not right."]
+    if wrong:
+        raise ValueError("\n".join(wrong))
     columns = common_columns({one.site: one.kinds() for one in tables})
     rows = torch.from_numpy(
         np.concatenate([encoded(one.columns, columns, one.site) for one in tables])

@@ -16,7 +16,7 @@ from fl_app.report.tables import shared_seeds, tests_of
 from fl_core.data.settings import OWN_IMAGES
 from fl_core.options import key_values
 from fl_core.text import listed
-from strategies.catalogue import UNGROUPED
+from strategies.catalogue import ALL, ALONE, UNGROUPED
 
 named = partial(listed, between=", ")
 
@@ -101,11 +101,12 @@ def _best(means: Mapping[str, float], runs: Sequence[Run], test: str) -> str:
     what = "" if metric.is_share else f"{metric.title} "
     text = f"{_joined(first)} reached {what}{metric.with_sign(best)} ({over})"
     if rest := {name: mean for name, mean in means.items() if name not in first}:
-        ends = (min, max) if lower else (max, min)
-        second, last = (end(rest, key=lambda name: rest[name]) for end in ends)
-        text += f", {metric.shown(abs(best - rest[second]))}{unit} {more} than {second}"
-        if len(rest) > 1:
-            text += f" and {metric.shown(abs(best - rest[last]))} {more} than {last}"
+        order = sorted(rest, key=lambda name: rest[name], reverse=not lower)
+        named_too = [name for name in order if name in (order[0], order[-1], ALONE, ALL)]
+        gains = [
+            f"{metric.shown(abs(best - rest[name]))}* {more} than {name}" for name in named_too
+        ]
+        text += f", {_joined(gains).replace('*', unit, 1).replace('*', '')}"
     # Of equals the first seed's first client, whichever end is the worse.
     sign = -1 if lower else 1
     least, seed, _, name, where = min(

@@ -245,7 +245,8 @@ def shares_axis(field: str, title: str, values: Iterable[ArrayLike]) -> Spec:
         "type": "quantitative",
         "title": title,
         "axis": {
-            "labelExpr": "format(100 * datum.value, '.0f') + '\\u202f%'",
+            "labelExpr": "datum.value < 0 || datum.value > 1 ? '' : "
+            "format(100 * datum.value, '.0f') + '\\u202f%'",
             "tickCount": 6,
             "tickMinStep": 0.01,
         },

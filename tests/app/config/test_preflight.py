@@ -491,7 +491,7 @@ def test_a_dry_run_says_what_would_run_and_starts_nothing(tmp_path, capsys):
     assert "strategies: single, local\nseeds 4 to 6: 6 trainings of 10 rounds\n" in said
     assert "25 clients, data set mnist-5k, model logistic-regression" in said
     assert f"results would go to {tmp_path / 'out'}" in said
-    assert f"not at their defaults: {' '.join(words)}\n" in said
+    assert f"given: {' '.join(words)}\n" in said
     assert main(["run", "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert "seed 0: 2 trainings" in said

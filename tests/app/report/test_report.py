@@ -141,6 +141,20 @@ def test_strategies_of_a_stopped_run_are_compared_on_the_seeds_that_all_ran_on(t
     assert said_of(result.runs) == ["single did not run on seed 1: its means are over fewer seeds"]
 
 
+def test_the_answer_names_those_that_a_trial_asks_about_beside_the_best_and_the_worst(tmp_path):
+    def change(summary):
+        for one, score in zip(summary["runs"], (0.9, 0.8, 0.6, 0.75, 0.5), strict=True):
+            one["accuracy"], one["accuracy-per-client"] = score, [score] * 6
+
+    strategies = ("rcc-pfl", "ditto", "single", "local", "random")
+    folder = write_results(tmp_path, seeds=1, strategies=strategies, change=change)
+    (said,) = answer(read_result(folder))
+    assert said.startswith(
+        "rcc-pfl reached 90.0 % (mean over clients), 10.0 points more than ditto, 15.0 more than "
+        "local, 30.0 more than single and 40.0 more than random."
+    )
+
+
 def test_nothing_that_a_client_is_called_becomes_code(tmp_path):
     names = [EVIL, "'\"><script>alert(1)</script>", "{{ 7 * 7 }}", "a\u2028b\x1b[2J", "oslo", "e"]
 

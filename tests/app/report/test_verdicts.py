@@ -37,7 +37,7 @@ def judged(*verdicts):
 
 
 def test_gains_of_a_number_are_in_its_mean_absolute_error():
-    assert unit_of(OF_A_NUMBER.main) == "MAE less"
+    assert unit_of(OF_A_NUMBER.main) == "MAE"
     assert unit_of(OF_CLASSES.main) == "points"
 
 

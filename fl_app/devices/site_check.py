@@ -4,33 +4,24 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import partial
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import httpx
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-from numpy.typing import NDArray
 
 from fl_app.config.allowed_code import OWN_CODE
+from fl_app.devices.data_check import images_found, samples_found, table_found
 from fl_app.devices.device_node import NodeConfig
 from fl_app.devices.model_places import check_cache, check_model_path
 from fl_app.devices.names import fingerprint, short
 from fl_app.devices.neighbours import shared_paths
-from fl_core.data.datasets import HELD_OUT
 from fl_core.data.folders import is_table
-from fl_core.data.image_files import hold_out, listed_images
-from fl_core.data.image_folder import for_each_image
-from fl_core.data.own_data import read_own_part, read_twice
-from fl_core.data.samples import described, grey_or_colour
-from fl_core.data.settings import BY_VALUES
-from fl_core.data.table_file import read_table
 from fl_core.flower.calls import (
     ApiErrorCode,
     FleetHttpClient,
@@ -39,11 +30,9 @@ from fl_core.flower.calls import (
 )
 from fl_core.flower.keys import public_key_to_bytes
 from fl_core.flower.messages import ActivateNodeRequest
-from fl_core.own.own_images import survey_images
-from fl_core.own.own_samples import DATA, survey_of
-from fl_core.own.own_tables import survey_table
+from fl_core.own.own_samples import DATA
 from fl_core.own_code import load_own
-from fl_core.text import listed, one_line, printable
+from fl_core.text import one_line
 
 _SECONDS = 10.0  # for which the server may be silent
 _NO_INTERVAL = 0.0  # seconds: no SuperNode's
@@ -160,74 +149,6 @@ def code_found(paths: tuple[str, ...]) -> str:
     for path in paths:
         load_own(OWN_CODE, path)
     return f"may run here, and can be imported: {', '.join(paths)}"
-
-
-def images_found(path: Path) -> str:
-    """Decode every image as a run would, and return how many there are of each class.
-
-    Raises
-    ------
-    ValueError, OSError
-        If the images are not there, or not such as can be used.
-    """
-    survey = survey_images(path)
-    with listed_images(path) as listed:
-        splits = hold_out(listed, HELD_OUT)
-        for classes in splits.values():
-            files = [file for some in classes.values() for file in some]
-            for_each_image(files, path, lambda image, _: image.load() and None)
-    train, tests = splits["train"], splits.get("test", {})
-    counts = ((name, len(files), len(tests.get(name, ()))) for name, files in train.items())
-    return f"{grey_or_colour(survey.image_shape[0])}, {_counted(counts)}"
-
-
-def _counted(classes: Iterable[tuple[str, int, int]]) -> str:
-    counts = ", ".join(f"{printable(name)} {train} + {test}" for name, train, test in classes)
-    return f"of each class for training + for testing: {counts}"
-
-
-def table_found(path: Path, label: str, target: str = BY_VALUES) -> str:
-    """Read a table as a run would, and return its columns, and how many rows each class has.
-
-    Raises
-    ------
-    ValueError, OSError
-        If it is not there, or not such as can be used.
-    """
-    survey, table = survey_table(path, label, target), read_table(path, label, target)
-    columns = f"{len(survey.columns)} columns ({printable(listed([*survey.columns], 20, ', '))})"
-    if survey.is_regression:
-        trained, tested = table.labels[~table.is_test], table.labels[table.is_test]
-        return f"{columns}, {_number_found(table.label, trained, tested)}"
-    train, test = (Counter(table.labels[part]) for part in (~table.is_test, table.is_test))
-    return f"{columns}, {_counted((name, train[name], test[name]) for name in survey.class_names)}"
-
-
-def _number_found(name: str, trained: NDArray[Any], tested: NDArray[Any]) -> str:
-    counts = f"for training + for testing: {len(trained)} + {len(tested)}"
-    number = f"{printable(name)}, {trained.min():.4g} to {trained.max():.4g}"
-    return f"{counts}, with a number to predict: {number}"
-
-
-def samples_found(path: str) -> str:
-    """Call the site's function as a run would, and return how many samples there are of each class.
-
-    Raises
-    ------
-    ValueError
-        If it fails, returns what cannot be used, or other data when it is called again.
-    """
-    found = read_twice(DATA, path, partial(read_own_part, DATA), "each message of a run")
-    survey = survey_of(found)
-    kind = described(survey.image_shape, is_float=survey.is_float)
-    if found.is_regression:
-        labels = found.train_labels.numpy(), found.test_labels.numpy()
-        return f"{kind}, {_number_found(found.class_names[0], *labels)}"
-    train, test = (
-        labels.bincount(minlength=found.num_classes).tolist()
-        for labels in (found.train_labels, found.test_labels)
-    )
-    return f"{kind}, {_counted(zip(found.class_names, train, test, strict=True))}"
 
 
 def model_kept(path: Path | None) -> str:

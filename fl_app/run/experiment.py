@@ -130,7 +130,7 @@ def _run_all(
         results = ResultsFolder(resolved(setting, world, checkpoints.folder), command, left_out)
         for name, why in left_out.items():
             print(f"{name} is left out: {why}", flush=True)
-        status.doing("waiting until all clients have their data")
+        status.doing("waiting until all clients have started and have their data")
         world.begin(results, progress)
         if not config.num_server_rounds:
             for name in one_shot(config.strategy):

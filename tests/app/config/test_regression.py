@@ -8,7 +8,7 @@ import pytest
 
 from fl_app.cli import main
 from fl_app.config.run_config import parse_config
-from fl_app.devices.site_check import samples_found
+from fl_app.devices.data_check import samples_found
 from fl_app.launch.preflight import check_run
 from fl_app.report.html.report_page import write_report
 from fl_app.studies.reproduce.kept import kept_of

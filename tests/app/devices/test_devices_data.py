@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fl_app.devices.data_check import samples_found
 from fl_app.devices.device_node import NodeConfig
-from fl_app.devices.site_check import samples_found
 from fl_core.models.model_file import load_model
 from fl_core.own.agreement import Agreement
 from tests.device_images import write_sites

@@ -13,7 +13,7 @@ from flwr.app import Array, ArrayRecord, MetricRecord
 from fl_app.cli import main
 from fl_app.config.run_config import parse_config
 from fl_app.devices.common_scale import tally_in, told_tally
-from fl_app.devices.site_check import table_found
+from fl_app.devices.data_check import table_found
 from fl_app.results.spectra import load_spectra
 from fl_core.data.image_folder import LabelledImages
 from fl_core.data.scaling import Scaling, moments, tally

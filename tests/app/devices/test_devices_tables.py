@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
+from fl_app.devices.data_check import table_found
 from fl_app.devices.device_node import DeviceNode
-from fl_app.devices.site_check import table_found
 from fl_core.own.agreement import Agreement, Survey
 from fl_core.own.own_scale import standardised_alone
 from fl_core.own.settle import agree, outvoted

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from fl_app.cli import main
+from fl_app.devices.data_check import table_found
 from fl_app.devices.device_node import NodeConfig
-from fl_app.devices.site_check import table_found
 from fl_core.own.agreement import Survey
 from fl_core.own.settle import agree
 from tests.app_runs import DEFAULTS, undrawn_pictures

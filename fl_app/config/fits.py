@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import cast
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
@@ -119,6 +120,7 @@ def _check_model(config: Config, kind: SampleKind, samples: Tensor) -> None:
         return
     pixels = as_pixels(samples)
     check_model(config.model, model, pixels, kind.num_classes)
+    _check_draws(config, kind)
     if not config.training_epsilon:
         return
     if any(map(_keeps_statistics, model.modules())):
@@ -129,6 +131,23 @@ def _check_model(config: Config, kind: SampleKind, samples: Tensor) -> None:
         )
     with suppress(MissingExtraError):  # on a server of devices, which may do without Opacus
         check_private_model(config.model, model, pixels, config.training_epsilon)
+
+
+def _check_draws(config: Config, kind: SampleKind) -> None:
+    """Refuse a model with the same weights for each seed where several must differ."""
+    drawing = [n for n in config.strategy if "draw_model" in parameters(system_of(n).clustering)]
+    if not drawing:
+        return
+    one, other = (
+        build_model(config.model, kind.image_shape, kind.num_classes, seed).state_dict().values()
+        for seed in (0, 1)
+    )
+    if all(map(torch.equal, one, other)):
+        raise ValueError(
+            f'model is "{config.model}", which begins with the same weights whatever the seed, but '
+            f"{drawing[0]} needs models that differ: draw weights at random, without a seed of its "
+            "own, or leave that strategy out."
+        )
 
 
 def _keeps_statistics(layer: nn.Module) -> bool:

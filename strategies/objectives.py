@@ -170,7 +170,7 @@ class PrivateNorms(LocalObjective):
 
 
 def norm_layers(model: nn.Module, model_name: str = "the model") -> str:
-    """Return the names of a model's norm layers (batch, group, instance, layer), by commas.
+    """Return the names of a model's norm layers, of any of torch's kinds, by commas.
 
     Raises
     ------
@@ -184,6 +184,7 @@ def norm_layers(model: nn.Module, model_name: str = "the model") -> str:
         instancenorm._InstanceNorm,
         normalization.GroupNorm,
         normalization.LayerNorm,
+        normalization.RMSNorm,
     )
     names = [name for name, module in model.named_modules() if isinstance(module, kinds)]
     kept = [name for name in names if any(True for _ in model.get_submodule(name).state_dict())]

@@ -69,7 +69,7 @@ def labelled_spectrum(features: Float32, labels: Int64, count: int) -> LabelledS
         found += [(float(s) ** 2, int(label), v) for s, v in zip(lengths, directions, strict=True)]
     found.sort(key=lambda one: -one[0])
     # What float32 features cannot tell from zero.
-    least = found[0][0] * features.shape[1] * np.finfo(np.float32).eps
+    least = found[0][0] * min(features.shape) * np.finfo(np.float32).eps
     leading = [one for one in found[: CLASS_EIGENVECTORS * count] if one[0] > least]
     vectors = np.stack([v for _, _, v in leading], axis=1)
     return LabelledSpectrum(

@@ -126,7 +126,7 @@ def leading_spectrum(features: Float32, num_eigenvectors: int) -> Spectrum:
     # No entry of G is above these.
     _check_finite(features, np.einsum("nd,nd->d", features, features))
     pairs = _eigenpairs_of_few(features.astype(np.float64), num_eigenvectors)
-    return _spectrum(cache(partial(gram_matrix, features)), *pairs)
+    return _spectrum(cache(partial(gram_matrix, features)), *pairs, len(features))
 
 
 def spectrum_of_gram(gram: Float32, num_eigenvectors: int) -> Spectrum:
@@ -149,7 +149,7 @@ def spectrum_of_gram(gram: Float32, num_eigenvectors: int) -> Spectrum:
     """
     _check_count(num_eigenvectors, len(gram))
     pairs = _leading_eigenpairs(gram.astype(np.float64), num_eigenvectors)
-    return _spectrum(lambda: gram, *pairs)
+    return _spectrum(lambda: gram, *pairs, len(gram))
 
 
 def _check_count(num_eigenvectors: int, dimension: int) -> None:
@@ -160,10 +160,15 @@ def _check_count(num_eigenvectors: int, dimension: int) -> None:
         )
 
 
-def _spectrum(gram: Callable[[], Float32], values: Float64, vectors: Float64) -> Spectrum:
-    """Keep the eigenpairs above zero, with signs as `leading_spectrum` fixes them."""
+def _spectrum(
+    gram: Callable[[], Float32], values: Float64, vectors: Float64, order: int
+) -> Spectrum:
+    """Keep the eigenpairs above zero, with signs as `leading_spectrum` fixes them.
+
+    They are of a matrix with `order` rows.
+    """
     # What float32 features cannot tell from zero.
-    kept = values > max(values[0], 0) * len(vectors) * np.finfo(np.float32).eps
+    kept = values > max(values[0], 0) * order * np.finfo(np.float32).eps
     if not kept.any():
         raise ValueError("the client's features are all zero: check its samples.")
     values, vectors = values[kept], vectors[:, kept]

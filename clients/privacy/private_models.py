@@ -6,7 +6,6 @@ import warnings
 
 import torch
 from torch import nn
-from torch.nn.modules.dropout import _DropoutNd
 
 from fl_core.extras import load_extra
 from fl_core.models.build import seeded
@@ -55,14 +54,13 @@ def check_private_model(path: str, model: nn.Module, samples: torch.Tensor, epsi
 def _mixes_samples(model: nn.Module, samples: torch.Tensor) -> bool:
     """Return whether an answer depends on other samples of a batch, as far as a few can show.
 
-    When tested and when trained, for a model may tell them apart; torch's dropout is off, since
-    where a model draws, answers differ anyway, and say nothing.
+    When tested and when trained, for a model may tell them apart. Where it draws, as by dropout,
+    answers differ anyway, and gradients alone say whether one depends on other samples.
     """
     for is_training in (False, True):
         model.train(is_training)
-        for layer in model.modules():
-            if isinstance(layer, _DropoutNd):
-                layer.eval()
+        if _depends_on_others(model, samples):
+            return True
         answers = []
         for seed in (0, 1):
             with seeded(seed):
@@ -76,6 +74,20 @@ def _mixes_samples(model: nn.Module, samples: torch.Tensor) -> bool:
         if alone.shape != answers[0].shape or not torch.allclose(
             alone, answers[0], rtol=1e-3, atol=1e-5, equal_nan=True
         ):
+            return True
+    return False
+
+
+@torch.enable_grad()
+def _depends_on_others(model: nn.Module, samples: torch.Tensor) -> bool:
+    """Return whether the gradient of an answer is not zero at another sample."""
+    given = samples.clone().requires_grad_()
+    answers = model(given)
+    for place in range(len(samples)):
+        (found,) = torch.autograd.grad(
+            answers[place].sum(), given, retain_graph=True, allow_unused=True
+        )
+        if found is not None and torch.cat([found[:place], found[place + 1 :]]).any():
             return True
     return False
 

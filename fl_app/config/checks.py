@@ -164,6 +164,12 @@ def _check_for_privacy(values: Mapping[str, Any]) -> Iterator[str]:
             "sample changes all others, have no noise: set standardise to none, and bring columns "
             "to one scale by limits that you know beforehand."
         )
+    if values["training_epsilon"] and values["drift_clients"]:
+        yield (
+            f"training-epsilon is {values['training_epsilon']:g}, but drift-clients is "
+            f"{values['drift_clients']}, whose samples become more or fewer, and the noise of all "
+            "rounds is that of one number: set one of the two to 0."
+        )
     protected = {"eigenvectors", "nothing"}
     if values["training_epsilon"]:
         protected.add("updates")

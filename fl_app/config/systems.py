@@ -25,7 +25,7 @@ from fl_core.data.dataset import Dataset
 from fl_core.data.settings import SITES
 from fl_core.federation.federation import Federation
 from fl_core.models.build import build_model
-from fl_core.models.layers import is_within
+from fl_core.models.layers import is_within, one_tensor_apart, split
 from fl_core.options import key_of
 from fl_core.own.agreement import Agreement
 from fl_core.wire import protocol
@@ -33,7 +33,7 @@ from strategies import ClusteredStrategy
 from strategies.aggregations.lps_gps import common_layers
 from strategies.catalogue import SYSTEMS, Part, parameters, system_of
 from strategies.clusterings.ifca import drawn_models
-from strategies.objectives import Plain, norm_layers
+from strategies.objectives import Plain, PrivateHead, norm_layers
 from strategies.reuse import ReusingStrategy
 
 
@@ -113,10 +113,27 @@ def _check_layers(
     name: str, setting: Setting, clustering: Any, aggregation: Any, local: Any
 ) -> None:
     """Refuse private layers that the model does not have, or that the others are to share."""
-    if isinstance(local, Plain):
+    common = getattr(aggregation, "common_layers", ())
+    if isinstance(local, Plain) and not common:
         return
-    private = local.private_layers_of(initial_model(setting).state_dict())
-    for layer in getattr(aggregation, "common_layers", ()):
+    model = initial_model(setting)
+    arrays = model.state_dict()
+    private = local.private_layers_of(arrays)
+    for layers in (private, common):
+        if pair := one_tensor_apart(arrays, layers):
+            raise ValueError(
+                f"{name} treats {pair[0]} and {pair[1]} differently, but in {setting.config.model} "
+                "they are one tensor: register each layer once, and tie no weights across them."
+            )
+    if isinstance(local, PrivateHead):
+        trained = [key for key, one in model.named_parameters() if one.requires_grad]
+        if not all(split(dict.fromkeys(trained), private)):
+            raise ValueError(
+                f"{name} trains the private layers and the shared ones in turn, but of "
+                f"{setting.config.model} some of the two have nothing that can be trained: choose "
+                "other private-layers, or fedper."
+            )
+    for layer in common:
         if is_within(layer, private) or any(is_within(own, [layer]) for own in private):
             raise ValueError(
                 f'{name} keeps the layer "{layer}" at the clients, and common-layers has all '

@@ -8,9 +8,9 @@ import time
 import zlib
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from fl_core.data.folders import cache_dir
-from fl_core.files import replacing
 
 # Seconds: so long may a run still have strategies to train while its first one's models wait.
 _MAY_WAIT = 7 * 86400.0
@@ -67,7 +67,7 @@ def check_model_path(path: Path) -> None:
     try:
         is_folder = path.is_dir()
         if not is_folder:
-            _try(beside(path, ".trial"))
+            _try(path.parent)
     except OSError as error:
         raise ValueError(
             f"model-path is {path}, but this SuperNode cannot write there "
@@ -81,11 +81,12 @@ def check_model_path(path: Path) -> None:
         )
 
 
-def _try(path: Path) -> None:
-    """Write something there, and remove it: an empty file has room on a full disk, too."""
-    with replacing(path) as partial:
-        partial.write_bytes(bytes(_TRIAL_BYTES))
-    path.unlink(missing_ok=True)
+def _try(folder: Path) -> None:
+    """Make a folder, and write in it what is gone at once: nothing has room on a full disk, too."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryFile(dir=folder) as trial:
+        trial.write(bytes(_TRIAL_BYTES))
+        trial.flush()
 
 
 def check_cache() -> Path:
@@ -99,7 +100,7 @@ def check_cache() -> Path:
     folder = Path("~/.cache/fedkin")
     try:
         folder = cache_dir()
-        _try(folder / "datasets" / "trial")
+        _try(folder / "datasets")
     except (OSError, RuntimeError) as error:  # or there is no home
         raise ValueError(
             f"{folder} cannot be written ({getattr(error, 'strerror', None) or error}), where "

@@ -226,7 +226,7 @@ def redrawn(
             for client, node in own.items()
             if (
                 why := node.why_uninformative(node.features())
-                or why_none_is_left_out(len(node.features()), sample)
+                or (why_none_is_left_out(len(node.features()), sample) if resamples else "")
             )
         }
         clusters = replace(clusters, uninformative=poor)

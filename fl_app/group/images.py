@@ -74,9 +74,14 @@ def regrouped(
     return drawn
 
 
+def left_out(count: int) -> int:
+    """Return how many of a client's images a resample leaves out."""
+    return round(LEFT_OUT * count)
+
+
 def why_none_is_left_out(count: int, sample: str) -> str:
     """Return why resamples say nothing of a client with so many images; empty: they do."""
-    if round(LEFT_OUT * count):
+    if left_out(count):
         return ""
     return f"a fifth of its {count} {sample}{'s' * (count > 1)} is none, so none can be left out"
 
@@ -84,7 +89,7 @@ def why_none_is_left_out(count: int, sample: str) -> str:
 def part(own: Own, rng: np.random.Generator) -> Own:
     """Return a client's images without a fifth of them: of one or two, all."""
     count = len(own.features)
-    kept = np.sort(rng.permutation(count)[: count - round(LEFT_OUT * count)])
+    kept = np.sort(rng.permutation(count)[: count - left_out(count)])
     return Own(own.features[kept], own.labels[kept])
 
 

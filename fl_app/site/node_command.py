@@ -21,6 +21,7 @@ from fl_app.site.parents import can_fork_safely, end_with, log_here
 
 _STOP_SECONDS = 20.0
 _FILES = ("--root-certificates", "--auth-supernode-private-key")
+_ONLY_ASKING = {"-h", "--help", "--version", "-V"}
 _REST = 2.0  # seconds before what was killed is started again
 
 _log = logging.getLogger("fedkin.node")
@@ -91,7 +92,7 @@ def run_node(words: list[str]) -> int:
             supernode = subprocess.Popen(
                 command,
                 preexec_fn=ends_too,  # noqa: PLW1509 - one thread
-                process_group=0,
+                process_group=0 if ends_too else None,  # else nothing ends it with a terminal
             )
             started = [supernode]
             if given.alone:
@@ -138,7 +139,8 @@ def _read(words: list[str]) -> _Given:
                 f"fedkin node takes no --{option}, since it starts what answers messages itself: "
                 "leave the option out, or start flower-supernode."
             )
-    _check(found)
+    if not _ONLY_ASKING.intersection(words):
+        _check(found)
     alone = ""
     if found.allow_runtime_dependency_installation:
         alone = "each run may bring packages of its own (--allow-runtime-dependency-installation)"
@@ -165,20 +167,17 @@ def _check(found: argparse.Namespace) -> None:
             raise ValueError(
                 f"{option} {path} is no file: give the one that was sent to this site."
             )
-    with (
-        suppress(socket.gaierror),
-        socket.socket(socket.AF_INET6 if ":" in found.host else socket.AF_INET) as tried,
-    ):
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in found.host else socket.AF_INET) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tried.bind((found.host, int(found.port)))
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise
-            raise ValueError(
-                f"--port {found.port} is in use at {found.host}: give each SuperNode of a machine "
-                "a --port of its own."
-            ) from error
+    except (OSError, OverflowError, ValueError) as error:
+        is_used = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        raise ValueError(
+            f"no SuperNode can answer at --host {found.host} --port {found.port} "
+            f"({'in use' if is_used else error}): give each SuperNode of a machine a --port of its "
+            "own, 1 to 65535, and leave --host out."
+        ) from error
 
 
 def _warm(given: _Given) -> subprocess.Popen[bytes]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from clients.accelerator import one_thread
 from fl_app.client_app import app
@@ -43,5 +43,19 @@ def simulate_in_process(
     shared = {"num-partitions": num_clients, OWN_CODE: ",".join(named_at_clients(config).values())}
     nodes = [{"partition-id": client, **shared} for client in range(num_clients)]
     # As Ray's workers do: sums of several threads may differ in the last bit.
-    with one_thread(), patch.dict(os.environ, settings):
+    with one_thread(), _environment(settings):
         return run_experiment(config, InProcessGrid(app, nodes, given))
+
+
+@contextmanager
+def _environment(settings: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

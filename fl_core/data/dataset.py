@@ -153,9 +153,10 @@ class Dataset:
 
     def prepared_for(self, client: int | None) -> Preparation:
         """Return what was done to a client's samples; to those of several, for None."""
-        if client is None or len(self.scalings) < 2:
+        if client is None or not self.scalings:
             return self.preparation
-        return replace(self.preparation, scaling=self.scalings[client])
+        scaling = self.scalings[client if len(self.scalings) > 1 else 0]
+        return replace(self.preparation, scaling=scaling)
 
     def to(self, device: torch.device) -> Dataset:
         """Return it with images and labels on another device; groups of its own stay."""

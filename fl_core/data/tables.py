@@ -52,7 +52,7 @@ def read_tables(source: Source) -> Dataset:
         except ValueError as error:
             wrong.append(str(error))
     if len(wrong) > _MOST_WRONG:
-        wrong[_MOST_WRONG:] = [f"and {len(wrong) - _MOST_WRONG} more files are not right."]
+        wrong[_MOST_WRONG:] = [f"… ({len(wrong)} files are not right)"]
     if wrong:
         raise ValueError("\n".join(wrong))
     columns = common_columns({one.site: one.kinds() for one in tables})

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fl_core.options import NotAllowedError, Rule
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Value = TypeVar("Value")
 
@@ -44,9 +47,21 @@ def split(
     return outside, within
 
 
+def one_tensor_apart(arrays: Mapping[str, Tensor], layers: Sequence[str]) -> tuple[str, str] | None:
+    """Return two names of one tensor, the first within these layers and the second outside."""
+    outside, within = split(arrays, layers)
+    places = {array.data_ptr(): name for name, array in outside.items() if array.numel()}
+    shared = (name for name, array in within.items() if array.data_ptr() in places)
+    return next(((name, places[arrays[name].data_ptr()]) for name in shared), None)
+
+
 def layer_of(name: str) -> str:
-    """Return the layer of an array: `hidden` for `hidden.weight`, `w` for `w`."""
-    return name.rpartition(".")[0] or name
+    """Return the layer of an array: `hidden` for `hidden.weight`, `w` for `w`.
+
+    What a parametrization, such as weight normalisation, computes an array from is its layer's.
+    """
+    layer, computed, _ = name.partition(".parametrizations.")
+    return layer if computed else name.rpartition(".")[0] or name
 
 
 def layers_of(names: Iterable[str]) -> list[str]:

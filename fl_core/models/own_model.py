@@ -35,15 +35,16 @@ def own_model(path: str, shape: tuple[int, ...], num_classes: int) -> nn.Module:
         raise ValueError(f'{_KEY} is "{path}", which has no weights that could be trained.')
     odd = [name for name, one in model.state_dict().items() if not _can_travel(one)]
     if odd:
+        kind = getattr(model.state_dict()[odd[0]], "dtype", "no tensor")
         raise ValueError(
-            f'{_KEY} is "{path}", whose {odd[0]} is {model.state_dict()[odd[0]].dtype}: weights '
-            "must be float32, and counters int64."
+            f'{_KEY} is "{path}", whose {odd[0]} is {kind}: weights must be float32, and counters '
+            "int64."
         )
     return model
 
 
-def _can_travel(tensor: torch.Tensor) -> bool:
-    return tensor.dtype in (torch.float32, torch.int64)
+def _can_travel(tensor: object) -> bool:  # extra state may be anything
+    return isinstance(tensor, torch.Tensor) and tensor.dtype in (torch.float32, torch.int64)
 
 
 def check_model(name: str, model: nn.Module, samples: torch.Tensor, num_classes: int) -> None:
@@ -68,6 +69,7 @@ def check_model(name: str, model: nn.Module, samples: torch.Tensor, num_classes:
             "compute it without no_grad, detach or argmax."
         )
     model.eval()
+    _logits(name, model, samples[:1], num_classes, "")
 
 
 def _logits(

@@ -72,7 +72,7 @@ def clients_like_nobody(merges: Float64) -> list[int]:
     """
     count = len(merges) + 1
     joining = merges[::-1, :2].min(axis=1).astype(int)
-    number = int((joining >= count).argmax()) if (joining >= count).any() else count
+    number = int(np.append(joining >= count, True).argmax())
     return joining[:number].tolist() if number <= count * _MOST_ALONE else []
 
 

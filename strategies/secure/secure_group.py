@@ -52,7 +52,11 @@ class Group:
     @property
     def clients(self) -> frozenset[int]:
         """Return who can have spoilt the sum: whoever sent shares."""
-        return frozenset(self.members[place] for place in self.shares)
+        return self.at([*self.shares])
+
+    def at(self, places: Sequence[int]) -> frozenset[int]:
+        """Return the clients at these places."""
+        return frozenset(self.members[place] for place in places)
 
     @property
     def threshold(self) -> int:

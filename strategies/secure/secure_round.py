@@ -169,12 +169,20 @@ class SecureRound:
         models : sequence of dicts
             What the clients of each cluster were sent.
         """
-        there = {}
+        there: dict[Group, list[int]] = {}
+        read: dict[int, list[frozenset[int]]] = {}
         for group in self._groups:
             places = [p for p in sorted(group.shares) if group.members[p] in masked]
             told = (group.cluster, group.members, len(places), group.threshold, "sent an update")
-            if self._enough(*told) and self._hides(group, places):
+            if not self._enough(*told):
+                continue
+            clients, beside = group.at(places), read.setdefault(group.cluster, [])
+            if self._spoilers.hides(group.cluster, clients, beside):
                 there[group] = places
+                beside.append(clients)
+            else:
+                reason = "beside a sum that came to nothing, theirs would tell an update"
+                self._lost(group.cluster, group.members, f"{reason} of who was, or is, away")
         revealed = self._reveal(there)
         sums: dict[int, list[tuple[Group, Total | None]]] = {}
         for group, places in there.items():
@@ -182,6 +190,7 @@ class SecureRound:
             total = None
             try:
                 secrets = self._secrets(group, places, revealed)
+                self._spoilers.note(group.cluster, group.at(places))
                 summed = group.unmasked(places, secrets, updates)
                 most = masking.heaviest(len(group.members)) if self._weighted else 1
                 total = masking.from_words(summed, models[group.cluster], len(places), most)
@@ -201,15 +210,6 @@ class SecureRound:
                 *(self._conversation.roster.name_of(client), self._spoilers.left_out[client]),
             )
         return totals
-
-    def _hides(self, group: Group, places: Sequence[int]) -> bool:
-        """Return whether a sum hides each update, beside those of this model that did not count."""
-        clients = frozenset(group.members[place] for place in places)
-        hides = self._spoilers.hides(group.cluster, clients)
-        if not hides:
-            reason = "beside sums that came to nothing, theirs would tell what one of them sent"
-            self._lost(group.cluster, group.members, reason)
-        return hides
 
     def _right(
         self, cluster: int, sums: Sequence[tuple[Group, Total | None]], sent: NDArrays

@@ -80,18 +80,22 @@ class Spoilers:
         """Leave out a client that has sent what cannot be right."""
         self.left_out.setdefault(client, reason)
 
-    def hides(self, cluster: int, clients: frozenset[int]) -> bool:
-        """Return whether a sum tells no update that earlier ones of this model did not; note it.
+    def hides(
+        self, cluster: int, clients: frozenset[int], beside: Sequence[frozenset[int]] = ()
+    ) -> bool:
+        """Return whether a sum tells no update that others of the same model do not.
 
-        Until a cluster's model moves, clients with one batch send the same updates again. Those of
-        who is left out are not hidden: they may be known.
+        Others are those that were read, and those `beside` it in its round. Until a cluster's model
+        moves, clients with one batch send the same updates again. Those of who is left out are not
+        hidden: they may be known.
         """
-        before = self._unmoved.setdefault(cluster, [])
-        sums = [one - self.left_out.keys() for one in (*before, clients)]
-        if told_by(sums) - told_by(sums[:-1]):
-            return False
-        before.append(clients)
-        return True
+        others = (*self._unmoved.get(cluster, ()), *beside)
+        sums = [one - self.left_out.keys() for one in (*others, clients)]
+        return told_by(sums) <= told_by(sums[:-1])
+
+    def note(self, cluster: int, clients: frozenset[int]) -> None:
+        """Remember over whom a sum was read, until the cluster's model moves."""
+        self._unmoved.setdefault(cluster, []).append(clients)
 
     def move(self, cluster: int) -> None:
         """Forget over whom sums were: the cluster's model has changed, and so will updates."""

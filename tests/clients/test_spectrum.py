@@ -138,6 +138,16 @@ def test_few_samples_of_many_features_have_eigenvectors_but_too_large_a_gram_mat
     np.testing.assert_array_equal(leading_spectrum(fewer, 3).eigenvectors, found.eigenvectors)
 
 
+def test_weak_directions_of_many_features_are_eigenvectors_too():
+    """Ten directions, energies from 1 to 0.00065: far above what rounding leaves of 40 rows."""
+    rng = np.random.default_rng(0)
+    directions = np.linalg.qr(rng.normal(size=(50_000, 10)))[0].T
+    amounts = np.linalg.qr(rng.normal(size=(40, 10)))[0] * np.sqrt(40 * np.geomspace(1, 6.5e-4, 10))
+    found = leading_spectrum((amounts @ directions).astype(np.float32), 20)
+    np.testing.assert_allclose(found.eigenvalues, np.geomspace(1, 6.5e-4, 10), rtol=1e-4)
+    assert np.abs(found.eigenvectors.T @ directions.T).diagonal().min() > 0.999
+
+
 @pytest.mark.parametrize("count", [2, 50])
 def test_what_is_not_finite_or_too_large_is_refused_however_many_samples_there_are(count):
     data = features(0, n=count)

@@ -3,6 +3,7 @@ import torch
 
 from fl_core.data.settings import MODELS, paper_model
 from fl_core.models.build import build_model
+from fl_core.models.layers import layers_of, named_layers, split
 
 
 def parameters(model):
@@ -83,3 +84,13 @@ def test_paper_models():
         "mlp",
         "cnn",
     ]
+
+
+def test_the_layer_of_what_a_parametrization_computes_from_is_its_own():
+    """Else the last "layer" of a head with weight normalisation is half of its weights."""
+    head = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(5, 2))
+    model = torch.nn.Sequential(torch.nn.Linear(6, 5), head)
+    assert layers_of(model.state_dict()) == ["0", "1"]
+    assert named_layers("private-layers", "last", model.state_dict()) == ("1",)
+    outside, within = split(model.state_dict(), ["1"])
+    assert (len(outside), len(within)) == (2, 3)

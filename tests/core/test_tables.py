@@ -341,3 +341,13 @@ def test_too_many_texts_are_named_with_the_site_that_has_most_of_them():
     sites = {"berlin": {"id": tuple(f"b{n}" for n in range(60))}, "lyon": {"id": ("l1", "l2")}}
     with pytest.raises(ValueError, match="has 62 different texts, most of them in berlin"):
         common_columns(sites)
+
+
+def test_all_files_that_are_not_right_are_named_at_once(tmp_path):
+    for number in range(12):
+        (tmp_path / f"{number:02}.csv").write_text(f"{HEAD}1,u,0\n,v,1\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"\A00\.csv: column x has no value in row 2") as error:
+        load_dataset("tables", str(tmp_path), label="label")
+    lines = str(error.value).splitlines()
+    assert [line[:2] for line in lines[:-1]] == [f"{number:02}" for number in range(10)]
+    assert lines[-1] == "… (12 files are not right)"

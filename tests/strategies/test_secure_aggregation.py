@@ -603,8 +603,19 @@ def test_sums_that_come_to_nothing_do_not_tell_what_one_client_sent(caplog, monk
     run(optimum([0] * 5), grid_of(spoil, [0] * 5), 4)
     # Not those of round 2, which are all but client 0. In round 4 the sum is right.
     assert read == [[0, 1, 2, 3, 4]] * 3
-    lost = "cluster 0 keeps its model in round 2: beside sums that came to nothing, theirs would"
+    lost = "cluster 0 keeps its model in round 2: beside a sum that came to nothing, theirs would"
     assert any(line.startswith(lost) for line in logged(caplog))
+
+
+@pytest.mark.parametrize("clients", [5, 12])
+def test_a_sum_that_nobody_read_keeps_no_others_from_being_read(clients):
+    """In round 2 too few reveal shares; from round 3 on client 0 has left for good."""
+    tasks = [0] * clients
+    spoil = {(UNMASK, client): in_rounds(2) for client in range(1, clients)}
+    grid = Visits(toy_app(tasks, spoil), clients, {0: {3, 4}})
+    (found,) = weights(run(optimum(tasks), grid, 4))
+    mean = [np.mean(range(1 + gone, clients + 1)) for gone in (0, 1, 1)]
+    assert found == pytest.approx(sum(mean))
 
 
 def test_whoever_stretches_what_is_usual_round_by_round_is_found():

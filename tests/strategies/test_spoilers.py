@@ -226,6 +226,24 @@ def test_a_sum_over_all_is_compared_with_earlier_rounds():
     assert spoilers.faults(1, [8.1]) == [FINE]  # another cluster's
 
 
+def test_what_is_told_already_is_no_reason_to_read_no_more():
+    """Of two sums that told 0's update, a third tells nothing new; nor does one of who is out."""
+    spoilers = Spoilers(np.random.default_rng(0))
+    everybody, without = frozenset(range(6)), frozenset(range(1, 6))
+    assert spoilers.hides(0, everybody)
+    spoilers.note(0, everybody)
+    assert not spoilers.hides(0, without)
+    assert spoilers.hides(1, without)  # another cluster's
+    assert not spoilers.hides(0, frozenset({3, 4, 5}), beside=[frozenset({1, 2})])
+    spoilers.note(0, without)
+    assert spoilers.hides(0, without)
+    spoilers.move(0)
+    assert spoilers.hides(0, without)
+    spoilers.note(0, everybody)
+    spoilers.blame(0, "garbage")
+    assert spoilers.hides(0, without)
+
+
 def test_sums_alone_make_nothing_usual_that_is_longer_but_of_too_few_to_search():
     """Means of 1, 3 and 9, each within four times the median before, leave it at 1."""
     for clients, usual in ((6, [1.0, 1.0, 1.0]), (5, [1.0, 2.0, 3.0])):

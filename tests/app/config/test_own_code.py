@@ -189,6 +189,94 @@ def test_noise_goes_with_no_statistics_of_batches_in_ones_own(own, capsys, layer
     assert "which keeps statistics of batches, but training-epsilon is 1" in capsys.readouterr().err
 
 
+MODELS = """
+import torch
+from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
+
+
+class Twice(nn.Module):
+    def __init__(self, count):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, count)])
+        self.net = nn.Sequential(*self.layers)
+
+    def forward(self, x):
+        return self.net(x)
+
+
+class Extra(nn.Linear):
+    def get_extra_state(self):
+        return {"version": 1}
+
+    def set_extra_state(self, state):
+        pass
+
+
+class Squeezed(nn.Linear):
+    def forward(self, x):
+        return super().forward(x).squeeze(0)
+
+
+def twice(shape, count):
+    return Twice(count)
+
+
+def tied(shape, count):
+    found = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, count))
+    found[1].weight = found[2].weight
+    return found
+
+
+def frozen(shape, count):
+    found = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, count))
+    found[0].requires_grad_(False)
+    return found
+
+
+def extra(shape, count):
+    return Extra(6, count)
+
+
+def squeezed(shape, count):
+    return Squeezed(6, count)
+
+
+def weight_normed(shape, count):
+    return nn.Sequential(nn.Linear(6, 5), weight_norm(nn.Linear(5, count)))
+"""
+ONE = "but in models:twice they are one tensor: register each layer once"
+
+
+@pytest.mark.parametrize(
+    ("model", "words", "said"),
+    [
+        ("twice", "strategy=fedbn", f"layers.1.weight and net.1.weight differently, {ONE}"),
+        ("twice", "strategy=fedper", f"layers.2.weight differently, {ONE}"),
+        ("twice", "strategy=mt-hfl common-layers=layers.0", f"net.0.weight differently, {ONE}"),
+        ("twice", "strategy=ditto,rcc-pfl", ""),
+        ("tied", "strategy=fedper private-layers=2,3", "treats 2.weight and 1.weight differently"),
+        ("tied", "strategy=fedper private-layers=1,2", ""),
+        ("frozen", "strategy=fedrep", "some of the two have nothing that can be trained: choose"),
+        ("frozen", "strategy=fedper", ""),
+        ("extra", "strategy=single", "whose _extra_state is no tensor: weights must be float32"),
+        ("squeezed", "strategy=single", "(4,) for 1 samples of 4 classes, but it must be"),
+        ("weight_normed", "strategy=fedper private-layers=last", ""),
+    ],
+)
+def test_what_layers_do_not_suit_is_said_before_anything_starts(own, capsys, model, words, said):
+    words = [
+        "dataset=own:load",
+        f"model=models:{model}",
+        "num-clients=8",
+        "num-tasks=2",
+        *words.split(),
+    ]
+    with own_modules(own, models=MODELS):
+        assert main(["run", "--dry-run", *words]) == (2 if said else 0)
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("strategy", "status"), [("single,ifca", 2), ("single,rcc-pfl", 0)])
 def test_weights_of_a_seed_of_their_own_are_refused_where_models_must_differ(
     own, capsys, strategy, status

@@ -7,7 +7,6 @@ import socket
 import threading
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import httpx
 import pytest
@@ -18,7 +17,7 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from PIL import Image
 
 from fl_app.cli import main
-from fl_app.devices import registry, site_check
+from fl_app.devices import model_places, registry, site_check
 from fl_app.devices.certificates import make_certificates
 from fl_app.devices.devices_command import device_table
 from fl_app.devices.gate.gate_command import server_tls
@@ -330,10 +329,10 @@ def test_a_cache_that_cannot_be_written(check, tmp_path, monkeypatch):
 def test_a_full_disk_is_known_before_a_run(check, images, monkeypatch):
     """An empty file has room on it."""
 
-    def full(path, content):
+    def full(dir):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(model_places, "TemporaryFile", full)
     model = f"{images.parent}/kept/model.safetensors"
     own = f'name="berlin" data-path="{images}" model-path="{model}"'
     status, said = check(1, node_config=own)
@@ -341,7 +340,7 @@ def test_a_full_disk_is_known_before_a_run(check, images, monkeypatch):
     for what in ("cache", "model-path"):
         tick, text = said[what]
         assert tick == "✗"
-        assert "the disk is full: make room" in text
+        assert "(No space left on device)" in text
     assert not list((images.parent / "kept").iterdir())
 
 

@@ -7,7 +7,15 @@ import pytest
 from fl_app.report.html.reading import read_result
 from fl_app.report.html.verdict_section import verdicts_of
 from fl_app.report.pictures import save, verdicts_figure
-from fl_app.report.verdicts import JOIN, UNSURE, Verdict, unit_of, verdict_row
+from fl_app.report.verdicts import (
+    JOIN,
+    UNSURE,
+    SeedVerdicts,
+    Verdict,
+    unit_of,
+    verdict_columns,
+    verdict_row,
+)
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES
 from tests.picture_data import rows_of
 from tests.report_data import EVIL, write_results
@@ -34,6 +42,24 @@ def judged(*verdicts):
         summary["verdicts"] = [{"seed": 0, "clients": clients, "told-among-all": 1, "means": means}]
 
     return change
+
+
+@pytest.mark.parametrize(
+    ("strategy", "model"),
+    [("rcc-pfl", "rcc-pfl / 1"), ("local", "local"), ("single", "single"), ("ditto", "ditto")],
+)
+def test_a_cluster_is_named_where_there_are_several(strategy, model):
+    assert replace(verdict(0), strategy=strategy).model == model
+
+
+def test_what_is_less_than_another_error_is_below_it():
+    judged_alone = SeedVerdicts(
+        seed=0, clients=[verdict(0)], told_among_all=1, means={"single": (1.5, 1.0, 2.0)}
+    )
+    said = judged_alone.said(OF_A_NUMBER.main)
+    assert "On average over clients, MAE below alone: single +1.5 (+1 to +2)" in said
+    assert verdict_columns(OF_A_NUMBER.main)[3] == "MAE below alone"
+    assert verdict_columns(OF_CLASSES.main)[3] == "points over alone"
 
 
 def test_gains_of_a_number_are_in_its_mean_absolute_error():

@@ -186,7 +186,9 @@ def test_a_child_that_it_was_given_and_that_ends_is_not_waited_for_again(monkeyp
         (["--node-config", "name=paris data-path=/x y"], "cannot be read: give key=value pairs"),
         (["--root-certificates", "none.crt"], "--root-certificates none.crt is no file: give"),
         (["--auth-supernode-private-key", "none.key"], "key none.key is no file: give the one"),
-        (["--port", "PORT"], "is in use at 127.0.0.1: give each SuperNode of a machine a --port"),
+        (["--port", "PORT"], "(in use): give each SuperNode of a machine a --port of its own"),
+        (["--port", "70000"], "at --host 127.0.0.1 --port 70000 (bind(): port must be 0-65535.)"),
+        (["--host", "203.0.113.1"], "at --host 203.0.113.1 --port 9094 ("),
     ],
 )
 def test_slips_are_said_in_a_sentence_before_anything_starts(words, said, capsys, monkeypatch):

@@ -244,8 +244,9 @@ def output_folder(output_dir: str, resume: str = "") -> Path:
         return folder
     stamp = datetime.now().strftime("%Y-%m-%d-%H%M%S-%f")
     folder = Path(output_dir or f"results/{stamp}").expanduser().absolute()
-    there = ("summary.json", "grouping.json", CHECKPOINTS)
-    if any((folder / name).exists() for name in there):
+    # Of a first checkpoint that could not be written, the folder may be there.
+    there = ("summary.json", "grouping.json", f"{CHECKPOINTS}/{WHOLE}")
+    if any(path for name in there for path in folder.glob(name)):
         raise ValueError(
             f"output-dir is {folder}, which holds results already: name another folder, move them "
             "away, or go on with an interrupted run by resume."

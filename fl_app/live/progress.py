@@ -31,6 +31,7 @@ class Progress:
         self._clock = clock
         self._started = self._rounds_started = clock()
         self._width = 8
+        self._taken_over: set[tuple[str, int]] = set()
 
     def begin(
         self,
@@ -109,6 +110,7 @@ class Progress:
 
     def taken_over(self, strategy: str, seed: int, other: str) -> None:
         """Say that another strategy has trained what this one would."""
+        self._taken_over.add((strategy, seed))
         said = f"same clusters as {other} from round 1 on: trained once"
         print(f"{strategy:<{self._width}}  seed {seed}  {said}", flush=True)
 
@@ -142,7 +144,10 @@ class Progress:
         """Return a callback for the rounds of one strategy and seed."""
 
         def report(round_report: RoundReport) -> None:
-            self.done += 1
+            if (strategy, seed) in self._taken_over:
+                self.total_rounds -= 1  # no time went to it
+            else:
+                self.done += 1
             if round_report.tested:
                 print(self.line(strategy, seed, round_report), flush=True)
 
@@ -158,7 +163,7 @@ class Progress:
 
         Pre-rounds and tests count among the rounds so far.
         """
-        return (self._clock() - self._rounds_started) / self.done * self.rounds_left
+        return (self._clock() - self._rounds_started) / max(self.done, 1) * self.rounds_left
 
     def line(self, strategy: str, seed: int, report: RoundReport) -> str:
         """Return the line for one round."""

@@ -13,6 +13,8 @@ from filelock import FileLock, Timeout
 from fl_app.config.run_config import CHECKPOINTS, OPTIONS, WHOLE, Config
 from fl_app.launch.preflight import output_folder
 from fl_app.live.watch import LOCK_FILE
+from fl_core.data.dataset import Dataset
+from fl_core.data.samples import SampleKind
 from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
 from fl_core.own.agreement import Agreement
 from strategies import ClusteredStrategy, RoundReport
@@ -69,6 +71,7 @@ class Checkpoints:
         self._options = config.as_run_config()
         self._resumes = bool(config.resume)
         self._found: dict[Path, dict[str, Any]] = {}
+        self._digests: dict[int, str] = {}
         self._find()
 
     def _find(self) -> None:
@@ -129,7 +132,9 @@ class Checkpoints:
         last = report.round == report.num_rounds
         return self.every > 0 and (last or report.round % self.every == 0)
 
-    def save(self, name: str, seed: int, strategy: ClusteredStrategy, seconds: float) -> None:
+    def save(
+        self, name: str, seed: int, strategy: ClusteredStrategy, seconds: float, data: SampleKind
+    ) -> None:
         """Write a strategy's checkpoint, whole or not at all, in the place of its last one."""
         save_checkpoint(
             self._path(name, seed),
@@ -138,15 +143,34 @@ class Checkpoints:
                 "agreement": self.agreement and self.agreement.as_config(),
                 "names": dict(strategy.training.roster.names),
                 "num-clients": self.num_clients,
+                "data": self._digest(seed, data),
                 "seconds": seconds,
                 "strategy": strategy.checkpoint(),
             },
         )
         self._forget_personal(name, seed, strategy.training.round)
 
-    def load(self, name: str, seed: int) -> dict[str, Any] | None:
-        """Return a strategy's checkpoint, if the run is resumed and had come so far."""
-        return self._found.pop(self._path(name, seed), None)
+    def load(self, name: str, seed: int, data: SampleKind) -> dict[str, Any] | None:
+        """Return a strategy's checkpoint, if the run is resumed and had come so far.
+
+        Raises
+        ------
+        ValueError
+            If it was trained on other data: `data-dir` may have moved, what is in it may not.
+        """
+        found = self._found.pop(self._path(name, seed), None)
+        if found is not None and found.get("data") not in (None, self._digest(seed, data)):
+            raise ValueError(
+                f"the data are not those with which the run in {self.folder} was started: resume "
+                "it with these, or start anew."
+            )
+        return found
+
+    def _digest(self, seed: int, data: SampleKind) -> str:
+        """Return what tells a simulation's data on a seed from others; of devices', nothing."""
+        if seed not in self._digests:
+            self._digests[seed] = data.checksum() if isinstance(data, Dataset) else ""
+        return self._digests[seed]
 
     def save_personal(self, name: str, seed: int, number: int, states: Mapping[int, Any]) -> None:
         """Write what simulated clients keep for themselves, before a round's checkpoint.

@@ -261,7 +261,7 @@ def run_strategy(
     progress, status, tracking = watchers
     label = label_of(name, values)
     show = progress.reporter(label, seed)
-    checkpoint = checkpoints.load(label, seed)
+    checkpoint = checkpoints.load(label, seed, setting.images)
     done, before, rounds = 0, 0.0, config.num_server_rounds
     if checkpoint is not None:
         done, before = checkpoint["strategy"]["round"], float(checkpoint["seconds"])
@@ -291,7 +291,7 @@ def run_strategy(
             if strategy.local.keeps_state:
                 states = world.keep_states(strategy, told)
                 checkpoints.save_personal(label, seed, report.round, states)
-            checkpoints.save(label, seed, strategy, seconds())
+            checkpoints.save(label, seed, strategy, seconds(), setting.images)
         if report.round < report.num_rounds and (why := why_it_ends(strategy, strategy.reports)):
             progress.ended(label, seed, report, why)
             raise EnoughRounds

@@ -347,8 +347,9 @@ def _curves(path: Path) -> dict[str, Curve]:
     curves = {}
     for strategy, seeds in found.items():
         rounds = sorted({number for of_seed in seeds.values() for number in of_seed})
-        values = [
-            [of_seed.get(number, math.nan) for number in rounds] for of_seed in seeds.values()
+        values = [  # after a seed that ended early, its last score
+            [of_seed.get(min(number, max(of_seed)), math.nan) for number in rounds]
+            for of_seed in seeds.values()
         ]
         curve = np.array(values, np.float64).reshape(len(seeds), len(rounds))
         curves[strategy] = np.array(rounds, np.int64), curve

@@ -15,7 +15,7 @@ from fl_app.studies.reproduce.cells import current_cells
 from fl_app.studies.reproduce.claims import Claim
 from fl_app.studies.reproduce.experiment_file import Experiment
 from fl_app.studies.reproduce.keeping import Cell
-from fl_app.studies.reproduce.measures import kind_of, measure
+from fl_app.studies.reproduce.measures import ROUNDING, kind_of, measure
 
 FEWEST = 3
 """Seeds of an interval of a mean; fewer are called runs."""
@@ -126,13 +126,19 @@ def _interval(values: NDArray[np.float64]) -> tuple[float, float]:
 
 def _spreads(left: Numbers, right: Numbers) -> tuple[float, float]:
     """Return the 95 % interval of the logarithm of left's variance over right's, by an F-test."""
-    variances = [as_array(one).var(ddof=1) for one in (left, right)]
+    variances = [_variance(as_array(one)) for one in (left, right)]
     if not any(variances):
         return -math.inf, math.inf
     with np.errstate(divide="ignore"):  # one that never varies
         ratio = np.log(variances[0]) - np.log(variances[1])
     bounds = np.log(fdtri(len(left) - 1, len(right) - 1, [_TAIL, 1 - _TAIL]))
     return float(ratio - bounds[0]), float(ratio - bounds[1])
+
+
+def _variance(values: NDArray[np.float64]) -> float:
+    """Return the sample variance; 0 where all that differs is how a computer rounds."""
+    deviation = float(values.std(ddof=1))
+    return deviation**2 if deviation > ROUNDING * abs(values.mean()) else 0.0
 
 
 class Verdict(NamedTuple):

@@ -46,8 +46,11 @@ def kept_of(run: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     if similarity.is_file() and "tasks" in run:
         with np.load(similarity, allow_pickle=False) as arrays:
             if "similarity" in arrays:  # of very many clients it is not there
-                tasks = np.array(run["tasks"])[arrays["clients"]]
-                found["similarity-per-task"] = _short(task_means(arrays["similarity"], tasks))
+                clients = arrays["clients"]
+                # They were compared before their task changed.
+                stay = ~np.isin(clients, run.get("drifters", []))
+                tasks, near = np.array(run["tasks"])[clients[stay]], arrays["similarity"]
+                found["similarity-per-task"] = _short(task_means(near[np.ix_(stay, stay)], tasks))
     return found
 
 
@@ -57,6 +60,7 @@ def task_means(similarity: NDArray[np.float64], tasks: NDArray[np.int64]) -> lis
     Parameters
     ----------
     similarity : NDArray[np.float64], shape (n, n)
+        NaN where two were not compared, as newcomers are not; these do not count.
     tasks : NDArray[np.int64], shape (n,)
 
     Returns
@@ -64,7 +68,7 @@ def task_means(similarity: NDArray[np.float64], tasks: NDArray[np.int64]) -> lis
     list of lists, shape (T, T)
         None for a task that has one client only, beside itself.
     """
-    others = ~np.eye(len(tasks), dtype=bool)
+    others = ~np.eye(len(tasks), dtype=bool) & np.isfinite(similarity)
     sides = [tasks == task for task in range(int(tasks.max()) + 1)]
     pairs = [[similarity[np.outer(a, b) & others] for b in sides] for a in sides]
     return [[float(p.mean()) if p.size else None for p in line] for line in pairs]

@@ -14,7 +14,7 @@ Kept = Mapping[str, Any]
 _WAYS = ("up", "down")
 CLOSE = 0.99
 """The share of the final accuracy that counts as having arrived."""
-_ROUNDING = 1e-12  # of a number
+ROUNDING = 1e-12  # of a number
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def shown(
     own = kind_of(text)
     places = digits if own.digits is None else own.digits
     # Of equal numbers, the mean may be off by a rounding.
-    spreads = [0.0 if one and one < _ROUNDING * abs(value) else one for one in (std, half)]
+    spreads = [0.0 if one and one < ROUNDING * abs(value) else one for one in (std, half)]
     known = (one for one in spreads if one and math.isfinite(one))
     number = own.said(value, places, "+" if sign else "", beside=next(known, 0.0))
     about, told = ("" if one is None else own.said(one, places) for one in spreads)

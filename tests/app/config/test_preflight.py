@@ -180,6 +180,16 @@ def test_a_folder_in_use_is_known_before_the_start(tmp_path, capsys):
         assert "used, which holds results already: name another" in capsys.readouterr().err
 
 
+def test_a_folder_whose_first_checkpoint_could_not_be_written_is_not_in_use(tmp_path, capsys):
+    """The disk was full: there is nothing to go on with, and nothing to be kept."""
+    words = ["run", "--dry-run", "num-clients=4", "strategy=single"]
+    (tmp_path / "used/checkpoints").mkdir(parents=True)
+    assert main([*words, f"output-dir={tmp_path}/used"]) == 0
+    (tmp_path / "used/checkpoints/single-seed-0.safetensors").touch()
+    assert main([*words, f"output-dir={tmp_path}/used"]) == 2
+    assert "used, which holds results already: name another" in capsys.readouterr().err
+
+
 def test_one_refusal_names_all_that_is_wrong(capsys):
     assert main(["run", "sede=1", "seed=-1", "repeats=0", "strategy=rcc-pfl"]) == 2
     assert [line[:22] for line in capsys.readouterr().err.splitlines()] == [

@@ -24,6 +24,7 @@ from fl_app.report.comparisons import COMPARISONS
 from fl_app.run.checkpoints import Checkpoints
 from fl_app.run.experiment import run_experiment
 from fl_app.run.simulation import wait_for_nodes
+from fl_core.data.datasets import load_dataset
 from fl_core.federation.federation import simulate_federation
 from fl_core.models.build import build_model
 from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
@@ -217,7 +218,25 @@ def test_a_run_is_resumed_from_what_it_left_and_not_from_what_was_there_before(t
     checkpoints = Checkpoints(resumed, tmp_path)
     save_checkpoint(path, {**saved, "seconds": 1234.5})
     with checkpoints.only_run():
-        assert checkpoints.load("single", 0)["seconds"] == 1234.5
+        found = checkpoints.load("single", 0, load_dataset("mnist-5k"))
+        assert found["seconds"] == 1234.5
+
+
+def test_a_run_is_not_resumed_with_other_data(tmp_path):
+    """The folder may have moved, but what is in it may not have changed."""
+    for name, shift in (("first", 0), ("moved", 0), ("other", 1)):
+        (tmp_path / name).mkdir()
+        for site in range(6):
+            rows = [f"{(row + shift) % 5},{'ab'[row % 2]}" for row in range(20)]
+            text = "\n".join(["dose,outcome", *rows]) + "\n"
+            (tmp_path / name / f"{site}.csv").write_text(text, encoding="utf-8")
+    options = {"dataset": "tables", "label": "outcome", "strategy": "single", "model": "mlp-32"}
+    options |= {"num_clients": 6, "checkpoint_every": 1}
+    out = tmp_path / "out"
+    run(out, data_dir=str(tmp_path / "first"), **options)
+    run(out, data_dir=str(tmp_path / "moved"), resume=str(out), **options)
+    with pytest.raises(ValueError, match="the data are not those with which the run in "):
+        run(out, data_dir=str(tmp_path / "other"), resume=str(out), **options)
 
 
 def test_models_are_whole_and_load_into_plain_pytorch(finished):

@@ -139,6 +139,11 @@ def test_what_never_varies_is_no_steadier_than_what_never_varies():
     never = dict.fromkeys(range(5), 2.0)
     assert judged("above", STEADY, never, statistic="std") == "holds"
     assert judged("below", never, never, statistic="std") == "undecided"
+    # Equal floats have a variance of about 1e-30 where their mean is rounded.
+    one, other = (dict.fromkeys(range(5), value) for value in (12.96, 42.27))
+    assert np.var(list(one.values()), ddof=1) > 0 == np.var(list(other.values()), ddof=1)
+    for relation in ("above", "below"):
+        assert judged(relation, one, other, statistic="std") == "undecided"
 
 
 def test_four_seeds_are_too_few_for_a_standard_deviation():

@@ -29,7 +29,7 @@ from fl_app.studies.reproduce.claims import Claim
 from fl_app.studies.reproduce.experiment_file import Experiment, list_experiments, read_experiment
 from fl_app.studies.reproduce.formula import expected_bytes
 from fl_app.studies.reproduce.judging import Place, judge, measured_of
-from fl_app.studies.reproduce.kept import task_means
+from fl_app.studies.reproduce.kept import kept_of, task_means
 from fl_app.studies.reproduce.measures import check_measure, measure
 from fl_app.studies.reproduce.page import page
 from fl_app.studies.reproduce.table_pictures import draw, draw_agreement
@@ -569,6 +569,20 @@ def test_similarities_by_task_are_those_of_different_clients():
     means = task_means(similarity, np.array([0, 0, 1]))
     assert means[0] == pytest.approx([0.8, 0.3])
     assert means[1] == [pytest.approx(0.3), None]
+    similarity[0, 2] = similarity[2, 0] = np.nan  # were not compared
+    assert task_means(similarity, np.array([0, 0, 1]))[0] == pytest.approx([0.8, 0.4])
+
+
+def test_similarities_by_task_are_those_of_clients_that_kept_it(tmp_path):
+    """Clients 1 and 2 have changed places since they were compared."""
+    near = np.where(np.equal.outer([0, 0, 0, 1, 1, 1], [0, 0, 0, 1, 1, 1]), 0.9, 0.4)
+    run = {"strategy": "rcc-pfl", "seed": 0, "accuracy": 0.5, "tasks": [0, 0, 1, 0, 1, 1]}
+    run["drifters"] = [2, 3]
+    np.savez(tmp_path / "similarity-rcc-pfl-seed-0.npz", clients=np.arange(6), similarity=near)
+    for name in ("metrics", "clients"):
+        (tmp_path / f"{name}.csv").write_text("strategy,seed,round,accuracy,task\n", "utf-8")
+    means = kept_of(run, tmp_path)["similarity-per-task"]
+    assert np.array(means) == pytest.approx(np.array([[0.9, 0.4], [0.4, 0.9]]))
 
 
 def verdict_of(experiment, claim, measured):

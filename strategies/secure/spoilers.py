@@ -89,8 +89,9 @@ class Spoilers:
         moves, clients with one batch send the same updates again. Those of who is left out are not
         hidden: they may be known.
         """
-        others = (*self._unmoved.get(cluster, ()), *beside)
-        sums = [one - self.left_out.keys() for one in (*others, clients)]
+        if not (before := self._unmoved.get(cluster)):
+            return True  # the sums of one round have no client in common
+        sums = [one - self.left_out.keys() for one in (*before, *beside, clients)]
         return told_by(sums) <= told_by(sums[:-1])
 
     def note(self, cluster: int, clients: frozenset[int]) -> None:

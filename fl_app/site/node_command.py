@@ -76,9 +76,11 @@ def run_node(words: list[str]) -> int:
     Raises
     ------
     ValueError
-        If they hold what is decided here.
+        If they hold what is decided here, or what no SuperNode could start with.
     """
     given = _read(words)
+    if not _ONLY_ASKING.intersection(words):
+        _check(_options(words))
     command = [program_path("flower-supernode"), *words]
     if given.alone:
         _log.warning("the SuperNode starts a process for each message: %s", given.alone)
@@ -121,7 +123,7 @@ def run_node(words: list[str]) -> int:
     return 0
 
 
-def _read(words: list[str]) -> _Given:
+def _options(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", default="9094")
@@ -132,15 +134,17 @@ def _read(words: list[str]) -> _Given:
     parser.add_argument("--node-config", default="")
     for option in _FILES:
         parser.add_argument(option, type=Path)
-    found, _ = parser.parse_known_args(words)
+    return parser.parse_known_args(words)[0]
+
+
+def _read(words: list[str]) -> _Given:
+    found = _options(words)
     for option in ("isolation", "superexec-auth-secret-file"):
         if getattr(found, option.replace("-", "_")) is not None:
             raise ValueError(
                 f"fedkin node takes no --{option}, since it starts what answers messages itself: "
                 "leave the option out, or start flower-supernode."
             )
-    if not _ONLY_ASKING.intersection(words):
-        _check(found)
     alone = ""
     if found.allow_runtime_dependency_installation:
         alone = "each run may bring packages of its own (--allow-runtime-dependency-installation)"

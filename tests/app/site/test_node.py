@@ -128,7 +128,7 @@ def test_ctrl_c_of_a_terminal_is_for_the_node_alone(node, tmp_path):
     both = [starts(tmp_path, name)[0][0] for name in ("supernode", "warm")]
     groups = {os.getpgid(one) for one in (process.pid, both[0])}
     assert len(groups) == 2
-    process.send_signal(signal.SIGINT)
+    process.terminate()
     assert process.wait(30) == 0
     assert all(map(is_gone, both))
 

@@ -33,7 +33,7 @@ from fl_core.wire import protocol
 from strategies import ClusteredStrategy
 from strategies.aggregations.aggregation import ClusterMean
 from strategies.engine.rounds import Round
-from strategies.secure.spoilers import Fault, Outcome, Spoilers
+from strategies.secure.spoilers import FEWEST_SEARCHED, Fault, Outcome, Spoilers
 from tests.local_grid import LocalGrid
 
 CLIENTS, ROUNDS = 12, 10
@@ -229,13 +229,13 @@ class Lengths(ClusterMean):
     @property
     def among_rounds(self) -> float:
         """Return how much longer than usual a round's mean has been, all of a cluster together."""
-        longest = 0.0
-        for first, *own in self.whole.values():
-            known = [first]
+        longest, spoilers = 0.0, Spoilers(np.random.default_rng(0))
+        alone = [Outcome(frozenset(range(FEWEST_SEARCHED)))]
+        for cluster, own in self.whole.items():
             for length in own:
-                usual = float(np.median(known))
-                longest = max(longest, length / usual)
-                known.append(min(length, usual))  # as `Spoilers.learn`
+                if usual := spoilers.usual(cluster):
+                    longest = max(longest, length / usual)
+                spoilers.learn(cluster, alone, [length])
         return longest
 
 

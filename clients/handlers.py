@@ -157,7 +157,7 @@ def _trained(client: Client) -> RecordDict:
     images, labels = client.training_data()
     metrics = MetricRecord({protocol.NUM_EXAMPLES: len(labels)})
     if client.promise().training_epsilon:
-        _check_noise(client)
+        _check_noise(client, len(labels))
         fit = _private_fit(client, images, labels)
         shared, _ = train_by_objective(message, client.personal(), model, fit)
     else:
@@ -194,7 +194,7 @@ def _private_fit(client: Client, images: torch.Tensor, labels: torch.Tensor) -> 
     return fit
 
 
-def _check_noise(client: Client) -> None:
+def _check_noise(client: Client, number: int) -> None:
     """Refuse what the promise does not cover, whatever the server sends."""
     objective = Instructions.of(client.message).objective
     if not OBJECTIVES[objective].may_be_noisy:
@@ -210,13 +210,12 @@ def _check_noise(client: Client) -> None:
             "values of the run alone, and this client was told to train by others: leave tune out, "
             "or set training-epsilon to 0."
         )
-    _count_training(client)
+    _count_training(client, number)
 
 
-def _count_training(client: Client) -> None:
-    """Refuse to train more often than the promise was made for, or on other samples."""
+def _count_training(client: Client, number: int) -> None:
+    """Refuse to train more often than the promise was made for, or on fewer or more samples."""
     state, most = client.context.state, client.promise().most_trainings
-    number = len(client.training_data()[1])
     before = state.config_records.get(_TRAININGS, ConfigRecord())
     done, first = (int(str(before.get(key, usual))) for key, usual in (("done", 0), ("of", number)))
     if number != first:

@@ -371,32 +371,28 @@ def test_a_client_trains_with_noise_by_the_values_of_its_promise_alone():
         assert "training-epsilon is 8, which holds for the values of the run alone, and" in reason
 
 
-def counted(samples):
+def counted():
     return SimpleNamespace(
         context=SimpleNamespace(state=RecordDict()),
         promise=lambda: Promise(most_trainings=3),
-        training_data=lambda: (None, np.zeros(samples)),
     )
 
 
 def test_a_client_trains_no_more_often_than_it_promised():
-    client = counted(samples=10)
+    client = counted()
     for _ in range(3):
-        _count_training(client)
+        _count_training(client, 10)
     for _ in range(2):
         with pytest.raises(ValueError, match="has trained 3 times in this run"):
-            _count_training(client)
+            _count_training(client, 10)
 
 
 def test_a_client_trains_with_noise_on_as_many_samples_as_the_first_time():
     """Each round's noise is that of its number of samples, as if all rounds had it."""
-    client, state = counted(samples=64_000), RecordDict()
-    client.context.state = state
-    _count_training(client)
-    fewer = counted(samples=64)
-    fewer.context.state = state
+    client = counted()
+    _count_training(client, 64_000)
     with pytest.raises(ValueError, match=r"has 64 training samples, and had 64000 when it trained"):
-        _count_training(fewer)
+        _count_training(client, 64)
 
 
 def test_what_is_promised_is_what_is_configured():

@@ -103,10 +103,9 @@ def _best(means: Mapping[str, float], runs: Sequence[Run], test: str) -> str:
     if rest := {name: mean for name, mean in means.items() if name not in first}:
         order = sorted(rest, key=lambda name: rest[name], reverse=not lower)
         named_too = [name for name in order if name in (order[0], order[-1], ALONE, ALL)]
-        gains = [
-            f"{metric.shown(abs(best - rest[name]))}* {more} than {name}" for name in named_too
-        ]
-        text += f", {_joined(gains).replace('*', unit, 1).replace('*', '')}"
+        gains = {name: metric.shown(abs(best - rest[name])) for name in named_too}
+        gains[order[0]] += unit  # once is enough
+        text += f", {_joined([f'{gain} {more} than {name}' for name, gain in gains.items()])}"
     # Of equals the first seed's first client, whichever end is the worse.
     sign = -1 if lower else 1
     least, seed, _, name, where = min(

@@ -49,16 +49,16 @@ def embed_signatures(signatures: Sequence[Float32], seed: int) -> list[Float64]:
     Returns
     -------
     list of NDArray[np.float64], shapes (k_i, 2)
-        In the order of the clients; a client's points do not depend on that order. Fewer than
-        four points in all have no manifold that UMAP could learn: they are placed by their first
-        two principal components.
+        In the order of the clients; a client's points do not depend on that order, and equal
+        points have one place. Fewer than four different ones have no manifold that UMAP could
+        learn: they are placed by their first two principal components.
     """
     points = np.concatenate(signatures).astype(np.float32)
     # UMAP's random numbers go by row: sorted rows make a client's place independent of the order
-    # in which clients are numbered.
-    order = np.lexsort(points.T[::-1])
-    plane = np.empty((len(points), 2))
-    plane[order] = _plane(points[order], seed)
+    # in which clients are numbered. It tears apart points of which there are more than it has
+    # neighbours: each is placed once.
+    different, which = np.unique(points, axis=0, return_inverse=True)
+    plane = _plane(different, seed)[which.ravel()]
     return np.split(plane, np.cumsum([len(own) for own in signatures])[:-1])
 
 

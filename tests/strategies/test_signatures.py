@@ -228,12 +228,18 @@ def test_a_few_clients_are_placed_without_warnings(count, k):
     assert all(np.isfinite(e).all() for e in embedded)
 
 
-@pytest.mark.faults
-@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 3, 4, 30])
-def test_equal_signatures_are_placed_too(count):
+def test_equal_signatures_are_in_one_place(count):
     embedded = embed_signatures([np.ones((2, 8), np.float32)] * count, seed=0)
-    assert np.isfinite(np.concatenate(embedded)).all()
+    assert not np.concatenate(embedded).any()
+
+
+@pytest.mark.slow
+def test_twins_are_neighbours_even_if_they_are_more_than_umap_looks_at():
+    others = clients(1, per_task=6)
+    twins = [others[0] + 5] * (signatures.NUM_NEIGHBORS + 5)
+    distances = closest_distances(embed_signatures([*twins, *others], seed=0))
+    assert not distances[: len(twins), : len(twins)].any()
 
 
 def test_by_hand_three_points_keep_their_distances():

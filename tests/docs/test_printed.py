@@ -100,3 +100,33 @@ def test_the_speeds_are_those_printed():
     ours, theirs = re.findall(r"(\S+) µs", printed("hog"))
     assert f"[{ours} µs]" in page
     assert f"scikit-image takes {theirs}." in page
+
+
+def test_the_groups_of_data_that_nobody_cut_are_those_printed():
+    commands = printed("natural-groups").removeprefix("$ fedkin group ").split("\n$ fedkin group ")
+    found = {
+        shown.splitlines()[0]: [
+            int(cells[5])
+            for line in shown.splitlines()
+            if len(cells := line.split("│")) == 7 and cells[1].strip().isdigit()
+        ]
+        for shown in commands
+    }
+    sure = {
+        command: [100] * count
+        for command, count in {
+            "dataset=flights features=raw relevance=missed-energy": 7,
+            "dataset=flights features=raw relevance=missed-energy train-share=0.8": 7,
+            "dataset=flights features=raw": 2,
+            "dataset=flights": 2,
+            "dataset=watch train-share=0.8": 4,
+            "dataset=watch features=raw train-share=0.8": 3,
+            "dataset=watch features=raw relevance=missed-energy": 2,
+            "dataset=watch features=raw relevance=missed-energy train-share=0.8": 2,
+        }.items()
+    }
+    in_doubt = {"dataset=watch": [98, 60], "dataset=watch features=raw": [32, 98, 94]}
+    assert found == sure | in_doubt
+    page = (DOCS / "natural.md").read_text(encoding="utf-8")
+    assert "98 and 60 % sure at the least" in page
+    assert page.count("100 % sure") == 4

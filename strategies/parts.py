@@ -54,7 +54,7 @@ def clusters_by(
         If it fails, or returns no clusters, others than 0, 1, …, or clients that there are not.
     """
     found = _called(method, *arguments, **named)
-    if _is_ours(method):
+    if is_ours(method):
         return found
     # Who has failed since it was asked may still be among them.
     roster = training.roster
@@ -94,7 +94,7 @@ def models_by(aggregation: Aggregation, state: Round) -> list[NDArrays]:
         same shapes and dtypes, and finite.
     """
     found = _called(aggregation.__call__, state)
-    if _is_ours(aggregation.__call__):
+    if is_ours(aggregation.__call__):
         return found
     where = _name(aggregation.__call__)
     if not isinstance(found, Sequence) or len(found) != len(state.models):
@@ -123,7 +123,7 @@ def _called(method: Callable[P, Returned], *arguments: P.args, **named: P.kwargs
     try:
         return method(*arguments, **named)
     except (Exception, SystemExit) as error:
-        if _is_ours(method) or is_stop(error):
+        if is_ours(method) or is_stop(error):
             raise
         raise RuntimeError(f"{_name(method)} fails: {what_failed(error)}.") from error
 
@@ -136,7 +136,8 @@ def _name(method: Callable[..., object]) -> str:
     return f"{type(_part_of(method)).__name__}.{method.__name__}"
 
 
-def _is_ours(method: Callable[..., object]) -> bool:
+def is_ours(method: Callable[..., object]) -> bool:
+    """Return whether a method is one of the project's own parts."""
     module = type(_part_of(method)).__module__
     return module.partition(".")[0] == __name__.partition(".")[0]
 

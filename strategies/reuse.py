@@ -14,6 +14,7 @@ from flwr.serverapp.strategy import Result
 from fl_core.wire.protocol import NDArrays
 from strategies.base import ClusteredStrategy
 from strategies.engine.training import RoundReport, Training
+from strategies.parts import is_ours
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,11 @@ class ReusingStrategy(ClusteredStrategy):
         """Return whether clusters and settings decide all rounds, none of which has been.
 
         Clients with names are devices, whose images may change. A client that keeps models of the
-        pre-round is not sent them again.
+        pre-round is not sent them again. An aggregation of somebody's own may look at more of a
+        round than who is with whom.
         """
+        if not is_ours(self.aggregation.__call__):
+            return False
         conversation = self._conversation
         at_clients = conversation.models_at or conversation.roster.by_name
         begins = not self.training.reports

@@ -109,6 +109,22 @@ def test_what_differs_in_anything_that_counts_is_trained(other):
     assert strategy.training.same_as == ""
 
 
+@dataclass(frozen=True)
+class ByNeighbours(ClusterMean):
+    """Looks at more than who is with whom."""
+
+    def __call__(self, state):
+        return super().__call__(state) if state.clusters.neighbours else list(state.models)
+
+
+def test_an_aggregation_of_ones_own_may_look_at_anything_and_is_trained():
+    finished = Trainings()
+    for _ in range(2):
+        strategy, _, trained = train(finished, aggregation=ByNeighbours())
+        assert trained
+        assert strategy.training.same_as == ""
+
+
 class AllFirst(SingleCluster):
     """All train in round 1, whatever share of them is drawn."""
 

@@ -90,7 +90,7 @@ def current_cells(experiment: Experiment, cells: Sequence[Cell]) -> list[Cell]:
 def find_missing(
     experiment: Experiment, path: Path, seeds: int, *, any_code: bool = False
 ) -> list[Missing]:
-    """Return the simulations that are not in the file, or were made by other options or code.
+    """Return the simulations that are not in the file, or were made by other options, code or data.
 
     `any_code`: code does not matter.
     """

@@ -1,4 +1,4 @@
-"""What a cell's numbers depend on: its options and the code that made them."""
+"""What a cell's numbers depend on: its options, its data and the code that made them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fl_app.config.run_config import Config
 from fl_core.data.folders import resolve_data_dir
 from fl_core.data.settings import IN_DATA_DIR
 from fl_core.options import options_of
-from fl_core.own_code import own_files
+from fl_core.own_code import is_own, own_files
 from strategies.catalogue import system_of
 
 ROOT = Path(__file__).parents[3]
@@ -27,6 +27,7 @@ _IN_A_RUN = (
     *("results/choosing.py", "results/paired.py", "results/verdicts.py", "report/verdicts.py"),
     *("studies/in_process.py", "studies/reproduce/kept.py", "studies/reproduce/formula.py"),
 )
+_OURS = "strategies."
 _NOT_IN_ONE = {"options_page.py", "effect.py", "__init__.py"}  # they only speak of options
 PLACES = ("output-dir", "data-dir", "figure-format")
 """Where a run's files are, and how it draws, does not change what it finds; but see `own_data`."""
@@ -36,7 +37,12 @@ def state_of(config: Config) -> tuple[str, str]:
     """Return two hashes: of a configuration and of the code that runs it, and of the code alone.
 
     Docstrings, comments and layout do not count, nor do clusterings and aggregations that are not
-    compared, their code and their options.
+    compared, their code and their options. Data of one's own count, read by a function or not.
+
+    Raises
+    ------
+    ValueError
+        If a function of one's own that reads the data fails.
     """
     systems = [system_of(name) for name in config.strategy]
     parts = {part for one in systems for part in one.parts}
@@ -48,13 +54,14 @@ def state_of(config: Config) -> tuple[str, str]:
         # A strategy of somebody's own may lie anywhere.
         shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path.name
         code.update(f"{shown} {code_hash(path, path.stat().st_mtime_ns)}\n".encode())
-    named = named_at_clients(config).values()
+    modules = {part.__module__ for part in parts}
+    named = {*named_at_clients(config).values(), *(m for m in modules if not m.startswith(_OURS))}
     for own in sorted({file for path in named for file in own_files(path)}):
         code.update(f"{own.name} {code_hash(own, own.stat().st_mtime_ns)}\n".encode())
     used = {key for part in parts for key in options_of(part)} | set(options_of(Config))
     values = config.as_run_config()
     options = {k: value for k, value in values.items() if k in used and k not in PLACES}
-    options |= own_data(values)
+    options |= own_data(values) | _own_samples(config)
     both = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
     both.update(code.digest())
     return both.hexdigest(), code.hexdigest()
@@ -65,6 +72,20 @@ def own_data(values: Mapping[str, Any]) -> dict[str, str]:
     if values.get("dataset") not in IN_DATA_DIR:
         return {}
     return {"data-dir": str(resolve_data_dir(str(values.get("data-dir", ""))).resolve())}
+
+
+def _own_samples(config: Config) -> dict[str, str]:
+    """Return what tells data of one's own from others: files by name, size and time."""
+    if is_own(config.dataset):
+        from fl_core.data.datasets import load_dataset  # noqa: PLC0415 - PyTorch takes a second
+
+        return {"samples": load_dataset(config.dataset).checksum()}
+    if config.dataset not in IN_DATA_DIR:
+        return {}
+    root = resolve_data_dir(config.data_dir)
+    files = [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.is_file())
+    found = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    return {"samples": hashlib.sha256(repr(found).encode()).hexdigest()}
 
 
 def code_of(parts: Iterable[type]) -> set[Path]:

@@ -102,7 +102,7 @@ def missing_of(
     *,
     any_code: bool = False,
 ) -> list[Missing[AnyPlace]]:
-    """Return those that are not among the cells, or were made by other options or code.
+    """Return those that are not among the cells, or were made by other options, code or data.
 
     `any_code`: code does not matter, but options do, as they are given: a default is code.
     """
@@ -190,13 +190,13 @@ class Keeper:
         Raises
         ------
         RuntimeError
-            If it fails, or the code changes while it runs.
+            If it fails, or code or data change while it runs.
         """
         state, code = state_of(one.config)
         ran = run()
         if state_of(one.config)[0] != state:
             raise RuntimeError(
-                f"the code was changed while {one.wanted} ran: its numbers are left out; call "
+                f"code or data were changed while {one.wanted} ran: its numbers are left out; call "
                 "the command again."
             )
         fresh = {**vars(one.wanted), "given": dict(one.given), "state": state, "code": code}

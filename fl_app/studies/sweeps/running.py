@@ -68,7 +68,7 @@ def finished_cells(sweep: Sweep, folder: Path) -> list[Cell]:
 
 
 def find_missing(sweep: Sweep, folder: Path) -> list[Missing]:
-    """Return the simulations that are not finished, or were made by other options or code.
+    """Return the simulations that are not finished, or were made by other options, code or data.
 
     Raises
     ------

@@ -140,7 +140,7 @@ def _tell_plan(
     for point, _, _ in sweep.cells:
         one = waiting.get(point.cell)
         state = (
-            "finished" if one is None else "again: options or code changed" if one.outdated else ""
+            "finished" if one is None else "again: something has changed" if one.outdated else ""
         )
         say(f"  {point}" + (f"  ({state})" if state else ""))
 

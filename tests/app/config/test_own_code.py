@@ -13,7 +13,7 @@ from fl_app.config.run_config import parse_config
 from fl_app.devices.site_check import code_found
 from fl_app.launch.preflight import check_run
 from fl_app.studies.reproduce.code_state import state_of
-from fl_core.data.datasets import load_dataset
+from fl_core.data.datasets import forget_data, load_dataset
 from fl_core.models.model_file import load_model
 from tests.app_runs import DEFAULTS, undrawn_pictures
 from tests.device_images import write_sites
@@ -332,6 +332,46 @@ def test_what_is_kept_of_a_sweep_is_of_the_code_that_made_it(own):
     assert state_of(config) == before
     (own / "own.py").write_text(TABLE.replace("(width, 16)", "(width, 17)"), encoding="utf-8")
     assert state_of(config) != before
+
+
+PART = """
+from pack.share import SHARE
+from strategies import ClusterMean
+
+class Damp(ClusterMean):
+    pass
+"""
+
+
+def test_what_is_kept_of_a_sweep_is_of_all_the_code_of_a_strategy(own):
+    (own / "pack").mkdir()
+    for name, text in {"__init__": "", "part": PART, "share": "SHARE = 1\n"}.items():
+        (own / f"pack/{name}.py").write_text(text, encoding="utf-8")
+    config = parse_config({**DEFAULTS, **OWN, "strategy": "single+pack.part:Damp"})
+    before = state_of(config)
+    assert state_of(config) == before
+    (own / "pack/share.py").write_text("SHARE = 0.1\n", encoding="utf-8")
+    assert state_of(config) != before
+
+
+def test_what_is_kept_of_a_sweep_is_of_the_data_that_were_there(own):
+    named = parse_config({**DEFAULTS, **OWN, "dataset": "reads:load"})
+    lines = "from pathlib import Path\n\nimport own\n\ndef load():\n"
+    lines += "    return own.load(int(Path('seed').read_text('utf-8')))\n"
+    (own / "seed").write_text("7", encoding="utf-8")
+    for site in ("a", "b"):
+        (own / f"{site}.csv").write_text("x,label\n1,0\n", encoding="utf-8")
+    tables = {"dataset": "tables", "data-dir": str(own), "num-tasks": 1}
+    inside = parse_config({**DEFAULTS, **tables, "strategy": "single"})
+    with own_modules(own, reads=lines):
+        before = state_of(named)[0], state_of(inside)[0]
+        assert (state_of(named)[0], state_of(inside)[0]) == before
+        (own / "seed").write_text("8", encoding="utf-8")
+        (own / "a.csv").write_text("x,label\n1,0\n2,1\n", encoding="utf-8")
+        forget_data()
+        after = state_of(named)[0], state_of(inside)[0]
+    assert before[0] != after[0]
+    assert before[1] != after[1]
 
 
 def test_a_client_never_imports_a_strategy(own):

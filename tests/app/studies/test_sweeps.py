@@ -274,7 +274,7 @@ def test_only_what_has_changed_is_run_again(tmp_path, played, undrawn, monkeypat
     other = plan_sweep({**NOISY, "learning-rate": 0.1})
     capsys.readouterr()
     run_sweep(other, folder, 1, dry_run=True)
-    assert capsys.readouterr().out.count("(again: options or code changed)") == 3
+    assert capsys.readouterr().out.count("(again: something has changed)") == 3
     assert played == []
     assert running.finished_cells(other, folder) == []  # those of other options are not shown
     run_sweep(other, folder, 1)

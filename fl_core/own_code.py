@@ -12,7 +12,7 @@ import logging
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
@@ -131,16 +131,26 @@ def call_own(key: str, path: str, *arguments: Any, is_private: bool = False) -> 
     ValueError
         As `load_own`, or with what the function raises and where.
     """
+    return own_function(key, path, is_private=is_private)(*arguments)
+
+
+def own_function(key: str, path: str, *, is_private: bool = False) -> Callable[..., Any]:
+    """Return a function of somebody's own, to be called often; as `call_own` in all else."""
     function = load_own(key, path, is_private=is_private)
-    try:
-        return function(*arguments)
-    except (Exception, SystemExit) as error:
-        if is_stop(error):
-            raise
-        called = f"{path.partition(':')[2]}({_ARGUMENTS.get(key, '')})"
-        raise ValueError(
-            f'{key} is "{path}", but {called}, as it is called, fails: {_told(error, is_private)}.'
-        ) from error
+
+    def called(*arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except (Exception, SystemExit) as error:
+            if is_stop(error):
+                raise
+            shown = f"{path.partition(':')[2]}({_ARGUMENTS.get(key, '')})"
+            told = _told(error, is_private)
+            raise ValueError(
+                f'{key} is "{path}", but {shown}, as it is called, fails: {told}.'
+            ) from error
+
+    return called
 
 
 def own_files(path: str) -> list[Path]:

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
 from fl_core.data.scaling import Scaling
-from fl_core.own_code import call_own, load_own
+from fl_core.own_code import call_own, own_function
 
 _KEY = "loss"
 _METRIC = "metric"
@@ -34,11 +34,11 @@ def loss_of(path: str, labels: torch.Tensor) -> Loss:
     Raises
     ------
     ValueError
-        If there is no such function.
+        If there is no such function; and one's own raises it for all that it raises.
     """
     if not path:
         return squared_error if labels.is_floating_point() else F.cross_entropy
-    loss = load_own(_KEY, path)
+    loss = own_function(_KEY, path)
     return partial(_of_numbers, loss) if labels.is_floating_point() else loss
 
 

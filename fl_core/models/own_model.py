@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from fl_core.own_code import call_own
+from fl_core.own_code import call_own, what_failed
 
 _KEY = "model"
 
@@ -80,7 +80,7 @@ def _logits(
     except Exception as error:
         raise ValueError(
             f'{_KEY} is "{name}", which cannot take samples of shape {tuple(samples.shape)}{when}: '
-            f"{' '.join(str(error).split())[:200]}"
+            f"{what_failed(error)}."
         ) from error
     wanted = (len(samples), num_classes)
     if not isinstance(logits, torch.Tensor):

@@ -304,8 +304,8 @@ def check_labels(tasks: Tasks, labels: Collection[int], which: str) -> None:
     absent = sorted({label for task in tasks for label in task} - set(labels))
     if absent:
         raise ValueError(
-            f"tasks name label {absent[0]}, but no {which} sample has it: the data set's labels "
-            f"are {list(labels)}."
+            f"a task holds label {absent[0]}, but no {which} sample has it: set tasks to some of "
+            f"the labels {list(labels)}."
         )
 
 

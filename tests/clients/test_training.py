@@ -9,6 +9,7 @@ from torch.nn import functional as F  # noqa: N812 - torch's own convention
 from clients.settings import TrainingSettings
 from clients.training.train import OtherTest, Scores, as_pixels, evaluate, evaluate_both, train
 from fl_core.models.build import cnn
+from tests.own_modules import own_modules
 
 
 def data(n=40, seed=0):
@@ -245,3 +246,13 @@ def test_a_model_that_was_tested_is_trained_as_one_that_was_not():
     settings = TrainingSettings("sgd", learning_rate=0.1, batch_size=20, local_epochs=1)
     train(model, *data(), settings, torch.Generator().manual_seed(0))
     assert model[1].num_batches_tracked == 2
+
+
+def test_what_a_loss_of_ones_own_raises_is_told_with_its_line(tmp_path):
+    late = "def late(outputs, labels):\n    assert len(labels) == 40\n    return outputs.sum()\n"
+    settings = TrainingSettings(batch_size=20, loss="late:late")
+    said = (
+        r'^loss is "late:late", but late\(outputs, labels\), .*AssertionError \(late\.py, line 2\)'
+    )
+    with own_modules(tmp_path, late=late), pytest.raises(ValueError, match=said):
+        train(linear(), *data(), settings, torch.Generator())

@@ -270,7 +270,7 @@ def test_tasks_are_read_as_written():
 
 
 def test_tasks_that_name_absent_labels():
-    with pytest.raises(ValueError, match="tasks name label 12, but no training sample has it"):
+    with pytest.raises(ValueError, match="a task holds label 12, but no training sample has it"):
         partition(tasks=((0, 1), (2, 12)))
 
 

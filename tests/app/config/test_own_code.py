@@ -465,7 +465,13 @@ def test_a_device_that_refuses_says_its_name():
         (
             "from torch import nn\ndef m(s, c): return nn.Linear(5, c)",
             {"model": "bad:m"},
-            r"which cannot take samples of shape \(3, 6\): mat1 and mat2",
+            r"which cannot take samples of shape \(3, 6\): RuntimeError: mat1 and mat2",
+        ),
+        (
+            "from torch import nn\nclass m(nn.Linear):\n  def __init__(self, s, c):\n"
+            "    super().__init__(6, c)\n  def forward(self, x):\n    return {}['head']",
+            {"model": "bad:m"},
+            r"which cannot take samples of .*: KeyError: 'head' \(bad\.py, line 6\)\.$",
         ),
         (
             "from torch import nn\ndef m(s, c): return nn.Linear(6, c).double()",

@@ -62,7 +62,7 @@ def test_what_others_call_something_is_no_word_of_ours_and_what_is_meant_is():
         (["dataset=own"], 'dataset is "own", the images of real devices, but fedkin run simulates'),
         (["num-tasks=11"], "num-tasks is 11, but mnist-5k has 10 classes: choose 1 to 10"),
         (["num-tasks=9", "num-clients=8"], "num-clients is 8, fewer than the 9 tasks"),
-        (["tasks=0,1|2,17"], r"tasks name label 17, but no training sample has it: .* 8, 9\]"),
+        (["tasks=0,1|2,17"], r"a task holds label 17, but no training sample has it: .* 8, 9\]"),
         (["clients-per-task=3,4"], "clients-per-task is 3,4, which is 7 clients of 2 tasks"),
         (["newcomers=12"], "newcomers is 12, but there are 12 clients"),
         (["drift-clients=1"], "drift-clients is 1, but clients exchange their data with others of"),

@@ -29,6 +29,9 @@ def main(grid: Grid, context: Context) -> None:
         elif isinstance(grid, HttpGrid):
             grid = DeviceGrid(grid, config.min_answers)
         run_experiment(config, grid, Devices if config.dataset == OWN_IMAGES else Simulation)
+    except KeyboardInterrupt:  # Flower's own, once the SuperLink that started this has gone
+        print("error: the run was stopped from outside, or its SuperLink has ended.", flush=True)
+        raise
     except (Exception, SystemExit) as error:
         if is_stop(error):
             raise

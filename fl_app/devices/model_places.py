@@ -6,11 +6,13 @@ import glob
 import shutil
 import time
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 
 from fl_core.data.folders import cache_dir
+from fl_core.flower.node import APP_DIR, get_flwr_home
 
 # Seconds: so long may a run still have strategies to train while its first one's models wait.
 _MAY_WAIT = 7 * 86400.0
@@ -97,13 +99,24 @@ def check_cache() -> Path:
     ValueError
         If it cannot be written.
     """
-    folder = Path("~/.cache/fedkin")
+    return _check(
+        cache_dir, "datasets", "~/.cache/fedkin", "decoded images are kept", "FL_CACHE_DIR"
+    )
+
+
+def check_apps() -> Path:
+    """As `check_cache`, for the folder in which a SuperNode will keep the apps of runs."""
+    return _check(get_flwr_home, APP_DIR, "~/.flwr", "a SuperNode keeps runs' apps", "FLWR_HOME")
+
+
+def _check(home: Callable[[], Path], name: str, usual: str, what: str, variable: str) -> Path:
+    folder = Path(usual)
     try:
-        folder = cache_dir()
-        _try(folder / "datasets")
+        folder = home()
+        _try(folder / name)
     except (OSError, RuntimeError) as error:  # or there is no home
         raise ValueError(
             f"{folder} cannot be written ({getattr(error, 'strerror', None) or error}), where "
-            "decoded images are kept: name a folder of this account by FL_CACHE_DIR."
+            f"{what}: name a folder of this account by {variable}."
         ) from error
     return folder

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from fl_app.config.allowed_code import OWN_CODE
 from fl_app.devices.data_check import images_found, samples_found, table_found
 from fl_app.devices.device_node import NodeConfig
-from fl_app.devices.model_places import check_cache, check_model_path
+from fl_app.devices.model_places import check_apps, check_cache, check_model_path
 from fl_app.devices.names import fingerprint, short
 from fl_app.devices.neighbours import shared_paths
 from fl_core.data.folders import is_table
@@ -98,7 +98,12 @@ def check_site(site: Site) -> list[Finding]:
     path = site.own.path
     findings = [
         _data(site.own),
-        *([_finding("cache", cache_kept)] if path is not None and not is_table(path) else []),
+        *(
+            [_finding("cache", lambda: f"{check_cache()} can be written")]
+            if path is not None and not is_table(path)
+            else []
+        ),
+        _finding("apps", lambda: f"{check_apps()} can be written"),
         _finding("model-path", lambda: model_kept(site.own.model_path)),
         *([_finding(OWN_CODE, lambda: code_found(site.own.own_code))] if site.own.own_code else []),
         *(
@@ -163,11 +168,6 @@ def model_kept(path: Path | None) -> str:
         return "none, so this site keeps no model"
     check_model_path(path)
     return f"{path} can be written"
-
-
-def cache_kept() -> str:
-    """Return where decoded images will be kept; a ValueError says why they could not be."""
-    return f"{check_cache()} can be written"
 
 
 def server_reached(site: Site) -> str:
@@ -254,7 +254,10 @@ def _remedy(host: str, authority: Path, error: ssl.SSLCertVerificationError) -> 
             "machine's clock."
         )
     if error.verify_code == _NOT_YET:
-        return "the server's certificate is not valid yet: set this machine's clock."
+        return (
+            "the server's certificate is not valid yet: set this machine's clock or, where that "
+            "is right, have the certificate made anew."
+        )
     return (
         f"the server's certificate is not from the authority in {authority} "
         f"({error.verify_message}): get ca.crt again from those who run the server."

@@ -17,8 +17,17 @@ from flwr.app import Message
 
 from fl_app.grid.quorum import Listener, Took
 from fl_app.live.device_times import DeviceTimes
-from fl_app.live.watch import FAILED, FINISHED, HEARTBEAT, RUNNING, STATUS_FILE, VERSION
+from fl_app.live.watch import (
+    FAILED,
+    FINISHED,
+    HEARTBEAT,
+    RUNNING,
+    STATUS_FILE,
+    VERSION,
+    how_to_go_on,
+)
 from fl_core.files import replacing
+from fl_core.own_code import is_stop
 from fl_core.text import one_line
 from fl_core.wire import protocol
 from strategies import Roster, RoundReport
@@ -69,9 +78,14 @@ class Status(Listener):
         try:
             yield
         except BaseException as error:
-            self._end(thread, FAILED, one_line(str(error)) or type(error).__name__)
+            self._end(thread, FAILED, self._why(error))
             raise
         self._end(thread, FINISHED)
+
+    def _why(self, error: BaseException) -> str:
+        if self._folder is not None and (isinstance(error, KeyboardInterrupt) or is_stop(error)):
+            return f"it was stopped from outside: {how_to_go_on(self._folder)}."
+        return one_line(str(error)) or type(error).__name__
 
     def write_to(self, folder: Path) -> None:
         """Write to this results folder from now on, and at once: before there are any results."""

@@ -131,16 +131,19 @@ def cut_short(folder: Path) -> str:
                 return ""  # it ends in order at this moment
     except OSError:  # no run, one that goes on, or a file system without locks
         return ""
+    return (
+        "it ended without a word, as a process does that is stopped from outside or killed, or for "
+        f"which the machine has no memory left; {how_to_go_on(folder)}."
+    )
+
+
+def how_to_go_on(folder: Path) -> str:
+    """Say what to do about a run that was cut short in this results folder."""
     from fl_app.config.run_config import CHECKPOINTS, WHOLE  # noqa: PLC0415 - it takes a second
 
     if any((folder / CHECKPOINTS).glob(WHOLE)):
-        go_on = f"go on from its last checkpoints with resume={folder.absolute()}"
-    else:
-        go_on = "it left no checkpoint to go on from (checkpoint-every): start it again"
-    return (
-        "it ended without a word, as a process does that is stopped from outside or killed, or for "
-        f"which the machine has no memory left; {go_on}."
-    )
+        return f"go on from its last checkpoints with resume={folder.absolute()}"
+    return "it left no checkpoint to go on from (checkpoint-every): start it again"
 
 
 def _read(folder: Path) -> dict[str, Any] | None:

@@ -79,7 +79,7 @@ def run_node(words: list[str]) -> int:
         If they hold what is decided here, or what no SuperNode could start with.
     """
     given = _read(words)
-    if not _ONLY_ASKING.intersection(words):
+    if not (is_asking := bool(_ONLY_ASKING.intersection(words))):
         _check(_options(words))
     command = [program_path("flower-supernode"), *words]
     if given.alone:
@@ -98,7 +98,7 @@ def run_node(words: list[str]) -> int:
             )
             started = [supernode]
             if given.alone:
-                return _ended(supernode.wait())
+                return _ended(supernode.wait(), is_asking=is_asking)
             while supernode.poll() is None:
                 started = [supernode, _warm(given)]
                 while all(process.poll() is None for process in started):
@@ -117,7 +117,7 @@ def run_node(words: list[str]) -> int:
                         signal.Signals(-ended or signal.SIGTERM).name,
                     )
                     time.sleep(_REST)
-            return _ended(supernode.returncode)
+            return _ended(supernode.returncode, is_asking=is_asking)
         finally:
             _stop(started)
     return 0
@@ -156,7 +156,8 @@ def _read(words: list[str]) -> _Given:
 
 def _check(found: argparse.Namespace) -> None:
     """Refuse in a sentence what Flower would end at in the midst of its own code."""
-    from fl_core.flower.node import parse_config_args  # noqa: PLC0415 - half a second
+    from fl_app.devices.model_places import check_apps  # noqa: PLC0415 - half a second
+    from fl_core.flower.node import parse_config_args  # noqa: PLC0415
 
     try:
         parse_config_args([found.node_config])
@@ -171,6 +172,7 @@ def _check(found: argparse.Namespace) -> None:
             raise ValueError(
                 f"{option} {path} is no file: give the one that was sent to this site."
             )
+    check_apps()
     try:
         with socket.socket(socket.AF_INET6 if ":" in found.host else socket.AF_INET) as tried:
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -193,8 +195,17 @@ def _warm(given: _Given) -> subprocess.Popen[bytes]:
     )
 
 
-def _ended(status: int) -> int:
-    """Return an exit status as a shell gives it."""
+def _ended(status: int, *, is_asking: bool) -> int:
+    """Return an exit status as a shell gives it, and 1 where a SuperNode has left its server.
+
+    One whose signature is refused ends with 0, as if it had been told to.
+    """
+    if status == 0 and not is_asking:
+        _log.error(
+            "the SuperNode has ended by itself, as it does where the server refuses its signature: "
+            "a clock is wrong, or its key was revoked; `fedkin devices check` says which"
+        )
+        return 1
     return status if status >= 0 else 128 - status
 
 

@@ -5,4 +5,6 @@ send in their name.
 """
 
 from flwr.common.config import parse_config_args
+from flwr.common.constant import APP_DIR
 from flwr.supercore.task_identity import TaskIdentity
+from flwr.supercore.utils import get_flwr_home

@@ -105,6 +105,15 @@ def test_a_device_refuses_a_server_whose_certificate_has_expired(devices, nodes,
             assert "certificate has expired" in supernode.text
 
 
+def test_a_gate_says_that_its_certificate_is_from_a_clock_that_was_fast(devices, tmp_path):
+    early = tmp_path / "early"
+    make_certificates(early, ["localhost"], [], now=datetime.now(UTC) + timedelta(days=2))
+    (gate_port,) = free_ports(1)
+    words = gate_words(early, devices.port, gate_port)
+    with running("gate", words, tmp_path / "gate") as gate:
+        gate.wait_for("server.crt is not valid yet, and no device accepts it: this machine's clock")
+
+
 def test_a_device_speaks_only_for_itself(devices, nodes, strangers):
     berlin, eve = devices.certificates / "devices/berlin.key", strangers / "devices/eve.key"
     own, other = (

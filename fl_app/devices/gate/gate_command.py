@@ -208,6 +208,11 @@ async def _serve(folder: Path, listen: str, superlink: str) -> None:
                 "the gate listens on %s and passes devices on to %s; server.crt expires on %s",
                 *(listen, superlink, f"{certificate.not_valid_after_utc:%Y-%m-%d}"),
             )
+            if certificate.not_valid_before_utc > datetime.now(UTC):
+                _log.warning(
+                    "server.crt is not valid yet, and no device accepts it: this machine's clock "
+                    "is slow, or that of the machine that made it was fast"
+                )
             if certificate.not_valid_after_utc < datetime.now(UTC):
                 _log.warning(
                     "server.crt has expired, and no device accepts it: move server.key and "

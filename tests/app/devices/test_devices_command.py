@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import socket
 import threading
 from contextlib import contextmanager, nullcontext
@@ -24,6 +25,7 @@ from fl_app.devices.gate.gate_command import server_tls
 from fl_app.devices.names import fingerprint, read_names
 from fl_app.devices.registry import find_devices, known_devices, last_clusters, one_device, revoke
 from fl_app.report.tables import render
+from fl_app.site.node_command import run_node
 from tests.supernodes import supernode
 
 LEFT = "2026-11-21T16:45:01+00:00"
@@ -259,6 +261,7 @@ def images(tmp_path):
 def check(certificates, images, monkeypatch, capsys):
     """Call `fedkin devices check`; return its status and what is said of each thing."""
     monkeypatch.setenv("FL_CACHE_DIR", str(images.parent / "cache"))
+    monkeypatch.setenv("FLWR_HOME", str(images.parent / "flwr"))
 
     def call(port, said=registered, **other):
         monkeypatch.setattr(site_check.FleetHttpClient, "ActivateNode", said)
@@ -326,6 +329,18 @@ def test_a_cache_that_cannot_be_written(check, tmp_path, monkeypatch):
     assert "cannot be written (Could not determine home" in check(1)[1]["cache"][1]
 
 
+def test_a_home_that_cannot_be_written_is_known_before_a_run(check, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "file/flwr"))
+    said = f"{tmp_path}/file/flwr cannot be written (Not a directory), where a SuperNode keeps"
+    status, found = check(1)
+    assert status == 1
+    assert found["apps"][0] == "✗"
+    assert found["apps"][1].startswith(said)
+    with pytest.raises(ValueError, match=re.escape(said)):
+        run_node([])
+
+
 def test_a_full_disk_is_known_before_a_run(check, images, monkeypatch):
     """An empty file has room on it."""
 
@@ -337,7 +352,7 @@ def test_a_full_disk_is_known_before_a_run(check, images, monkeypatch):
     own = f'name="berlin" data-path="{images}" model-path="{model}"'
     status, said = check(1, node_config=own)
     assert status == 1
-    for what in ("cache", "model-path"):
+    for what in ("cache", "apps", "model-path"):
         tick, text = said[what]
         assert tick == "✗"
         assert "(No space left on device)" in text

@@ -409,6 +409,20 @@ def test_a_run_that_fails_says_why(tmp_path):
     assert main(["watch", str(tmp_path)]) == 1
 
 
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_a_run_that_is_stopped_from_outside_says_how_to_go_on(status, tmp_path, checkpoints):
+    """As by Flower, once the SuperLink that started the run has gone."""
+    if checkpoints:
+        (tmp_path / "checkpoints").mkdir()
+        (tmp_path / "checkpoints/single-seed-0.safetensors").touch()
+    with pytest.raises(KeyboardInterrupt), status.running():
+        status.write_to(tmp_path)
+        raise KeyboardInterrupt
+    wanted = f"resume={tmp_path}" if checkpoints else "no checkpoint to go on from"
+    assert read_status(tmp_path)["error"].startswith("it was stopped from outside: ")
+    assert wanted in read_status(tmp_path)["error"]
+
+
 def test_a_run_that_is_refused_leaves_no_folder(tmp_path):
     with pytest.raises(ValueError, match="num-clusters is 9"):
         run(tmp_path / "out", strategy="rcc-pfl", num_clusters=9)

@@ -173,7 +173,7 @@ def device_table(devices: list[RegisteredDevice], clusters: ClustersOfRun | None
     from fl_app.devices.names import short  # noqa: PLC0415
 
     table = Table(title=f"{len(devices)} devices", title_justify="left")
-    for column in ("name", "key", "connected", "cluster"):
+    for column in ("name", "key", "connected", "cluster", "node"):
         table.add_column(column, overflow="fold")
     of_name = {} if clusters is None else clusters.of_name
     for device in devices:
@@ -183,6 +183,7 @@ def device_table(devices: list[RegisteredDevice], clusters: ClustersOfRun | None
             short(device.key),
             _connected(device),
             "" if cluster is None else str(cluster),
+            "" if device.node is None else str(device.node),  # so a run calls who said no name
         )
     return table
 

@@ -158,6 +158,7 @@ def test_devices_are_listed_checked_and_revoked(started, tmp_path, monkeypatch, 
     make_certificates(tmp_path / "strangers", ["localhost"], ["eve"])
     images = write_sites(tmp_path / "sites", {"berlin": (0, 2)}, images=6)["berlin"]
     monkeypatch.chdir(devices.folder / "superlink")
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flwr"))
     server = ("--superlink", f"127.0.0.1:{devices.port}", "--certificates", "../certificates")
     own = {
         "superlink": f"127.0.0.1:{devices.gate_port}",
@@ -175,7 +176,7 @@ def test_devices_are_listed_checked_and_revoked(started, tmp_path, monkeypatch, 
         """Return the status at berlin, and what is wrong."""
         options = {f"--{key.replace('_', '-')}": value for key, value in (own | other).items()}
         status, said = call("check", *(word for pair in options.items() for word in pair))
-        assert len(said) == 6
+        assert len(said) == 7
         return status, [line for line in said if not line.startswith("✓")]
 
     def listed():
@@ -188,14 +189,14 @@ def test_devices_are_listed_checked_and_revoked(started, tmp_path, monkeypatch, 
     status, wrong = check(auth_supernode_private_key=tmp_path / "strangers/devices/eve.key")
     assert (status, len(wrong)) == (1, 1)
     assert re.match(r"✗ key +SHA256:\S+ is not registered: send the public key", wrong[0])
-    assert [row[::2] for row in listed()] == [["(never said)", "never"]] * 2
+    assert [row[:3:2] for row in listed()] == [["(never said)", "never"]] * 2
     key = load_ssh_public_key((devices.certificates / "devices/berlin.pub").read_bytes())
     with changed_names(Path("device-names.json")) as names:  # as a run would
         names["berlin"] = fingerprint(public_key_to_bytes(key))
     with devices.supernode("berlin", own["node_config"]) as supernode:
         supernode.wait_for("SuperNode ID")
         assert check() == (0, [])  # it asks, and changes nothing
-        assert listed()[0][::2] == ["berlin", "yes"]
+        assert listed()[0][:3:2] == ["berlin", "yes"]
         status, said = call("revoke", "berlin", *server)
         assert (status, said[1]) == (0, "The name berlin is free for another key.")
         supernode.wait_for_exit()

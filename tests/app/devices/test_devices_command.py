@@ -78,7 +78,7 @@ class SuperLink:
 def rows(devices, clusters=None):
     lines = render(device_table(devices, clusters)).splitlines()
     cells = ([cell.strip() for cell in line.strip("│").split("│")] for line in lines)
-    return [one for one in cells if len(one) == 4]
+    return [one for one in cells if len(one) == 5]
 
 
 def test_devices_are_listed_by_name(certificates, nodes, tmp_path):
@@ -88,10 +88,10 @@ def test_devices_are_listed_by_name(certificates, nodes, tmp_path):
     write_summary(tmp_path, "one", [summary])
     listed = rows(found, last_clusters(tmp_path))
     assert [[*row[:1], *row[2:]] for row in listed] == [
-        ["berlin", "yes", "1"],
-        ["gone", "not registered", ""],
-        ["oslo", "never", ""],
-        ["(never said)", "last 2026-11-21 16:45 UTC", ""],
+        ["berlin", "yes", "1", "2"],
+        ["gone", "not registered", "", ""],
+        ["oslo", "never", "", "1"],
+        ["(never said)", "last 2026-11-21 16:45 UTC", "", "3"],
     ]
     assert listed[0][1] == key(certificates, "berlin")[:19] + "…"
     assert [one.node for one in found] == [2, None, 1, 3]

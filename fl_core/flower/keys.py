@@ -4,7 +4,7 @@ Nothing public serves: `flwr` offers secure aggregation whole, for strategies of
 and registers devices by these keys.
 """
 
-from flwr.common.secure_aggregation.crypto.shamir import combine_shares, create_shares
+from flwr.common.secure_aggregation.crypto.shamir import create_shares
 from flwr.common.secure_aggregation.crypto.symmetric_encryption import decrypt, generate_shared_key
 from flwr.common.secure_aggregation.secaggplus_utils import (
     share_keys_plaintext_concat,

@@ -14,9 +14,10 @@ import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 from numpy.typing import NDArray
 
-from fl_core.flower.keys import bytes_to_public_key, combine_shares, public_key_to_bytes
+from fl_core.flower.keys import bytes_to_public_key, public_key_to_bytes
 from fl_core.wire import masking, protocol
 from fl_core.wire.masking import SpoiltError, Total, Words
+from fl_core.wire.shares import combine_shares
 from strategies.engine.means import mean_model
 
 Scalar = TypeVar("Scalar", bound=np.generic)

@@ -70,7 +70,7 @@ def regrouped(
         rng = np.random.default_rng([seed, number, _STREAM])
         parts = [part(own, rng) for own in clients]
         if all(own.features.any() for own in parts):
-            drawn.append(grouped(parts, clustering))
+            drawn.append(grouped(parts, clustering).without_similarity())
     return drawn
 
 

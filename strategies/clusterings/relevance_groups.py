@@ -69,7 +69,7 @@ class RelevanceGroups:
         How many clusters the rule chose, before any came on top; if a number was asked for, how
         many "auto" would choose, or 0 of more than `MOST_WEIGHED` clients.
     resampled : tuple of RelevanceGroups
-        How the same clients were grouped when something was drawn again.
+        How the same clients were grouped when something was drawn again, without `similarity`.
     """
 
     labels: Int64
@@ -79,6 +79,10 @@ class RelevanceGroups:
     odd: dict[int, str]
     by_rule: int
     resampled: tuple[RelevanceGroups, ...] = ()
+
+    def without_similarity(self) -> RelevanceGroups:
+        """Return it without R, of which a hundred would fill memory."""
+        return replace(self, similarity=np.empty((0, 0)))
 
 
 def group_by_relevance(
@@ -125,10 +129,11 @@ def group_by_relevance(
         believed = usual[believed_clients(scores[np.ix_(usual, usual)])]
     groups = _grouped(scores, strange, believed, num_clusters, linkage, formula)
     rng = rng or np.random.default_rng(0)
-    drawn = [
+    drawn = (
         heard_anew(scores, groups, num_clusters, linkage, rng, formula) for _ in range(resamples)
-    ]
-    return replace(groups, resampled=tuple(one for one in drawn if one is not None))
+    )
+    resampled = tuple(one.without_similarity() for one in drawn if one is not None)
+    return replace(groups, resampled=resampled)
 
 
 def heard_anew(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,11 +38,13 @@ class Counts:
         """Return how much higher the first model's accuracy is."""
         return (self.wins - self.losses) / self.num
 
+    @lru_cache(maxsize=65_536)  # noqa: B019 - three numbers, and many clients have the same
     def p_value(self) -> float:
         """Return the p-value of McNemar's exact test; 1 if the models are right about the same."""
         differing = self.wins + self.losses
         return float(binomtest(self.wins, differing).pvalue) if differing else 1.0
 
+    @lru_cache(maxsize=65_536)  # noqa: B019 - three numbers, and many clients have the same
     def interval(self, alpha: float) -> tuple[float, float]:
         """Return Tango's score interval of the true gain (Statistics in Medicine 17, 1998).
 

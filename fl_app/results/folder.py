@@ -107,7 +107,7 @@ class ResultsFolder:
                 strategy=run.strategy,
                 cluster=int(number) if kind == "cluster" else run.of_client[int(number)],
                 num_rounds=len(run.reports),
-                preparation=preparation_of(images, self.config, name, run.of_client),
+                preparation=preparation_of(images, self.config, name, strategy.clusters),
             )
             file = f"models/{run.strategy}/seed-{run.seed}/{name}.safetensors"
             save = save_shared_part if strategy.training.private else save_model

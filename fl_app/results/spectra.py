@@ -26,6 +26,7 @@ from fl_core.own.agreement import Agreement
 from fl_core.own_code import is_own
 from strategies import ClusteredStrategy
 from strategies.clusterings.server_relevance import FORMULAS
+from strategies.engine.rounds import Clusters
 
 if TYPE_CHECKING:
     from fl_app.results.grouping_report import Grouped
@@ -164,7 +165,7 @@ def preparation_of(
     images: Dataset | Agreement,
     config: Config,
     model: str = "",
-    of_client: Mapping[int, int] | None = None,
+    clusters: Clusters | None = None,
 ) -> Preparation:
     """Return what a run did to its samples.
 
@@ -173,8 +174,8 @@ def preparation_of(
     if isinstance(images, Dataset):
         kind, _, number = model.partition("-")
         alone = [int(number)] if kind == "client" else []
-        if kind == "cluster":
-            alone = [client for client, own in (of_client or {}).items() if own == int(number)]
+        if kind == "cluster" and clusters is not None:
+            alone = clusters.members(int(number))
         return images.prepared_for(alone[0] if len(alone) == 1 else None)
     return replace(images.preparation, label=config.label, standardise=config.standardise)
 

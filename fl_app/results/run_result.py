@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -121,7 +121,8 @@ class RunResult:
                 "names": list(federation.names) or None,
             }
             if federation.knows_tasks:
-                known["tasks_per_round"] = [federation.tasks_at(r).tolist() for r in rounds]
+                tasks = [federation.tasks_at(r).tolist() for r in (0, federation.drift_round)]
+                known["tasks_per_round"] = [tasks[r >= federation.drift_round] for r in rounds]
         traffic = {
             "pre-round": training.pre_round_traffic,
             "train": training.train_traffic,
@@ -206,8 +207,9 @@ class RunResult:
 
     def isolated(self) -> float:
         """Return the share of malicious clients in clusters without an honest one; NaN without."""
-        honest = {c for i, c in enumerate(self.clusters) if i not in self.malicious}
-        grouped = [self.clusters[i] for i in self.malicious if self.clusters[i] >= 0]
+        clusters, malicious = self.clusters, frozenset(self.malicious)
+        honest = {c for i, c in enumerate(clusters) if i not in malicious}
+        grouped = [clusters[i] for i in self.malicious if clusters[i] >= 0]
         return float(np.mean([c not in honest for c in grouped])) if grouped else math.nan
 
     def as_json(self) -> dict[str, Any]:
@@ -306,14 +308,21 @@ def ari_and_nmi(
     left_out : collection of int
         Clients that do not count either.
     """
+    left_out = frozenset(left_out)
     pairs = [(tasks[i], c) for i, c in clusters.items() if c >= 0 and i not in left_out]
     if not pairs:
         return math.nan, math.nan
     true, found = zip(*pairs, strict=True)
-    return _scores(true, found)
+    # Tables are written after each run, and clusters seldom change. The labels are not kept.
+    key = sha256(np.array([true, found]).tobytes()).digest()
+    if key not in _SCORES:
+        _SCORES[key] = _scores(true, found)
+    return _SCORES[key]
 
 
-@lru_cache(maxsize=4096)  # tables are written after each run, and clusters seldom change
+_SCORES: dict[bytes, tuple[float, float]] = {}
+
+
 def _scores(true: tuple[int, ...], found: tuple[int, ...]) -> tuple[float, float]:
     # The first round need not wait for it.
     from sklearn.metrics import (  # noqa: PLC0415 - it takes a second

@@ -384,7 +384,7 @@ def _exchange(
     if not count:
         return ()
     rng = np.random.default_rng([seed, _DRIFT_STREAM])
-    drawn = _in_turn(client_tasks, rng, without=without)[:count]
+    drawn = _in_turn(client_tasks, rng, without=frozenset(without))[:count]
     drawn.sort(key=lambda client: int(client_tasks[client]))
     task, most = Counter(client_tasks[drawn].tolist()).most_common(1)[0]
     if 2 * most > count:

@@ -255,7 +255,7 @@ class LossClustering(Clustering):
         if self._comparing(rounds):
             self._put_aside(state, conversation)
             return self._best()
-        others = [client for client in conversation.nodes if client not in state.participants]
+        others = sorted(conversation.nodes.keys() - state.participants)
         if not others or self._settled():
             return state.clusters
         return self._associate(state, others, conversation)

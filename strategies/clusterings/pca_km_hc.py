@@ -99,7 +99,7 @@ class LinearSignatureClustering(Clustering):
         members = [clusters.of_client[client] for client in known]
         placed = dict(zip(fresh, closest_clusters(-distances, members).tolist(), strict=True))
         self._signatures = {**known, **fresh}
-        first = [client in clusters.compared for client in known]
+        first = np.isin([*known], clusters.compared)
         return clusters.with_clients(
             placed, dict(zip(fresh, 1 / (1 + distances[:, first]), strict=True))
         )

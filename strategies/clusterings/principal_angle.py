@@ -131,7 +131,7 @@ class PrincipalAngleClustering(Clustering):
             own = self._cut(grouping.labels, grouping.merges)
             labels[far] = clusters.count + np.array(own)
         self._vectors = {**known, **fresh}
-        compared = [client in clusters.compared for client in known]
+        compared = np.isin([*known], clusters.compared)
         late = self._closeness(angles[:, compared])
         return clusters.with_clients(
             dict(zip(fresh, labels.tolist(), strict=True)), dict(zip(fresh, late, strict=True))

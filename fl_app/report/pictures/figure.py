@@ -35,12 +35,13 @@ _TITLE_LETTERS, _NOTE_LETTERS = 60, 108  # that are as wide as a picture
 _AXIS, _TITLE, _BETWEEN = 28, 14, 12  # points beside a panel: its axis, its title, the gap
 _PPI = 150.05  # pixels per inch: a picture is 900 wide, not 899
 _SQUARE = 375  # points that a picture of about the same height is wide
-_LETTER, _SYMBOL = 4.8, 36  # of a legend, in points: a letter, and what is around a name
+_LETTER, _SYMBOL, _LEFT = 4.8, 36, 40  # of a legend, in points: a letter, and beside a name, all
 # On a page, whose letters are larger, its script sets how many columns and letters a legend has.
 _PAPER_FONT = "Liberation Sans, Arial, Helvetica, sans-serif"  # the first is vl-convert's own
 _PAGE_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
-_IN_LINES = (
-    "split(trim(replace(datum.label, regexp('(.{1,' + letters + '})( |$)', 'g'), '$1\\n')), '\\n')"
+_IN_LINES = (  # after a blank, and a word that is longer than a line, anywhere
+    "split(trim(replace(datum.label, regexp('(.{1,' + letters + '})( |$)|(.{' + letters + '})', "
+    "'g'), '$1$3\\n')), '\\n')"
 )
 _LAST_DIGIT = 1e-4  # of a number that is `rounded`, at most
 _IDS = re.compile(r"(?:gradient|clip)_?\d+")
@@ -99,8 +100,10 @@ def on_paper(spec: Spec) -> Spec:
     """Return a picture as it stands in a paper: six inches wide, on white."""
     longest, ratio = (spec["usermeta"].get(key) for key in ("longest", "ratio"))
     config = _config(_PAPER_FONT, style.SMALL_SIZE, style.LABEL_SIZE, style.INK, "white")
-    columns = max(1, min(6, int(style.WIDTH / (_LETTER * min(longest, 30) + _SYMBOL))))
-    letters = int((style.WIDTH / columns - _SYMBOL) / _LETTER)
+    letters = min(longest, 30)
+    columns = max(1, min(6, int(style.WIDTH / (_LETTER * letters + _SYMBOL))))
+    # A legend begins where its panel does, to the right of the axis.
+    letters = max(letters, int(((style.WIDTH - _LEFT) / columns - _SYMBOL) / _LETTER))
     config["legend"]["columns"] = columns
     paper = {**spec, "config": config, "params": [{"name": "letters", "value": letters}]}
     width = style.WIDTH if ratio is None else _SQUARE

@@ -13,7 +13,6 @@ from fl_app.report.pictures.figure import (
     check_shape,
     in_panels,
     picture,
-    short_name,
     told_apart,
 )
 from fl_app.report.pictures.style import FAINT, task_colour
@@ -60,7 +59,7 @@ def labels_figure(
     if tasks is not None:
         check_shape("tasks", tasks, (clients,))
         order.sort(key=lambda client: tasks[client])
-    names = [short_name(name, 100) for name in class_names]
+    names = told_apart(class_names, 20)
     side = max(20, _MOST_CELLS // (classes * len(panels)))
     blocks = np.array_split(np.array(order), min(clients, side))
     rows_of_own = len(blocks) == clients == len(client_names)
@@ -108,7 +107,7 @@ _CLIENT = {
 def _layers(names: Sequence[str], most: int, *, narrow: bool) -> list[Spec]:
     """Return the cells of a panel, coloured by how many samples they have."""
     flat = max(map(len, names)) * len(names) < (36 if narrow else 80)
-    axis = {"labelOverlap": "greedy", "ticks": False, "domain": False, "labelLimit": 90}
+    axis = {"labelOverlap": "greedy", "ticks": False, "domain": False, "labelLimit": 130}
     colour = {
         "field": "samples",
         "type": "quantitative",
@@ -131,16 +130,18 @@ def _layers(names: Sequence[str], most: int, *, narrow: bool) -> list[Spec]:
 
 def _strip(tasks: Sequence[int]) -> Spec:
     """Return a strip beside the rows, in the colours of their clients' tasks."""
-    colours = {
-        "domain": [f"task {task}" for task in tasks],
-        "range": [task_colour(task) for task in tasks],
+    colours = [task_colour(task) for task in tasks]
+    fill = {
+        **{"field": "task", "type": "nominal"},
+        "scale": {"domain": [f"task {task}" for task in tasks], "range": colours},
+        "legend": LEGEND if len({*colours}) == len(tasks) else None,
     }
     return {
         "transform": [{"aggregate": [], "groupby": ["client", "task"]}],
         "mark": {"type": "rect", "x": "width", "xOffset": 3, "width": 6},
         "encoding": {
             "y": _CLIENT,
-            "fill": {"field": "task", "type": "nominal", "scale": colours, "legend": LEGEND},
+            "fill": fill,
         },
     }
 

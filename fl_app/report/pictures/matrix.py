@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_app.report.pictures.figure import Spec, runs_of_equals, shortened
+from fl_app.report.pictures.figure import Spec, runs_of_equals, told_apart
 from fl_app.report.pictures.style import GRID, INK
 
 _COLOURS = ("#ffffd9", "#c7e9b4", "#7fcdbb", "#41b6c4", "#1d91c0", "#225ea8", "#0c2c84")
 _MOST_NAMES = 25  # beside the rows; of more, every second, third …
+_LETTERS = 14  # of such a name, without its number
 
 
 def rects(rows: Sequence[Spec], mark: Spec, **encoding: Spec) -> Spec:
@@ -108,8 +109,8 @@ def names_beside(names: Sequence[str], left: float) -> Spec:
     step = math.ceil(len(names) / _MOST_NAMES)
     gap = -0.01 * len(names)
     rows = [
-        {"x": gap, "y": place + 0.5, "name": shortened(name, 16)}
-        for place, name in enumerate(names)
+        {"x": gap, "y": place + 0.5, "name": name}
+        for place, name in enumerate(told_apart(names, _LETTERS))
     ]
     return {
         "data": {"values": rows[::step]},
@@ -126,4 +127,4 @@ def names_beside(names: Sequence[str], left: float) -> Spec:
 
 def room_of(names: Sequence[str]) -> float:
     """Return the room that names need beside the rows, as a share of the side."""
-    return min(0.2, 0.03 + 0.014 * min(16, max(map(len, names))))
+    return 0.03 + 0.017 * max(map(len, told_apart(names, _LETTERS)))

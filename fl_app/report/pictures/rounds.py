@@ -15,7 +15,12 @@ from fl_app.report.pictures.figure import (
     score_axis,
 )
 from fl_app.report.pictures.lines import chosen_in_legend, curves
-from fl_app.report.pictures.style import SOLID, Style, cluster_colour, strategy_styles
+from fl_app.report.pictures.style import (
+    Style,
+    cluster_colour,
+    cluster_dashes,
+    strategy_styles,
+)
 from fl_core.metrics import OF_CLASSES, Metric
 
 Curve = tuple[NDArray[np.int64], NDArray[np.float64]]
@@ -82,7 +87,9 @@ def cluster_rounds_figure(
             check_scores(f"cluster {cluster} of {name}", line, rounds.shape, metric)
     # A legend of nothing has no size: neither has a picture around it.
     found = sorted({cluster for _, of_cluster in shown.values() for cluster in of_cluster}) or [0]
-    styles = {str(one): Style(cluster_colour(one), "circle", SOLID, 1.6) for one in found}
+    styles = {
+        str(one): Style(cluster_colour(one), "circle", cluster_dashes(one), 1.6) for one in found
+    }
     up = score_axis("mean", metric, [v for _, one in shown.values() for v in one.values()], "")
     panels = [
         (

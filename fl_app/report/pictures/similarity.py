@@ -16,7 +16,6 @@ MOST_CELLS = 120
 """Of more clients, neighbours in the tree share a cell."""
 
 _Strip = tuple[str, Sequence[int], Callable[[int], str], Mapping[int, str]]
-_MOST_NUMBERS = 12  # clusters of a legend
 _TREE, _STRIP, _GAP = 0.2, 0.03, 0.012  # of the side of the matrix
 
 
@@ -82,11 +81,11 @@ def similarity_figure(
             | {"y": -side * (top + _STRIP), "y2": -side * top}
             for one, start, stop in runs
         ]
-        many = len(words) > _MOST_NUMBERS and title == "cluster"
+        colours = [colour(one) for one in words]
         fill = {
             **{"field": "name", "type": "nominal", "sort": None},
-            "scale": {"domain": list(words.values()), "range": [colour(one) for one in words]},
-            "legend": None if many else {**LEGEND, "title": title},
+            "scale": {"domain": list(words.values()), "range": colours},
+            "legend": {**LEGEND, "title": title} if len({*colours}) == len(words) else None,
         }
         tooltip = {"field": "name", "type": "nominal", "title": title}
         layers.append(rects(rows, {"tooltip": {"content": "encoding"}}, fill=fill, tooltip=tooltip))

@@ -100,6 +100,11 @@ def cluster_colour(cluster: int) -> str:
     return _CLUSTER_COLOURS[cluster % len(_CLUSTER_COLOURS)]
 
 
+def cluster_dashes(cluster: int) -> tuple[float, ...]:
+    """Return the dashes of a cluster's line: other ones where colours come again."""
+    return (SOLID, DASHED, DOTTED)[cluster // len(_CLUSTER_COLOURS) % 3]
+
+
 def task_colour(task: int) -> str:
     """Return the colour of a task; after nine they come again."""
     return _TASK_COLOURS[task % len(_TASK_COLOURS)]

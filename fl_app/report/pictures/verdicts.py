@@ -39,7 +39,8 @@ def verdicts_figure(verdicts: Sequence[Verdict], names: Sequence[str], metric: M
         }
         for one in verdicts[:_MOST]
     ]
-    across = {"type": "quantitative", "title": f"gain over staying alone, {unit_of(metric)}"}
+    title = f"gain over staying alone, {unit_of(metric)}"
+    across = {"type": "quantitative", "title": title, "axis": {"tickCount": 6}}
     colour = {
         "field": "verdict",
         "type": "nominal",
@@ -66,7 +67,7 @@ def verdicts_figure(verdicts: Sequence[Verdict], names: Sequence[str], metric: M
             },
         },
         {
-            "mark": {"type": "point", "filled": True, "size": 45},
+            "mark": {"type": "point", "filled": True, "size": 55, "stroke": "white"},
             "encoding": {
                 "x": {"field": "gain", **across},
                 "y": down,

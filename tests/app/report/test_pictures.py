@@ -1,5 +1,6 @@
 """The pictures are whole, alone and the same each time, and nothing else is touched."""
 
+import re
 import subprocess
 import sys
 
@@ -22,7 +23,7 @@ from fl_app.report.pictures import (
     traffic_figure,
 )
 from fl_app.report.pictures.figure import on_paper, ticks
-from fl_app.report.pictures.style import cluster_colour, strategy_styles, task_colour
+from fl_app.report.pictures.style import WIDTH, cluster_colour, strategy_styles, task_colour
 from tests.picture_data import (
     TWELVE,
     accuracies,
@@ -265,6 +266,20 @@ def test_ticks_stand_at_rounds_that_were_measured(rounds):
     assert 2 <= len(found) <= 6
     spec = rounds_figure({"flt": (np.array(rounds), np.full((1, len(rounds)), 0.5))})
     assert spec["layer"][0]["encoding"]["x"]["axis"]["values"] == found
+
+
+@pytest.mark.parametrize("longest", [40, 200])
+def test_no_word_is_too_long_for_a_legend(longest):
+    names = [f"{number}{'abcdefghij' * 30}"[:longest] for number in range(12)]
+    paper = on_paper(traffic_figure(costs(names, 1)))
+    svg = vl_convert.vegalite_to_svg(paper)
+    letters = paper["params"][0]["value"]
+    words = {word for part in svg.split(">") for word in part.partition("<")[0].split()}
+    assert max(map(len, words)) <= letters
+    for name in names:
+        assert {name[at : at + letters] for at in range(0, len(name), letters)} <= words
+    width = float(re.search(r'width="([\d.]+)"', svg)[1])
+    assert width < 1.02 * WIDTH
 
 
 @pytest.mark.parametrize("longest", [8, 40, 200])

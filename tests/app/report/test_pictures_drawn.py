@@ -462,3 +462,31 @@ def test_a_device_has_a_bar_of_all_its_seconds_the_busiest_first():
     assert [row["what"] for row in rows[:4]] == list(TIMES.values())
     with pytest.raises(ValueError, match="there is no device"):
         device_times_figure({})
+
+
+def test_clusters_and_tasks_that_would_look_alike_are_told_apart_or_have_no_legend():
+    rounds = np.arange(1, 3)
+    spec = cluster_rounds_figure({"flt": (rounds, {c: np.full(2, 0.5) for c in (2, 12, 22)})}, 0)
+    line = marked(spec["concat"][0], "line")[0]["encoding"]
+    looks = [line[what]["scale"]["range"] for what in ("color", "strokeDash")]
+    assert len(set(looks[0])) == 1
+    assert len(set(map(str, zip(*looks, strict=True)))) == 3
+
+    relevance, merges, _, _ = similar(24, 2)
+    for count, has_legend in ((9, True), (10, False)):
+        tasks = [client % count for client in range(24)]
+        strips = [
+            *marked(similarity_figure(relevance, merges, [0] * 24, tasks), "rect")[-1:],
+            *marked(labels_figure(labels(24, 3)[0], tasks, list("abc")), "rect")[-1:],
+        ]
+        assert [one["encoding"]["fill"]["legend"] is not None for one in strips] == [has_legend] * 2
+
+
+def test_names_that_are_shortened_alike_are_told_apart():
+    names = [f"ward {number}, hospital of the north" for number in range(25)]
+    relevance, merges, clusters, tasks = similar(25, 3)
+    spec = similarity_figure(relevance, merges, clusters, tasks, client_names=names)
+    assert len(set(cells_of(spec)[1])) == 25
+    classes = [f"pneumonia {kind} of this hospital" for kind in "abc"]
+    spec = labels_figure(labels(6, 3)[0], None, classes)
+    assert len({row["label"] for row in rows_of(spec)}) == 3

@@ -142,3 +142,10 @@ def test_gains_are_drawn_in_points_and_numbers_in_their_unit(tmp_path):
     assert save(spec, tmp_path / "one.png").stat().st_size > 5_000
     other = verdicts_figure(found[:1], names, OF_A_NUMBER.main)
     assert rows_of(other)[0]["low"] == 0.125
+
+
+def test_the_axis_of_gains_is_not_crowded_and_a_dot_is_seen_on_its_bar():
+    spec = verdicts_figure([verdict(0)], ["a"], OF_CLASSES.main)
+    dot = spec["layer"][-1]
+    assert dot["mark"]["stroke"] == "white"
+    assert dot["encoding"]["x"]["axis"]["tickCount"] == 6

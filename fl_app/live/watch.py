@@ -34,6 +34,7 @@ _MOST_NAMES = 20
 _MOST_SLOWEST = 3
 _MOST_RUNS = 30  # rows of the table: of a long comparison, the last ones
 _WIDTH = 100  # of a snapshot
+_WIDE = 80  # columns of a window in which all numbers find room
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -89,8 +90,16 @@ def _follow(folder: Path, console: Console) -> dict[str, Any]:
             while True:
                 status = read_status(folder)
                 if status is not None:
-                    live.update(view(status, time.time()), refresh=True)
-                    if status["state"] != RUNNING:
+                    ended = status["state"] != RUNNING
+                    shown = view(status, time.time(), console.width)
+                    # The last display may scroll; of one that is too high, the end would be cut.
+                    if not ended and console.is_terminal:
+                        over = len(console.render_lines(shown)) - console.height
+                        if over > 0:
+                            most = max(1, min(len(status["runs"]), _MOST_RUNS) - over - 1)
+                            shown = view(status, time.time(), console.width, most)
+                    live.update(shown, refresh=True)
+                    if ended:
                         return status
                 time.sleep(_LOOK_AGAIN)
     finally:
@@ -168,13 +177,15 @@ def _read(folder: Path) -> dict[str, Any] | None:
     return status
 
 
-def view(status: Mapping[str, Any], now: float) -> RenderableType:
-    """Compose a status for a person, at `now` seconds since 1970."""
+def view(
+    status: Mapping[str, Any], now: float, width: int = _WIDTH, most: int = _MOST_RUNS
+) -> RenderableType:
+    """Compose a status for a person, at `now` seconds since 1970, with the last runs alone."""
     from rich.console import Group  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
     lines = [Text(line) for line in lines_of(status, now)]
-    return Group(*lines, *([_table(status["runs"])] if status["runs"] else []))
+    return Group(*lines, *([_table(status["runs"], width, most)] if status["runs"] else []))
 
 
 def lines_of(status: Mapping[str, Any], now: float) -> Iterator[str]:
@@ -257,25 +268,29 @@ def _names(names: Sequence[str], number: int) -> str:
     return ", ".join(shown) + (f" and {more:,} more" if more > 0 else "")
 
 
-def _table(runs: Sequence[Mapping[str, Any]]) -> RenderableType:
+def _table(
+    runs: Sequence[Mapping[str, Any]], width: int = _WIDTH, most: int = _MOST_RUNS
+) -> RenderableType:
     from rich.table import Table  # noqa: PLC0415
 
-    hidden = len(runs) - _MOST_RUNS
+    hidden = len(runs) - most
     table = Table(caption=f"and {hidden} before these" if hidden > 0 else None)
     table.add_column("strategy", overflow="fold")
     from fl_core.metrics import metrics_in  # noqa: PLC0415 - it imports Flower
 
     main = metrics_in({key for run in runs for key in run}).main
     worst = f"worst client{main.sign}"
-    for column in ("seed", "round", main.head, worst, "clusters", "failures"):
-        table.add_column(column, justify="right")
-    for run in runs[-_MOST_RUNS:]:
-        table.add_row(
-            run["strategy"],
+    columns = ("seed", "round", main.head, worst, "clusters", "failures")
+    shown = columns if width >= _WIDE else columns[:3]
+    for column in shown:
+        table.add_column(column, justify="right", no_wrap=True)
+    for run in runs[-most:]:
+        cells = (
             str(run["seed"]),
             f"{run['round']}/{run['rounds']}",
             *(main.shown(run[key]) if key in run else "" for key in (main.name, "worst")),
             str(run.get("clusters", "")),
             str(run["failures"]),
         )
+        table.add_row(run["strategy"], *cells[: len(shown)])
     return table

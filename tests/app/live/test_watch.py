@@ -1,6 +1,8 @@
 """What a run writes of itself while it goes on, and what `fedkin watch` makes of it."""
 
+import io
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -10,6 +12,8 @@ from contextlib import nullcontext
 import pytest
 from filelock import FileLock
 from flwr.app import Message, RecordDict
+from rich.console import Console
+from rich.text import Text
 
 from fl_app.cli import main
 from fl_app.config.run_config import parse_config
@@ -534,3 +538,24 @@ def test_the_server_tells_its_grid_whom_to_tell(monkeypatch):
         parse_config(DEFAULTS), grid, lambda config, grid, _: heard.append(grid)
     )
     assert isinstance(heard[0].listener, Status)
+
+
+def test_in_a_small_window_the_row_that_runs_now_is_seen_and_no_number_is_cut(
+    status, tmp_path, monkeypatch
+):
+    for seed in range(20):
+        status.begin_run("rcc-pfl", seed, 0, 4)
+    written(tmp_path, status)
+    console = Console(file=io.StringIO(), force_terminal=True, width=44, height=14)
+
+    def stop(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(watch.time, "sleep", stop)
+    with pytest.raises(KeyboardInterrupt):
+        watch._follow(tmp_path, console)
+    said = Text.from_ansi(console.file.getvalue()).plain
+    assert re.search(r"rcc-pfl +│ +19 │ +0/4", said)
+    assert re.search(r"and 1\d before these", said)
+    assert "worst" not in said
+    assert "…" not in said

@@ -50,6 +50,10 @@ class Metric:
         """Return what a column of it is called that is of one test; a single test has its name."""
         return self.head if test == self.name else f"{test}{self.sign}"
 
+    def in_test(self, test: str) -> Metric:
+        """Return it with the test in its title, for what shows one of two; "": for what has one."""
+        return self if test in ("", self.name) else replace(self, title=f"{self.title} {test}")
+
     @property
     def sign(self) -> str:
         """Return what stands behind a value that is `shown`."""
@@ -61,8 +65,11 @@ class Metric:
         return "highest" if self.lower_is_better else "lowest"
 
     def shown(self, value: float) -> str:
-        """Return a value for people: of shares, percent without the sign."""
-        return f"{100 * value:.1f}" if self.is_share else f"{value:#.4g}".rstrip(".")
+        """Return a value for people: of shares, percent without the sign; 52346, not 5.235e+04."""
+        if self.is_share:
+            return f"{100 * value:.1f}"
+        whole = 9_999.5 <= abs(value) < 1e7
+        return f"{value:.0f}" if whole else f"{value:#.4g}".rstrip(".")
 
     def with_sign(self, value: float) -> str:
         """Return a value for people, by itself."""

@@ -9,8 +9,12 @@ import numpy as np
 
 from fl_app.report.html.reading import Curve, Result, Run
 from fl_app.report.pictures import Spec, Tested, clients_figure, rounds_figure, traffic_figure
-from fl_app.report.tables import PRE_ROUND, TRAINING
+from fl_app.report.tables import PRE_ROUND, TRAINING, shared_test
+from fl_core.data.settings import TESTS
 from fl_core.metrics import Metric
+from fl_core.text import listed
+
+_MOST_NAMES = 3  # of rows that were tested in one way
 
 
 class Compared(NamedTuple):
@@ -23,13 +27,25 @@ class Compared(NamedTuple):
 class Comparison(NamedTuple):
     """A picture of strategies: `draw` gets them by name, and returns None if it can show nothing.
 
-    A page has it from `least` strategies on, of the first `most`, with what is `said` below it.
+    A page has it from `least` strategies on, of the first `most`, with what is `said` below it. Of
+    curves over rounds there are none but each run's first test.
     """
 
     draw: Callable[[Mapping[str, Compared]], Spec | None]
     most: int = 24  # more lines are told apart by nobody
     least: int = 1
     said: str = ""
+    of_curves: bool = False
+
+    def caption(self, rows: Mapping[str, Compared]) -> str:
+        """Return what is said below it, and which rows were tested in which way, if not alike."""
+        tests = _by_test(rows, of_curves=self.of_curves)
+        differ = "; ".join(
+            f"{test if test in TESTS.values() else 'in one test alone'}: "
+            f"{listed(names, _MOST_NAMES, ', ')}"
+            for test, names in tests.items()
+        )
+        return f"{self.said} Tests differ: {differ}.".strip() if len(tests) > 1 else self.said
 
 
 def compared(results: Sequence[Result]) -> dict[str, Compared]:
@@ -49,23 +65,38 @@ def _known(one: Compared) -> bool:
     return any(np.isfinite(own).any() for own in (*curve, *(run.scores for run in one.runs)))
 
 
-def _metric(rows: Mapping[str, Compared]) -> Metric:
-    """Return by what the strategies are compared."""
-    return next(run.metrics.main for one in rows.values() for run in one.runs)
+def _runs(rows: Mapping[str, Compared]) -> list[Run]:
+    return [run for one in rows.values() for run in one.runs]
+
+
+def _by_test(rows: Mapping[str, Compared], *, of_curves: bool = False) -> dict[str, list[str]]:
+    """Return the names of rows by the test in which they are compared: one, if they share one."""
+    shared, found = "" if of_curves else shared_test(_runs(rows)), dict[str, list[str]]()
+    for name, one in rows.items():
+        if test := shared or shared_test(one.runs):
+            found.setdefault(test, []).append(name)
+    return found
+
+
+def _metric(rows: Mapping[str, Compared], *, of_curves: bool = False) -> Metric:
+    """Return by what the strategies are compared, and in which test, if in one of two."""
+    tests = _by_test(rows, of_curves=of_curves)
+    return _runs(rows)[0].metrics.main.in_test(*tests if len(tests) == 1 else ("",))
 
 
 def _rounds(rows: Mapping[str, Compared]) -> Spec | None:
     curves = {name: one.curve for name, one in rows.items() if one.curve is not None}
-    return rounds_figure(curves, _metric(rows)) if curves else None
+    return rounds_figure(curves, _metric(rows, of_curves=True)) if curves else None
 
 
 def _clients(rows: Mapping[str, Compared]) -> Spec:
-    several = len({run.seed for one in rows.values() for run in one.runs}) > 1
-    tested = {name: _tested(one.runs, several) for name, one in rows.items()}
+    test = shared_test(runs := _runs(rows))
+    several = len({run.seed for run in runs}) > 1
+    tested = {name: _tested(one.runs, test, several) for name, one in rows.items()}
     return clients_figure(tested, several_seeds=several, metric=_metric(rows))
 
 
-def _tested(runs: Sequence[Run], several_seeds: bool) -> list[Tested]:
+def _tested(runs: Sequence[Run], test: str, several_seeds: bool) -> list[Tested]:
     return [
         Tested(
             score,
@@ -76,20 +107,22 @@ def _tested(runs: Sequence[Run], several_seeds: bool) -> list[Tested]:
                 "cluster": "left out" if cluster < 0 else str(cluster),
                 "task": "–" if run.tasks is None else str(run.tasks[client]),
             },
+            run.seed,
         )
         for run in runs
         for client, (score, name, cluster) in enumerate(
-            zip(run.scores.tolist(), run.names, run.clusters, strict=True)
+            zip(run.tests.get(test, run).scores.tolist(), run.names, run.clusters, strict=True)
         )
     ]
 
 
 def _costs(rows: Mapping[str, Compared]) -> Spec:
+    test = shared_test(_runs(rows))
     return traffic_figure(
         {
             name: (
                 np.array([run.kilobytes(*PRE_ROUND, *TRAINING) / 1000 for run in one.runs]),
-                np.array([run.score for run in one.runs]),
+                np.array([run.tests.get(test, run).score for run in one.runs]),
             )
             for name, one in rows.items()
         },
@@ -98,7 +131,9 @@ def _costs(rows: Mapping[str, Compared]) -> Spec:
 
 
 COMPARISONS = {
-    "accuracy-per-round": Comparison(_rounds, said="Choose strategies in the legend."),
+    "accuracy-per-round": Comparison(
+        _rounds, said="Choose strategies in the legend.", of_curves=True
+    ),
     "accuracy-per-client": Comparison(_clients, most=40),
     "accuracy-against-bytes": Comparison(_costs, least=2),
 }

@@ -21,6 +21,7 @@ from strategies.catalogue import UNGROUPED
 
 WIDTH = 104
 _LONGEST_NAME = 20  # of a strategy, in one line
+_LEAST_NAME = 13  # letters of a strategy in a line where numbers need the room
 _MOST_NAMES = 60  # of a cluster; summary.json has all
 _MOST_ROUNDS = 14  # columns that fit
 PRE_ROUND = ("pre-round-up", "pre-round-down")
@@ -32,9 +33,10 @@ def strategy_table(results: Sequence[Result]) -> TextTable:
     """Return one row per result and strategy: scores, clusters, bytes, seconds, mean over seeds.
 
     Where clients were tested in both ways, there are two columns of scores instead of one; the
-    worst and the variance are of the first. ± is the standard deviation over seeds (n − 1). The
-    variance is that of the accuracy in percent over clients (FLT's measure of fairness), or of a
-    regression's RMSE. The first column is the result's name if there are several.
+    worst and the variance are of `shared_test`, or of each run's first. ± is the standard
+    deviation over seeds (n − 1). The variance is that of the accuracy in percent over clients
+    (FLT's measure of fairness), or of a regression's RMSE. The first column is the result's name
+    if there are several.
 
     Raises
     ------
@@ -49,14 +51,15 @@ def strategy_table(results: Sequence[Result]) -> TextTable:
         said = " and ".join(result.name for result in results)
         raise ValueError(f"{said} has no tested strategy to make a table of: leave out --table.")
     has_ari = any(run.ari is not None for result in results for run in result.runs)
-    tests = tests_of(run for result in results for run in result.runs)
+    runs = [run for result in results for run in result.runs]
+    tests, shared = tests_of(runs), shared_test(runs)
     measured = list(dict.fromkeys(m for one in results for run in one.runs for m in _beside(run)))
     first = ["run", "strategy"] if len(results) > 1 else ["strategy"]
     names, cells = [], []
     for result in results:
         for name in result.strategies:
             names.append([result.name, name][-len(first) :])
-            cells.append(list(_cells(result.of(name), tests, measured, has_ari=has_ari)))
+            cells.append(list(_cells(result.of(name), tests, shared, measured, has_ari=has_ari)))
     return TextTable(
         columns=[*first, *(head for head, *_ in cells[0] if head)],
         rows=[
@@ -76,26 +79,39 @@ def tests_of(runs: Iterable[Run]) -> list[str]:
     return list(dict.fromkeys(name for run in runs for name in run.tests))
 
 
+def shared_test(runs: Iterable[Run]) -> str:
+    """Return the test that all runs have that tested anybody, the first one's first; "": none."""
+    tested = [run for run in runs if np.isfinite(run.scores).any()]
+    shared = [test for test in tests_of(tested) if all(test in run.tests for run in tested)]
+    return shared[0] if shared else ""
+
+
 def _beside(run: Run) -> tuple[Metric, ...]:
     """Return what stands beside a run's main metric in a table: of classes, only one's own."""
     return run.metrics.others if run.metrics.is_regression else run.metrics.measured
 
 
 def _cells(
-    runs: Sequence[Run], tests: Sequence[str], measured: Sequence[Metric], *, has_ari: bool
+    runs: Sequence[Run],
+    tests: Sequence[str],
+    shared: str,
+    measured: Sequence[Metric],
+    *,
+    has_ari: bool,
 ) -> Iterator[tuple[str, str, str, float]]:
     """Yield a strategy's numbers: as people call and read them, then as programs do."""
     main = runs[0].metrics.main
-    known = [run.scores[np.isfinite(run.scores)] for run in runs]
+    compared = [run.tests.get(shared, run) for run in runs]
+    known = [one.scores[np.isfinite(one.scores)] for one in compared]
     tested = np.concatenate(known)
     worst = float(main.worst(tested)) if tested.size else math.nan
     variance = _mean([float(own.var()) for own in known if own.size])
     counts = [len({*run.clusters} - {-1}) for run in runs]
     yield "", "", "seeds", len(runs)
     for name in dict.fromkeys([main.name, *tests]):
-        found = (
-            runs if name == main.name else [run.tests[name] for run in runs if name in run.tests]
-        )
+        found = [run.tests[name] for run in runs if name in run.tests]
+        if name == main.name and shared:
+            found = compared
         yield from _means(main, name, [one.score for one in found], shown=name in tests)
     for other in measured:
         of_runs = _mean(
@@ -144,11 +160,12 @@ def print_results(runs: Sequence[Mapping[str, Any]]) -> None:
 
 
 def render(table: Table) -> str:
-    """Return a table as plain lines: Flower's log stream carries no more."""
+    """Return a table as plain lines, wide enough for its numbers: a log carries no more."""
+    least = sum(column.min_width or 0 for column in table.columns) + 3 * len(table.columns) + 1
     # Without markup and emoji: names of devices and classes are not ours.
     console = Console(
         file=io.StringIO(),
-        width=WIDTH,
+        width=max(WIDTH, least),
         color_system=None,
         highlight=False,
         markup=False,
@@ -174,10 +191,13 @@ def printed_strategies(runs: Sequence[Mapping[str, Any]]) -> Table:
     numbers, both = strategy_table([result]), len(tests_of(result.runs)) > 1
     hidden = {_worst_head(main), "variance" if both else ""}
     shown = [place for place, head in enumerate(numbers.columns) if head not in hidden]
-    table.add_column("strategy", overflow="fold")
+    longest = max(len(line) for row in numbers.rows for line in _in_lines(row[0]).split("\n"))
+    table.add_column("strategy", overflow="fold", min_width=min(longest, _LEAST_NAME))
     for place in shown[1:]:
         head = numbers.columns[place].replace(" kB", "\nkB/client").replace("its ", "its\n")
-        table.add_column(head, justify="right")
+        # Rich would cut a number where there is no room, and its exponent with it.
+        least = max(map(len, [*head.split("\n"), *(row[place] for row in numbers.rows)]))
+        table.add_column(head, justify="right", no_wrap=True, min_width=least)
     for row in numbers.rows:
         cells = [row[place].replace("−", "-") for place in shown]
         table.add_row(_in_lines(cells[0]), *cells[1:])
@@ -285,7 +305,7 @@ def _per_strategy(
 ) -> Table:
     """Return one row per strategy: shares as percentages, means over seeds."""
     factor, form = (100, ".0f") if is_share else (1, ".4g")
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", min_width=len(title))
     table.add_column("strategy")
     for column in columns:
         table.add_column(column, justify="right")

@@ -22,9 +22,13 @@ _TEX = {
     # At the beginning of a row they would belong to the end of the one before.
     "[": "{[}",
     "*": "{*}",
+    # Other letters in the encoding that LaTeX has by default.
+    "|": r"\textbar{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
     **{special: f"\\{special}" for special in "&%$#_{}"},
 }
-_MARKDOWN = str.maketrans({special: f"\\{special}" for special in "\\`*_{}[]<>|#~!"})
+_MARKDOWN = str.maketrans({special: f"\\{special}" for special in "\\`*_{}[]<>|#~!$&"})
 
 
 @dataclass(frozen=True)

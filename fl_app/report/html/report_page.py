@@ -18,10 +18,10 @@ import numpy as np
 from fl_app.report.comparisons import COMPARISONS, compared
 from fl_app.report.html.contents import MOST_PICTURES, content_of, differing_options
 from fl_app.report.html.reading import Result, read_result
-from fl_app.report.html.sections import Grid, first_runs
+from fl_app.report.html.sections import Grid
 from fl_app.report.html.words import answer, question
 from fl_app.report.pictures import Spec, on_page
-from fl_app.report.tables import said_of, strategy_table, tests_of
+from fl_app.report.tables import said_of, shared_test, strategy_table, tests_of
 from fl_core.data.folders import cache_dir
 from fl_core.data.settings import ASKED
 from fl_core.extras import load_extra
@@ -142,11 +142,12 @@ def _charts(results: Sequence[Result]) -> list[tuple[str, str, Spec]]:
     """Return the title, the caption and the specification of each picture of all results."""
     rows, found = compared(results), []
     for one in COMPARISONS.values():
-        spec = one.draw(dict(list(rows.items())[: one.most])) if len(rows) >= one.least else None
+        shown = dict(list(rows.items())[: one.most])
+        spec = one.draw(shown) if len(rows) >= one.least else None
         if spec is not None:
             title, note, page = on_page(spec)
             more = f"Shown are the first {one.most} of {len(rows):,}."
-            said = (note, one.said, more if len(rows) > one.most else "")
+            said = (note, one.caption(shown), more if len(rows) > one.most else "")
             found.append((title, " ".join(filter(None, said)), page))
     return found
 
@@ -159,9 +160,10 @@ def _strategies(results: Sequence[Result]) -> Grid:
 
 
 def _tested(results: Sequence[Result]) -> str:
-    firsts = [run for result in results for run in first_runs(result)]
-    main = firsts[0].metrics.main
-    counts = sorted({int(np.isfinite(run.scores).sum()) for run in firsts})
+    runs = [run for result in results for run in result.runs]
+    main, tests, shared = runs[0].metrics.main, tests_of(runs), shared_test(runs)
+    counts = sorted({int(np.isfinite(run.tests.get(shared, run).scores).sum()) for run in runs})
+    compared = main.in_test(shared).title
     clients = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1])))
     seeds = max(len(result.of(name)) for result in results for name in result.strategies)
     over = f" ± standard deviation over {seeds} seeds" if seeds > 1 else ", one seed"
@@ -170,11 +172,12 @@ def _tested(results: Sequence[Result]) -> str:
         [
             f"Test {main.title}, mean over {clients} clients{over}",
             f"{main.extreme}: of any client",
-            f"variance: of the {main.title}{' in percent' if main.is_share else ''} over clients",
+            f"variance: of the {compared}{' in percent' if main.is_share else ''} over clients",
+            *([] if shared else [f"tests differ, also those of {main.extreme} and variance"]),
             *("kB: sent and received by a client", *dict.fromkeys(once)),
         ]
     )
-    return f"{said}. {ASKED}" if len(tests_of(firsts)) > 1 else f"{said}."
+    return f"{said}. {ASKED}" if len(tests) > 1 else f"{said}."
 
 
 @lru_cache

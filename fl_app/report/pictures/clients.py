@@ -39,7 +39,7 @@ _NOT_SHOWN = ("x", "y", "client", "low", "colour")  # of a dot that somebody poi
 
 
 class Tested(NamedTuple):
-    """A client's score, NaN where it was not tested, and what to call it.
+    """A client's score in a seed, NaN where it was not tested, and what to call it.
 
     `about` is shown of a dot that somebody points at.
     """
@@ -47,6 +47,7 @@ class Tested(NamedTuple):
     score: float
     name: str
     about: Mapping[str, str] = {}
+    seed: int = 0
 
 
 def clients_figure(
@@ -86,7 +87,7 @@ def clients_figure(
     top = 0.0
     for (name, clients), values, own in zip(tested.items(), known, levels, strict=True):
         lines = textwrap.wrap(name, 40)
-        head: Spec = {"name": "\n".join(lines), "mean": _mean(values, len(rows[name]), metric)}
+        head: Spec = {"name": "\n".join(lines), "mean": _mean(rows[name], metric)}
         head["head"] = top
         heads.append(head)
         top += LINE * len(lines)
@@ -214,9 +215,15 @@ def _bars(
     return bars + [{**one, "y": one["y"] + height - tall} for one in dots]
 
 
-def _mean(values: NDArray[np.float64], count: int, metric: Metric) -> str:
-    untested = count - len(values)
-    mean = f"mean {metric.with_sign(values.mean())}" if len(values) else "–"
+def _mean(clients: Sequence[Tested], metric: Metric) -> str:
+    """Return the mean over seeds, as tables have it: few of a seed may have been tested."""
+    of_seed: dict[int, list[float]] = {}
+    for one in clients:
+        if math.isfinite(one.score):
+            of_seed.setdefault(one.seed, []).append(one.score)
+    untested = len(clients) - sum(map(len, of_seed.values()))
+    means = [float(np.mean(own)) for own in of_seed.values()]
+    mean = f"mean {metric.with_sign(float(np.mean(means)))}" if means else "–"
     return mean + (f", {untested:,} not tested" if untested else "")
 
 

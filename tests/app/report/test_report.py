@@ -28,7 +28,13 @@ from fl_app.report.html.words import answer, changed_options, command, question
 from fl_app.report.html.wrong_values import checker
 from fl_app.report.pictures import similarity
 from fl_app.report.pictures.clients import MOST_DOTS
-from fl_app.report.tables import event_tables, said_of, strategy_table
+from fl_app.report.tables import (
+    event_tables,
+    printed_strategies,
+    render,
+    said_of,
+    strategy_table,
+)
 from fl_app.report.text_table import as_csv, as_latex, as_markdown
 from fl_app.results.folder import ResultsFolder
 from strategies.engine import replies
@@ -517,9 +523,9 @@ def test_tables_are_exact_for_programs_and_escaped_for_people(tmp_path):
     assert [row["strategy"] for row in rows] == ["'=a_b|c&$", "[x\\y"]  # no formula
     mean = np.mean([one.score for one in result.runs[::2]])
     assert float(rows[0]["accuracy"]) == pytest.approx(mean, rel=1e-11)
-    assert as_markdown(table).splitlines()[2].startswith(r"| =a\_b\|c&$ | ")
+    assert as_markdown(table).splitlines()[2].startswith(r"| =a\_b\|c\&\$ | ")
     lines = as_latex(table).splitlines()
-    assert lines[4].startswith(r"=a\_b|c\&\$ & ")
+    assert lines[4].startswith(r"=a\_b\textbar{}c\&\$ & ")
     assert lines[5].startswith(r"{[}x\textbackslash{}y & ")  # no length of the line before
     assert r"$\pm$" in lines[4]
     assert {line.count(" & ") for line in lines[4:6]} == {len(table.columns) - 1}
@@ -860,3 +866,87 @@ def test_folders_of_one_name_are_told_apart_in_the_table_too(tmp_path):
     with table.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert list(dict.fromkeys(row["run"] for row in rows)) == ["a", "a (2)", "a (2) (2)"]
+
+
+def two_tests(first, other):
+    """Return what gives each run two tests: 0.9 on its task, 0.6 on its own data."""
+    scores = {"on-its-task": 0.9, "on-its-own-data": 0.6}
+
+    def change(summary):
+        for one in summary["runs"]:
+            of = {
+                test: {"accuracy": score, "accuracy-per-client": [score] * one["num-clients"]}
+                for test, score in scores.items()
+            }
+            one |= {**of[first], other: of[other]}
+
+    return change
+
+
+def test_runs_are_compared_in_the_test_that_they_share(tmp_path):
+    task, own = "on-its-task", "on-its-own-data"
+    changes = {"a": two_tests(task, own), "b": two_tests(own, task), "c": None}
+    a, b, c = (
+        write_results(tmp_path / name, seeds=1, strategies=("rcc-pfl",), change=change)
+        for name, change in changes.items()
+    )
+    (rounds, *_), (clients, _, spec) = build._charts([read_result(a)])
+    assert (rounds, clients) == (
+        *("Accuracy on its task per round", "Accuracy on its task of each client"),
+    )
+    results = [read_result(a), read_result(b)]
+    (title, said, _), (_, note, spec), (_, _, costs) = build._charts(results)
+    assert title == "Accuracy per round"
+    assert said.endswith("Tests differ: on its task: rcc-pfl · a; on its own data: rcc-pfl · b.")
+    assert "differ" not in note
+    assert {dot["x"] for dot in rows_of(marked(spec, "circle")[0])} == {0.9}
+    assert {point["mean"] for point in rows_of(costs)} == {0.9}
+    assert costs["layer"][0]["encoding"]["y"]["title"] == "test accuracy on its task"
+    table = strategy_table(results)
+    lowest = table.columns.index("lowest %")
+    assert [row[lowest] for row in table.rows] == ["90.0", "90.0"]
+    assert "variance: of the accuracy on its task in percent" in build._strategies(results).caption
+
+    results.append(read_result(c))
+    table, alone = strategy_table(results), results[-1].runs[0].score
+    assert [row[2] for row in table.rows] == ["–", "–", f"{100 * alone:.1f}"]
+    assert "tests differ" in build._strategies(results).caption
+    (_, note, _) = build._charts(results)[1]
+    assert note.endswith(
+        "Tests differ: on its task: rcc-pfl · a; on its own data: rcc-pfl · b; in one test alone: "
+        "rcc-pfl · c."
+    )
+
+
+def test_a_mean_is_over_seeds_in_pictures_as_in_tables_and_counts_clients_of_all(tmp_path):
+    def change(summary):
+        for one in summary["runs"]:
+            scores = [0.9] * 6 if one["seed"] == 0 else [0.5, 0.5, None, None, None, None]
+            one |= {"accuracy-per-client": scores, "accuracy": 0.9 if one["seed"] == 0 else 0.5}
+
+    result = read_result(write_results(tmp_path, strategies=("rcc-pfl",), change=change))
+    (_, spec) = chart_of("Accuracy of each client", tmp_path)
+    (head,) = (row for row in rows_of(marked(spec, "text")[0]) if "mean" in row)
+    assert head["mean"] == "mean 70.0 %, 4 not tested"
+    assert strategy_table([result]).rows[0][1].startswith("70.0 ")
+    assert "mean over 2 to 6 clients" in build._strategies([result]).caption
+
+
+def test_a_printed_table_cuts_neither_a_number_nor_a_title(tmp_path):
+    def change(summary):
+        for one in summary["runs"]:
+            one |= {"rmse": 52345.6, "rmse-per-client": [52345.6] * 6, "mae": 1.5e-7, "r2": -1234.5}
+            del one["accuracy"], one["accuracy-per-client"]
+            one |= {"own-metric-name": "loss", "own-metric": 3.25e9}
+            one["own-metric-per-client"] = [3.25e9] * 6
+            one["bytes"] = dict.fromkeys(one["bytes"], 25e9)
+            one |= {"malicious": [0], "malicious-isolated": 1.0}
+
+    write_results(tmp_path, strategies=("spectral+mean+ditto", "single"), change=change)
+    runs = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))["runs"]
+    printed = render(printed_strategies(runs))
+    assert "…" not in printed
+    numbers = {"52346", "1.500e-07", "-1234", "3.250e+09", "8,333,333"}
+    assert {*numbers, "single"} <= {*printed.split()}
+    (table,) = event_tables(runs)
+    assert render(table).splitlines()[0] == table.title

@@ -19,7 +19,7 @@ from fl_app.report.comparisons import COMPARISONS, compared
 from fl_app.report.html.reading import read_result
 from fl_app.report.html.report_page import NO_REPORT, REPORT, write_report
 from fl_app.report.html.words import command
-from fl_app.report.tables import print_results
+from fl_app.report.tables import print_results, shared_test
 from fl_app.report.typical import typical_of_clusters
 from fl_app.report.verdicts import SeedVerdicts
 from fl_app.results.grouping_report import (
@@ -121,7 +121,7 @@ class ResultsFolder:
             run.seed,
             strategy.clusters,
             run.names or [str(client) for client in range(run.num_clients)],
-            tasks=run.tasks,
+            tasks=compared_tasks(strategy, federation),
             task_names=None if run.tasks is None or federation is None else task_names(federation),
         )
         self._add_similarity(found)
@@ -263,7 +263,7 @@ class ResultsFolder:
         print_results([run.as_json() for run in self.runs])
         for one in self.verdicts:
             print_verdicts(one, self._last_met(), several=len(self.verdicts) > 1)
-        rows = compared([read_result(self.folder)])
+        rows = compared([result := read_result(self.folder)])
         metric = self.runs[0].metrics.main
         figures = {}
         if rows:
@@ -272,14 +272,14 @@ class ResultsFolder:
             first = self.config.seed
             lines = {run.strategy: cluster_curves(run) for run in self.runs if run.seed == first}
             of_clusters = f"{metric.name}-per-cluster"
-            figures[of_clusters] = pictures.cluster_rounds_figure(lines, first, metric)
+            tested = metric.in_test(shared_test(result.runs))
+            figures[of_clusters] = pictures.cluster_rounds_figure(lines, first, tested)
         if self.verdicts:
             met = self._last_met()
             names = met.names or [str(c) for c in range(met.num_clients)]
             figures["verdicts"] = pictures.verdicts_figure(self.verdicts[0].clients, names, metric)
-        for name, figure in figures.items():
-            if figure is not None:
-                self.pictures.append(pictures.save(figure, self._picture(name)))
+        drawn = [(name, figure) for name, figure in figures.items() if figure is not None]
+        self.pictures += [pictures.save(figure, self._picture(name)) for name, figure in drawn]
         self._write_report("summary.json")
 
     def _write_report(self, numbers: str) -> None:
@@ -317,6 +317,15 @@ def _holdings(federation: Federation) -> dict[str, NDArray[np.int64]]:
     return arrays
 
 
+def compared_tasks(strategy: ClusteredStrategy, federation: Federation | None) -> list[int] | None:
+    """Return the clients' tasks when they were compared: drift may have changed some since."""
+    if federation is None or not federation.knows_tasks:
+        return None
+    comparison = strategy.clusters.comparison
+    tasks: list[int] = federation.tasks_at(comparison.round if comparison else 0).tolist()
+    return tasks
+
+
 def write_similarity(path: Path, found: Grouped) -> pictures.Spec | None:
     """Write the similarity of clients, where the clustering has one; return its picture.
 
@@ -331,6 +340,8 @@ def write_similarity(path: Path, found: Grouped) -> pictures.Spec | None:
         "merges": compared.merges,
         "measure": np.array(compared.measure),
     }
+    if found.tasks is not None:
+        kept["tasks"] = np.array([found.tasks[client] for client in clients])
     if len(clients) <= _MOST_KEPT:
         kept["similarity"] = with_late(compared)
     with replacing(path) as partial:

@@ -131,7 +131,9 @@ class UpdateClustering(Clustering):
             merges = agglomerate_distances(distances, 1, "ward").merges
         found = Clusters(
             dict(zip(clients, canonical_labels(labels).tolist(), strict=True)),
-            comparison=Comparison(tuple(clients), similarity, merges, "cosine of updates"),
+            comparison=Comparison(
+                tuple(clients), similarity, merges, "cosine of updates", round=state.number
+            ),
         )
         unknown = [client for client in state.clusters.of_client if client not in self._vectors]
         return found.with_clients(dict.fromkeys(unknown, found.count))

@@ -165,7 +165,7 @@ class SignatureClustering(Clustering):
         self._silent = set(conversation.nodes) - set(answers)
         known = {**self._signatures, **answers}
         self._signatures = {client: known[client] for client in sorted(known)}
-        return self._relate()
+        return self._relate(state.number)
 
     def after_training(self, state: Round) -> Clusters:
         """Note the change flags; the clusters stay until the next round.
@@ -232,7 +232,7 @@ class SignatureClustering(Clustering):
         self._sketches |= {client: answer.sketch for client, answer in answers.items()}
         return {client: answer.centroids for client, answer in answers.items()}
 
-    def _relate(self) -> Clusters:
+    def _relate(self, number: int = 0) -> Clusters:
         signatures = self._signatures
         rows = list(signatures.values())
         distances = CENTROID_DISTANCES[self.centroid_distance](embed_signatures(rows, self.seed))
@@ -243,7 +243,11 @@ class SignatureClustering(Clustering):
             dict(zip(signatures, grouping.labels.tolist(), strict=True)),
             neighbours=neighbours_in(graph, tuple(signatures)),
             comparison=Comparison(
-                tuple(signatures), 1 / (1 + distances), grouping.merges, "closeness 1/(1 + A)"
+                tuple(signatures),
+                1 / (1 + distances),
+                grouping.merges,
+                "closeness 1/(1 + A)",
+                round=number,
             ),
         )
 

@@ -32,6 +32,8 @@ class Comparison:
         By which it was found, if it is a relevance: `relevance` in docs/options.md; or empty.
     late : mapping of NDArray[np.float64], shape (n,)
         How near each client that came later is to those compared; NaN where it is not known.
+    round : int
+        By whose data they were compared; 0: those of the pre-round.
     """
 
     clients: tuple[int, ...]
@@ -40,6 +42,7 @@ class Comparison:
     measure: str = "relevance"
     formula: str = ""
     late: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)
+    round: int = 0
 
 
 @dataclass(frozen=True, eq=False)

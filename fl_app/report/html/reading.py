@@ -13,13 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import (
-    AliasChoices,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-)
+from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, ValidationError
 
 from fl_app.report.device_times import Times
 from fl_app.report.html.fields import Array, Line, Long, Number, Option, Reasons, Text
@@ -375,7 +369,10 @@ def _matrix(
         values = saved["similarity"].astype(np.float64)
         merges = saved["merges"].astype(np.float64)
         measure = str(saved["measure"]) if "measure" in saved else "relevance"
-    chosen = clients.tolist()
+        chosen = clients.tolist()
+        held = None if tasks is None else dict(enumerate(tasks))
+        if "tasks" in saved:  # when they were compared: drift may have changed some since
+            held = dict(zip(chosen, saved["tasks"].astype(np.int64).tolist(), strict=True))
     check_clients(chosen, len(names))
     check_square(values, len(chosen))
     return Matrix(
@@ -383,7 +380,7 @@ def _matrix(
         measure=one_line(measure, 60),
         names=[names[client] for client in chosen],
         clusters=[clusters[client] for client in chosen],
-        tasks=None if tasks is None else [tasks[client] for client in chosen],
+        tasks=None if held is None else [held[client] for client in chosen],
         values=values,
         merges=_tree(merges, len(chosen)),
     )

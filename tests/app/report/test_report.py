@@ -950,3 +950,16 @@ def test_a_printed_table_cuts_neither_a_number_nor_a_title(tmp_path):
     assert {*numbers, "single"} <= {*printed.split()}
     (table,) = event_tables(runs)
     assert render(table).splitlines()[0] == table.title
+
+
+def test_tasks_of_a_matrix_are_those_of_when_clients_were_compared(tmp_path):
+    folder = write_results(tmp_path, seeds=1, strategies=("rcc-pfl",))
+    path = folder / "similarity-rcc-pfl-seed-0.npz"
+    with np.load(path) as saved:
+        kept = dict(saved)
+    np.savez(path, **kept, tasks=np.arange(6))
+    (matrix,) = read_result(folder).matrices
+    assert matrix.tasks == list(range(6))
+    np.savez(path, **kept, tasks=np.arange(5))
+    with pytest.raises(ValueError, match=r"npz is not as a run writes it"):
+        read_result(folder)

@@ -7,6 +7,7 @@ import re
 import shlex
 from dataclasses import replace
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -36,8 +37,10 @@ from fl_app.report.tables import (
     strategy_table,
 )
 from fl_app.report.text_table import as_csv, as_latex, as_markdown
-from fl_app.results.folder import ResultsFolder
+from fl_app.results.folder import ResultsFolder, compared_tasks, write_similarity
+from fl_app.results.grouping_report import Grouped
 from strategies.engine import replies
+from strategies.engine.rounds import Clusters, Comparison
 from tests.app_runs import DEFAULTS, run
 from tests.picture_data import marked, rows_of
 from tests.report_data import EVIL, write_grouping, write_matrix, write_results
@@ -963,3 +966,19 @@ def test_tasks_of_a_matrix_are_those_of_when_clients_were_compared(tmp_path):
     np.savez(path, **kept, tasks=np.arange(5))
     with pytest.raises(ValueError, match=r"npz is not as a run writes it"):
         read_result(folder)
+
+
+@pytest.mark.parametrize(("number", "task"), [(0, 0), (2, 0), (3, 1)])
+def test_the_tasks_of_a_comparison_are_those_of_its_round(tmp_path, number, task):
+    near, merges = np.eye(2), np.array([[0, 1, 1, 2.0]])
+    compared = Comparison((0, 1), near, merges, round=number)
+    strategy = SimpleNamespace(clusters=Clusters({0: 0, 1: 0}, comparison=compared))
+    federation = SimpleNamespace(
+        knows_tasks=True, tasks_at=lambda number: np.array([0, 0] if number < 3 else [1, 0])
+    )
+    tasks = compared_tasks(strategy, federation)
+    assert tasks == [task, 0]
+    found = Grouped("flt", 0, strategy.clusters, ["a", "b"], tasks=tasks)
+    write_similarity(tmp_path / "one.npz", found)
+    with np.load(tmp_path / "one.npz") as saved:
+        assert saved["tasks"].tolist() == tasks

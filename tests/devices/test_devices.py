@@ -225,7 +225,7 @@ def test_the_page_from_the_first_command_to_the_last(tmp_path, monkeypatch):
     with set_up(tmp_path, names) as (site, stack, images):
         for node in [stack.enter_context(site.supernode(n, images[n])) for n in names]:
             node.wait_for("SuperNode ID")
-        assert site.check("oslo", images["oslo"]).count("✓") == 6
+        assert site.check("oslo", images["oslo"]).count("✓") == 7
         options = {
             "strategy": "rcc-pfl",
             "validation_share": 0.0,

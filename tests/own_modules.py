@@ -64,7 +64,7 @@ def own_modules(folder: Path, **texts: str) -> Iterator[None]:
 
 def _forget() -> None:
     forget_own()
-    datasets._own.cache_clear()
+    datasets.forget_data()
     simulate_federation.cache_clear()
 
 

@@ -104,11 +104,18 @@ def forget_data() -> None:
     """Let data sets be read anew: beside a notebook, their files change."""
     _load.cache_clear()
     _own.cache_clear()
+    own_checksum.cache_clear()
 
 
 @lru_cache(maxsize=1)
 def _own(path: str) -> Dataset:
     return read_own(path)
+
+
+@lru_cache
+def own_checksum(path: str) -> str:
+    """Return `Dataset.checksum` of what a function of one's own returns, read once."""
+    return _own(path).checksum()
 
 
 @lru_cache(maxsize=2)

@@ -77,9 +77,9 @@ def own_data(values: Mapping[str, Any]) -> dict[str, str]:
 def _own_samples(config: Config) -> dict[str, str]:
     """Return what tells data of one's own from others: files by name, size and time."""
     if is_own(config.dataset):
-        from fl_core.data.datasets import load_dataset  # noqa: PLC0415 - PyTorch takes a second
+        from fl_core.data.datasets import own_checksum  # noqa: PLC0415 - PyTorch takes a second
 
-        return {"samples": load_dataset(config.dataset).checksum()}
+        return {"samples": own_checksum(config.dataset)}
     if config.dataset not in IN_DATA_DIR:
         return {}
     root = resolve_data_dir(config.data_dir)

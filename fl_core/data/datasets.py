@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from fl_core.data.dataset import Dataset, Groups
-from fl_core.data.folders import cache_dir, resolve_data_dir
-from fl_core.data.image_files import check_layout
+from fl_core.data.folders import cache_dir, resolve_data_dir, site_folders
+from fl_core.data.image_files import check_layout, checksum
 from fl_core.data.image_folder import read_image_folder
 from fl_core.data.known import check_one_shape
 from fl_core.data.own_data import read_own
@@ -23,12 +23,16 @@ from fl_core.data.settings import (
     BY_VALUES,
     DATASET_WORDS,
     DATASETS,
+    IN_DATA_DIR,
     PLUS,
+    SITES,
+    TABLES,
     TRAIN_SHARE,
     WINDOW,
     Source,
     is_dataset,
 )
+from fl_core.data.tables import table_files
 from fl_core.extras import load_extra
 from fl_core.own_code import is_own
 from fl_core.text import printable
@@ -113,9 +117,22 @@ def _own(path: str) -> Dataset:
 
 
 @lru_cache
-def own_checksum(path: str) -> str:
-    """Return `Dataset.checksum` of what a function of one's own returns, read once."""
-    return _own(path).checksum()
+def own_checksum(name: str, data_dir: str) -> str:
+    """Return what tells data of one's own from others, looked at once; empty for published data.
+
+    Of a function, what it returns; of the data folder, the files that are read, by their names,
+    sizes and times. What cannot be read is told by who reads it.
+    """
+    if is_own(name):
+        return _own(name).checksum()
+    if name not in IN_DATA_DIR:
+        return ""
+    root = resolve_data_dir(data_dir).resolve()
+    listed = {TABLES: table_files, SITES: site_folders}.get(name, lambda folder: [folder])
+    try:
+        return " ".join(f"{path.name} {checksum(path)}" for path in listed(root))
+    except (OSError, ValueError):
+        return ""
 
 
 @lru_cache(maxsize=2)

@@ -174,7 +174,11 @@ class FirstUpdateClustering(OnceByTraining):
         return Clusters(
             dict(zip(clients, grouping.labels.tolist(), strict=True)),
             comparison=Comparison(
-                tuple(clients), 1 / (1 + distances), grouping.merges, "closeness 1/(1 + distance)"
+                tuple(clients),
+                1 / (1 + distances),
+                grouping.merges,
+                "closeness 1/(1 + distance)",
+                round=1,
             ),
         )
 

@@ -173,7 +173,11 @@ def _tested(results: Sequence[Result]) -> str:
             f"Test {main.title}, mean over {clients} clients{over}",
             f"{main.extreme}: of any client",
             f"variance: of the {compared}{' in percent' if main.is_share else ''} over clients",
-            *([] if shared else [f"tests differ, also those of {main.extreme} and variance"]),
+            *(
+                []
+                if shared or len(tests) < 2
+                else [f"tests differ, also those of {main.extreme} and variance"]
+            ),
             *("kB: sent and received by a client", *dict.fromkeys(once)),
         ]
     )

@@ -37,7 +37,8 @@ def state_of(config: Config) -> tuple[str, str]:
     """Return two hashes: of a configuration and of the code that runs it, and of the code alone.
 
     Docstrings, comments and layout do not count, nor do clusterings and aggregations that are not
-    compared, their code and their options. Data of one's own count, read by a function or not.
+    compared, their code and their options. Data of one's own are as code; the process looks at
+    them once.
 
     Raises
     ------
@@ -58,10 +59,14 @@ def state_of(config: Config) -> tuple[str, str]:
     named = {*named_at_clients(config).values(), *(m for m in modules if not m.startswith(_OURS))}
     for own in sorted({file for path in named for file in own_files(path)}):
         code.update(f"{own.name} {code_hash(own, own.stat().st_mtime_ns)}\n".encode())
+    if is_own(config.dataset) or config.dataset in IN_DATA_DIR:
+        from fl_core.data.datasets import own_checksum  # noqa: PLC0415 - PyTorch takes a second
+
+        code.update(own_checksum(config.dataset, config.data_dir).encode())
     used = {key for part in parts for key in options_of(part)} | set(options_of(Config))
     values = config.as_run_config()
     options = {k: value for k, value in values.items() if k in used and k not in PLACES}
-    options |= own_data(values) | _own_samples(config)
+    options |= own_data(values)
     both = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
     both.update(code.digest())
     return both.hexdigest(), code.hexdigest()
@@ -72,20 +77,6 @@ def own_data(values: Mapping[str, Any]) -> dict[str, str]:
     if values.get("dataset") not in IN_DATA_DIR:
         return {}
     return {"data-dir": str(resolve_data_dir(str(values.get("data-dir", ""))).resolve())}
-
-
-def _own_samples(config: Config) -> dict[str, str]:
-    """Return what tells data of one's own from others: files by name, size and time."""
-    if is_own(config.dataset):
-        from fl_core.data.datasets import own_checksum  # noqa: PLC0415 - PyTorch takes a second
-
-        return {"samples": own_checksum(config.dataset)}
-    if config.dataset not in IN_DATA_DIR:
-        return {}
-    root = resolve_data_dir(config.data_dir)
-    files = [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.is_file())
-    found = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
-    return {"samples": hashlib.sha256(repr(found).encode()).hexdigest()}
 
 
 def code_of(parts: Iterable[type]) -> set[Path]:

@@ -190,13 +190,13 @@ class Keeper:
         Raises
         ------
         RuntimeError
-            If it fails, or code or data change while it runs.
+            If it fails, or the code changes while it runs.
         """
         state, code = state_of(one.config)
         ran = run()
         if state_of(one.config)[0] != state:
             raise RuntimeError(
-                f"code or data were changed while {one.wanted} ran: its numbers are left out; call "
+                f"the code was changed while {one.wanted} ran: its numbers are left out; call "
                 "the command again."
             )
         fresh = {**vars(one.wanted), "given": dict(one.given), "state": state, "code": code}

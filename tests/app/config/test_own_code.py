@@ -355,23 +355,37 @@ def test_what_is_kept_of_a_sweep_is_of_all_the_code_of_a_strategy(own):
 
 
 def test_what_is_kept_of_a_sweep_is_of_the_data_that_were_there(own):
-    named = parse_config({**DEFAULTS, **OWN, "dataset": "reads:load"})
     lines = "from pathlib import Path\n\nimport own\n\ndef load():\n"
     lines += "    return own.load(int(Path('seed').read_text('utf-8')))\n"
     (own / "seed").write_text("7", encoding="utf-8")
-    for site in ("a", "b"):
+    for site in ("berlin", "oslo"):
         (own / f"{site}.csv").write_text("x,label\n1,0\n", encoding="utf-8")
-    tables = {"dataset": "tables", "data-dir": str(own), "num-tasks": 1}
-    inside = parse_config({**DEFAULTS, **tables, "strategy": "single"})
-    with own_modules(own, reads=lines):
-        before = state_of(named)[0], state_of(inside)[0]
-        assert (state_of(named)[0], state_of(inside)[0]) == before
-        (own / "seed").write_text("8", encoding="utf-8")
-        (own / "a.csv").write_text("x,label\n1,0\n2,1\n", encoding="utf-8")
+        for label in ("a", "b"):
+            (own / f"sites/{site}/{label}").mkdir(parents=True)
+            (own / f"sites/{site}/{label}/1.png").touch()
+    places = {"tables": own, "sites": own / "sites", "folder": own / "sites/oslo"}
+    configs = [parse_config({**DEFAULTS, **OWN, "dataset": "reads:load"})]
+    configs += [
+        parse_config({**DEFAULTS, "dataset": name, "data-dir": str(path), "num-clients": 2})
+        for name, path in places.items()
+    ]
+
+    def states():
         forget_data()
-        after = state_of(named)[0], state_of(inside)[0]
-    assert before[0] != after[0]
-    assert before[1] != after[1]
+        return [state_of(config) for config in configs]
+
+    with own_modules(own, reads=lines):
+        before = states()
+        (own / "results").mkdir()
+        (own / "results/log.txt").touch()  # of a sweep in this very folder
+        assert states() == before
+        (own / "seed").write_text("8", encoding="utf-8")
+        (own / "oslo.csv").write_text("x,label\n1,0\n2,1\n", encoding="utf-8")
+        (own / "sites/oslo/a/2.png").touch()
+        after = states()
+    for old, new in zip(before, after, strict=True):
+        assert old[0] != new[0]
+        assert old[1] != new[1]  # trainings of other data are no use
 
 
 def test_a_client_never_imports_a_strategy(own):

@@ -845,9 +845,7 @@ def test_two_at_once_and_code_that_changes_meanwhile(experiment, tmp_path, count
         next(run_missing(experiment, path, missing, workers=1))
     states = iter(("before", "after"))
     monkeypatch.setattr(keeping, "state_of", lambda config: (next(states), "code"))
-    with pytest.raises(
-        RuntimeError, match="code or data were changed while digits, two, seed 0 ran"
-    ):
+    with pytest.raises(RuntimeError, match="the code was changed while digits, two, seed 0 ran"):
         next(runs)
     assert read_cells(path) == []
 

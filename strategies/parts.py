@@ -54,7 +54,7 @@ def clusters_by(
         If it fails, or returns no clusters, others than 0, 1, …, or clients that there are not.
     """
     found = _called(method, *arguments, **named)
-    if is_ours(method):
+    if _is_ours(method):
         return found
     # Who has failed since it was asked may still be among them.
     roster = training.roster
@@ -94,7 +94,7 @@ def models_by(aggregation: Aggregation, state: Round) -> list[NDArrays]:
         same shapes and dtypes, and finite.
     """
     found = _called(aggregation.__call__, state)
-    if is_ours(aggregation.__call__):
+    if _is_ours(aggregation.__call__):
         return found
     where = _name(aggregation.__call__)
     if not isinstance(found, Sequence) or len(found) != len(state.models):
@@ -123,7 +123,7 @@ def _called(method: Callable[P, Returned], *arguments: P.args, **named: P.kwargs
     try:
         return method(*arguments, **named)
     except (Exception, SystemExit) as error:
-        if is_ours(method) or is_stop(error):
+        if _is_ours(method) or is_stop(error):
             raise
         raise RuntimeError(f"{_name(method)} fails: {what_failed(error)}.") from error
 
@@ -136,10 +136,13 @@ def _name(method: Callable[..., object]) -> str:
     return f"{type(_part_of(method)).__name__}.{method.__name__}"
 
 
-def is_ours(method: Callable[..., object]) -> bool:
-    """Return whether a method is one of the project's own parts."""
-    module = type(_part_of(method)).__module__
-    return module.partition(".")[0] == __name__.partition(".")[0]
+def is_ours(part: type) -> bool:
+    """Return whether a clustering or an aggregation is one of the project's own."""
+    return part.__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
+def _is_ours(method: Callable[..., object]) -> bool:
+    return is_ours(type(_part_of(method)))
 
 
 def _wrong(array: Any, before: np.ndarray[Any, Any]) -> str:

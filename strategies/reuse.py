@@ -93,7 +93,7 @@ class ReusingStrategy(ClusteredStrategy):
         pre-round is not sent them again. An aggregation of somebody's own may look at more of a
         round than who is with whom.
         """
-        if not is_ours(self.aggregation.__call__):
+        if not is_ours(type(self.aggregation)):
             return False
         conversation = self._conversation
         at_clients = conversation.models_at or conversation.roster.by_name

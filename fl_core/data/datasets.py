@@ -23,7 +23,6 @@ from fl_core.data.settings import (
     BY_VALUES,
     DATASET_WORDS,
     DATASETS,
-    IN_DATA_DIR,
     PLUS,
     SITES,
     TABLES,
@@ -118,15 +117,13 @@ def _own(path: str) -> Dataset:
 
 @lru_cache
 def own_checksum(name: str, data_dir: str) -> str:
-    """Return what tells data of one's own from others, looked at once; empty for published data.
+    """Return what tells data of one's own from others, looked at once.
 
-    Of a function, what it returns; of the data folder, the files that are read, by their names,
-    sizes and times. What cannot be read is told by who reads it.
+    Of a function, what it returns; of a data set of `IN_DATA_DIR`, the files that are read, by
+    their names, sizes and times. What cannot be read is told by who reads it.
     """
     if is_own(name):
         return _own(name).checksum()
-    if name not in IN_DATA_DIR:
-        return ""
     root = resolve_data_dir(data_dir).resolve()
     listed = {TABLES: table_files, SITES: site_folders}.get(name, lambda folder: [folder])
     try:

@@ -18,6 +18,7 @@ from fl_core.data.settings import IN_DATA_DIR
 from fl_core.options import options_of
 from fl_core.own_code import is_own, own_files
 from strategies.catalogue import system_of
+from strategies.parts import is_ours
 
 ROOT = Path(__file__).parents[3]
 # Of `fl_app`, what happens in a run, and what turns it into the numbers that are kept.
@@ -27,7 +28,6 @@ _IN_A_RUN = (
     *("results/choosing.py", "results/paired.py", "results/verdicts.py", "report/verdicts.py"),
     *("studies/in_process.py", "studies/reproduce/kept.py", "studies/reproduce/formula.py"),
 )
-_OURS = "strategies."
 _NOT_IN_ONE = {"options_page.py", "effect.py", "__init__.py"}  # they only speak of options
 PLACES = ("output-dir", "data-dir", "figure-format")
 """Where a run's files are, and how it draws, does not change what it finds; but see `own_data`."""
@@ -55,8 +55,8 @@ def state_of(config: Config) -> tuple[str, str]:
         # A strategy of somebody's own may lie anywhere.
         shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path.name
         code.update(f"{shown} {code_hash(path, path.stat().st_mtime_ns)}\n".encode())
-    modules = {part.__module__ for part in parts}
-    named = {*named_at_clients(config).values(), *(m for m in modules if not m.startswith(_OURS))}
+    named = {part.__module__ for part in parts if not is_ours(part)}
+    named |= {*named_at_clients(config).values()}
     for own in sorted({file for path in named for file in own_files(path)}):
         code.update(f"{own.name} {code_hash(own, own.stat().st_mtime_ns)}\n".encode())
     if is_own(config.dataset) or config.dataset in IN_DATA_DIR:

@@ -88,10 +88,6 @@ def measure(
         "cpu-seconds-per-message": round(sum(cpu) / messages, 2),
         "memory-mib-at-rest": round(median(memory)),
         "accuracy": one["accuracy"],
-        "device-seconds": {
-            one["names"][int(client)]: parts
-            for client, parts in one.get("device-seconds", {}).items()
-        },
         "models": hashlib.sha256(b"".join(path.read_bytes() for path in models)).hexdigest(),
     }
 

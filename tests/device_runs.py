@@ -8,7 +8,6 @@ from flwr.app import Context, RecordDict
 from fl_app.client_app import app
 from fl_app.config.run_config import parse_config
 from fl_app.devices.devices_run import Devices as DeviceWorld
-from fl_app.devices.envelope import opened
 from fl_app.run.experiment import run_experiment
 from fl_core.own_code import is_own
 from fl_core.wire.packing import unpacked
@@ -63,7 +62,7 @@ class Devices(LocalGrid):
         for reply in replies:
             if reply.has_content():
                 with suppress(Exception):  # spoilt ones are as they are
-                    reply.content, _ = opened(reply.content)
+                    reply.content = unpacked(reply.content)
         return replies
 
     def asked(self, name):

@@ -16,7 +16,6 @@ from unicodedata import normalize
 import httpx
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
-from fl_app.devices.envelope import opened
 from fl_app.devices.message_sizes import most_bytes_of_answer
 from fl_app.devices.names import Key, fingerprint
 from fl_app.grid.quorum import Patience, QuorumGrid, failure
@@ -37,7 +36,7 @@ from fl_core.flower.messages import (
 from fl_core.flower.server import HttpGrid
 from fl_core.text import printable
 from fl_core.wire import protocol
-from fl_core.wire.packing import Packer, is_piece
+from fl_core.wire.packing import Packer, is_piece, unpacked
 
 # Seconds between two looks for answers, each of which is a request to the SuperLink for each answer
 # that is missing: at most so long, and so many requests a second where that lets one look earlier.
@@ -272,10 +271,7 @@ class DeviceGrid(QuorumGrid):
         found = cast(Message, inflate_object_from_contents(message_id, contents))
         if found.has_error():
             return Message(found.error, reply_to=asked)
-        content, took = opened(found.content)
-        if took is not None:
-            self.listener.took(asked, took)
-        return Message(content, reply_to=asked)
+        return Message(unpacked(found.content), reply_to=asked)
 
     def _confirm(self, message_id: str) -> None:
         """Let the SuperLink delete an answer, whatever it was."""

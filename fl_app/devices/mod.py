@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import time
-
 from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
-from fl_app.devices.envelope import sealed, time_since_start
-from fl_app.grid.quorum import Took
 from fl_app.nodes.simulated_node import config_of
 from fl_core.data.settings import OWN_IMAGES
 from fl_core.flower.basics import SUPERLINK_NODE_ID
-from fl_core.wire.packing import unpacked
+from fl_core.wire.packing import Packer, unpacked
 
 
 def device_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Answer as the app does, but only the SuperLink, and so that nobody foresees the answer.
 
-    What is heard and said is in an envelope (`fl_app.devices.envelope`). A simulated client is left
-    alone.
+    Messages and answers travel packed (`fl_core.wire.packing`). A simulated client is left alone.
 
     Raises
     ------
@@ -39,8 +34,7 @@ def device_mod(message: Message, context: Context, call_next: ClientAppCallable)
         )
     if message.has_content():
         message.content = unpacked(message.content)
-    start_up, began = time_since_start(), time.monotonic()
     answer = call_next(message, context)
     if answer.has_content():
-        answer.content = sealed(answer.content, Took(start_up, time.monotonic() - began))
+        answer.content = Packer().packed(answer.content)
     return answer

@@ -7,7 +7,6 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
@@ -34,21 +33,6 @@ def _may_end_early(message: Message) -> bool:
     return about.message_type in _MAY_END_EARLY and about.group_id != protocol.PRE_ROUND
 
 
-class Took(NamedTuple):
-    """How long a device says that it took for an answer.
-
-    Attributes
-    ----------
-    start_up : float
-        Seconds from the start of the process that answered to the app's.
-    work : float
-        Seconds of the app.
-    """
-
-    start_up: float
-    work: float
-
-
 class Listener:
     """Hears how an exchange goes on; this one takes no notice (`fl_app.live.status` does)."""
 
@@ -60,9 +44,6 @@ class Listener:
 
     def heard(self, replies: Iterable[Message]) -> None:
         """Hear which answers and failures have come."""
-
-    def took(self, message: Message, took: Took) -> None:
-        """Hear how long a device says that it took for its answer to a message; in any thread."""
 
     def over(self, late: Iterable[Message]) -> None:
         """Hear that one waits no longer, and which messages lack an answer then."""

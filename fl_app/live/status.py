@@ -15,8 +15,7 @@ from typing import Any
 
 from flwr.app import Message
 
-from fl_app.grid.quorum import Listener, Took
-from fl_app.live.device_times import DeviceTimes
+from fl_app.grid.quorum import Listener
 from fl_app.live.watch import (
     FAILED,
     FINISHED,
@@ -35,7 +34,6 @@ from strategies import Roster, RoundReport
 _TICK = 1.0
 _MOST_LISTED = 50  # clients of each kind: ten thousand would make a large file of a small one
 _MOST_FAILURES = 10
-_OF_ROUNDS = {protocol.TRAIN, protocol.EVALUATE}
 _FIRST_LINE = 10.0  # seconds; a phase that lasts twice as long has another line
 _log = logging.getLogger(__name__)
 
@@ -61,8 +59,6 @@ class Status(Listener):
         self._asking: dict[str, Any] | None = None
         self._waiting: dict[int, str] = {}
         self._late: list[tuple[str, float]] = []
-        self._took: dict[str, Any] = {}
-        self._device_times = DeviceTimes()
         self._failures: deque[dict[str, Any]] = deque(maxlen=_MOST_FAILURES)
         self._runs: list[dict[str, Any]] = []
         self._clients: dict[str, Any] = {}
@@ -103,7 +99,6 @@ class Status(Listener):
         run = {"strategy": name, "seed": seed, "round": done, "rounds": num_rounds, "failures": 0}
         with self._lock:
             self._runs.append(run)
-            self._device_times = DeviceTimes()
             self._known.pop("left-out-of-sums", None)
         if done:
             self._says_round(done + 1)
@@ -131,11 +126,6 @@ class Status(Listener):
             ]
             self._clients = _clients(roster)
         self._says_round(report.round + 1)
-
-    def device_seconds(self) -> dict[int, dict[str, float]]:
-        """Return what the seconds of each device went to in this run's rounds, by client."""
-        with self._lock:
-            return self._device_times.found()
 
     def _says_round(self, number: int) -> None:
         run = self._runs[-1]
@@ -173,35 +163,12 @@ class Status(Listener):
                     self._fail(name or "a client", reply.error.reason or "no reason given", now)
             self._changed = True
 
-    def took(self, message: Message, took: Took) -> None:
-        """Note of what the time of an answer consists; the last step's are kept."""
-        about_it = message.metadata
-        node, nodes = about_it.dst_node_id, dict(self._roster().nodes)
-        with self._lock:
-            asking = self._asking
-            if asking is None or node not in self._waiting:
-                return
-            step = {"what": asking["what"], "since": asking["since"]}
-            if self._took.get("since") != asking["since"]:
-                self._took = {**step, "clients": []}
-            about = {"start-up": took.start_up, "work": took.work}
-            seconds = self._clock() - asking["since"]
-            if about_it.message_type in _OF_ROUNDS and about_it.group_id != protocol.PRE_ROUND:
-                for client in (client for client, own in nodes.items() if own == node):
-                    self._device_times.answered(client, seconds, took)
-            self._took["clients"].append(
-                {"client": self._waiting[node], "seconds": seconds, **about}
-            )
-            self._changed = True
-
     def over(self, late: Iterable[Message]) -> None:
         """Note that nobody waits for the rest any more."""
         now, name_of = self._clock(), _names(self._roster())
         with self._lock:
             for name in self._waiting.values():
                 self._fail(name, "it did not answer in time", now)
-            if self._asking is not None:
-                self._device_times.over(now - self._asking["since"])
             self._waiting, self._asking = {}, None
             self._late = _owing(late, name_of)
             self._changed = True
@@ -228,9 +195,6 @@ class Status(Listener):
                     "waiting": waiting[:_MOST_LISTED],
                     "num-waiting": len(waiting),
                 }
-            if self._took:
-                slowest = sorted(self._took["clients"], key=lambda one: -one["seconds"])
-                content["took"] = {**self._took, "clients": slowest[:_MOST_LISTED]}
             content["late"] = [{"client": c, "since": s} for c, s in self._late[:_MOST_LISTED]]
             content["num-late"] = len(self._late)
             content["failures"] = list(self._failures)

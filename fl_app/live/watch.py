@@ -31,7 +31,6 @@ is. fl_app.run.checkpoints does so."""
 
 _LOOK_AGAIN = 0.5  # seconds
 _MOST_NAMES = 20
-_MOST_SLOWEST = 3
 _MOST_RUNS = 30  # rows of the table: of a long comparison, the last ones
 _WIDTH = 100  # of a snapshot
 _WIDE = 80  # columns of a window in which all numbers find room
@@ -209,7 +208,6 @@ def lines_of(status: Mapping[str, Any], now: float) -> Iterator[str]:
         if status["doing"]:
             yield f"now: {status['doing']}, for {clock(now - status['since'])}"
         yield from _asking(status, now)
-        yield from _slowest(status.get("took", {}))
     yield from _clients(status["clients"])
     if spoilers := status.get("left-out-of-sums"):
         yield f"left out of secure sums: {_reasons(spoilers, len(spoilers))}"
@@ -233,17 +231,6 @@ def _asking(status: Mapping[str, Any], now: float) -> Iterator[str]:
     if late := status["late"]:
         since = [f"{one['client']} ({clock(now - one['since'])})" for one in late]
         yield f"late, with an earlier answer: {_names(since, status['num-late'])}"
-
-
-def _slowest(took: Mapping[str, Any]) -> Iterator[str]:
-    """Yield of what the time of the last step's slowest devices consisted."""
-    for one in took.get("clients", ())[:_MOST_SLOWEST]:
-        rest = max(0.0, one["seconds"] - one["start-up"] - one["work"])
-        yield printable(
-            f"{one['client']} answered {took['what']} in {one['seconds']:.1f} s: "
-            f"{one['start-up']:.1f} to start, {one['work']:.1f} of work, {rest:.1f} to wait and "
-            "send"
-        )
 
 
 def _clients(clients: Mapping[str, Any]) -> Iterator[str]:

@@ -62,8 +62,6 @@ class RunResult:
         The strategy that trained it, where another one did; its seconds are counted as if alone.
     other_test : str
         What `client-test` calls the second test of `reports`, where there is one.
-    device_seconds : dict of dict
-        What the seconds of devices went to in the rounds, by client index.
     malicious, newcomers, drifters : tuple of int
         Clients that attack, that came late, and whose task changed. Scores, ARI and NMI are those
         of the honest ones.
@@ -89,7 +87,6 @@ class RunResult:
     tuned: Tuned | None = None
     same_as: str = ""
     other_test: str = ""
-    device_seconds: dict[int, dict[str, float]] = field(default_factory=dict)
     malicious: tuple[int, ...] = ()
     newcomers: tuple[int, ...] = ()
     drifters: tuple[int, ...] = ()
@@ -222,8 +219,8 @@ class RunResult:
             known["names"] = self.names
         reasons = {"odd-clients": self.odd, "unknown-nodes": self.unknown}
         reasons["left-out-of-sums"] = self.reports[-1].left_out_of_sums
-        beside: dict[str, Any] = {"device-seconds": self.device_seconds, "same-as": self.same_as}
-        beside |= {
+        beside: dict[str, Any] = {
+            "same-as": self.same_as,
             "own-metric-name": self.metrics.own,
             "tuned": self.tuned and self.tuned.as_json(),
         }

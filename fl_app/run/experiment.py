@@ -333,11 +333,7 @@ def run_strategy(
             train_config=told,
             evaluate_config=tested,
         )
-    run = replace(
-        RunResult.of(name, seed, strategy, seconds(), setting.federation),
-        label=label,
-        device_seconds=status.device_seconds(),
-    )
+    run = replace(RunResult.of(name, seed, strategy, seconds(), setting.federation), label=label)
     if done == rounds and config.validation_share and not strategy.training.same_as:
         compare_again(grid, strategy, tested, config.round_deadline)
     return run, strategy

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
-from benchmarks.device_times import shares
 from fl_app.report.html.wrong_values import checker
 from fl_app.report.tables import cluster_table, printed_strategies, render
 from fl_app.report.verdicts import EXPLAINED, SeedVerdicts
@@ -23,11 +22,3 @@ def test_the_tables_on_the_page_are_those_of_the_committed_run(capsys):
     print_verdicts(checker(SeedVerdicts).validate_python(run["verdicts"][0]), first)
     said, _ = capsys.readouterr().out.rsplit(f"\n{EXPLAINED}")
     assert f"{said} …\n" in page
-
-
-def test_where_the_time_goes_is_that_of_the_committed_run():
-    page = (DOCS / "devices.md").read_text(encoding="utf-8")
-    run = json.loads((DOCS / "runs/measured/device-times.json").read_text(encoding="utf-8"))
-    assert f"Of all their time: {shares(run['device-seconds'])}." in page
-    by_hand = {"work": 1.0, "start-up": 2.0, "transfer": 4.0, "waiting": 1.0}
-    assert "under way 50%, waiting for others 12%" in shares({"a": by_hand, "b": by_hand})

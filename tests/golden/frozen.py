@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
-_TIMES = {"seconds", "device-seconds", "versions"}
+_TIMES = {"seconds", "versions"}
 _PLACES = {"output-dir", "data-dir", "resume", "encoder"}
 
 

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fl_app.report.html.device_times import costs_with_times_of
 from fl_app.report.html.matrices import Shown, matrices_of
 from fl_app.report.html.reading import Result
-from fl_app.report.html.sections import Grid, clusters_of, troubles_of
+from fl_app.report.html.sections import Grid, clusters_of, costs_of, troubles_of
 from fl_app.report.html.verdict_section import verdicts_of
 from fl_app.report.html.words import changed_options, command
 from fl_core.options import typed
@@ -26,7 +25,7 @@ SECTIONS: Mapping[str, Callable[[Result], Sequence[Part]]] = {
     "Who is in which cluster": clusters_of,
     "Who is like whom": matrices_of,
     "Failures, odd clients and attacks": troubles_of,
-    "Bytes and seconds": costs_with_times_of,
+    "Bytes and seconds": costs_of,
 }
 """By heading; one without parts is left out."""
 

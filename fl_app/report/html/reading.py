@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, ValidationError
 
-from fl_app.report.device_times import Times
 from fl_app.report.html.fields import Array, Line, Long, Number, Option, Reasons, Text
 from fl_app.report.html.wrong_values import (
     check_clients,
@@ -85,7 +84,6 @@ class Run(Tested):
     failures: Reasons
     odd: Annotated[Reasons, Field(alias="odd-clients")] = field(default_factory=dict)
     not_kept: Annotated[Reasons, Field(alias="models-not-kept")] = field(default_factory=dict)
-    device_seconds: dict[int, Times] = field(default_factory=dict)
     left_out_of_sums: Reasons = field(default_factory=dict)
     same_as: Text = ""
     tuned: Tuned | None = None
@@ -105,7 +103,7 @@ class Run(Tested):
         if {*counts, *map(len, [*tested, *measured])} != {self.num_clients}:
             raise ValueError("it does not say the same of all clients")
         said = (self.failures, self.odd, self.not_kept, self.left_out_of_sums)
-        for those in (*said, self.device_seconds, self.malicious, self.newcomers, self.drifters):
+        for those in (*said, self.malicious, self.newcomers, self.drifters):
             check_clients(those, len(clients))
         means = [one.score for one in self.tests.values()]
         check_scores(np.concatenate([*tested, means]), self.metrics.main)

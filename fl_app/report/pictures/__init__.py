@@ -9,7 +9,6 @@ threads and on machines without a screen.
 from fl_app.report.pictures.certainty import certainty_figure
 from fl_app.report.pictures.clients import Tested, clients_figure
 from fl_app.report.pictures.clusters import MOST_CLUSTERS, clusters_figure
-from fl_app.report.pictures.device_times import device_times_figure
 from fl_app.report.pictures.dots import dots_figure
 from fl_app.report.pictures.figure import Spec, on_page, save
 from fl_app.report.pictures.labels import labels_figure
@@ -30,7 +29,6 @@ __all__ = [
     "clients_figure",
     "cluster_rounds_figure",
     "clusters_figure",
-    "device_times_figure",
     "dots_figure",
     "labels_figure",
     "lines_figure",

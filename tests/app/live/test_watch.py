@@ -18,9 +18,7 @@ from rich.text import Text
 from fl_app.cli import main
 from fl_app.config.run_config import parse_config
 from fl_app.devices import grid as device_grid
-from fl_app.devices.envelope import sealed
 from fl_app.devices.grid import DeviceGrid
-from fl_app.grid.quorum import Took
 from fl_app.launch.superlink import simulate
 from fl_app.live import status as status_module
 from fl_app.live import watch
@@ -28,7 +26,6 @@ from fl_app.live.status import Status
 from fl_app.live.watch import FAILED, FINISHED, LOCK_FILE, RUNNING, SILENT, lines_of, read_status
 from fl_app.report.tables import render
 from fl_app.run import experiment
-from fl_core.wire import protocol
 from strategies import Roster, RoundReport
 from tests.app_runs import DEFAULTS, of_strategy, run
 from tests.device_post import Post, good, reply_of
@@ -202,65 +199,6 @@ def test_a_late_device_is_named_with_when_it_was_asked(status, monkeypatch):
     replies = grid.send_and_receive(messages([100, 101, 102], "evaluate"), timeout=60)
     assert len(list(replies)) == 3
     assert status.content()["num-late"] == 1
-
-
-def test_of_what_the_time_of_the_slowest_answers_consisted(status, clock, monkeypatch):
-    monkeypatch.setattr(device_grid, "_PAUSE", 0.01)
-    monkeypatch.setattr(device_grid, "_FETCHES", 1)
-    took = {100: Took(0.4, 1.0), 101: Took(0.1, 0.5), 102: Took(90.0, 1.0), 103: Took(0.0, 0.0)}
-
-    def answering(message):
-        node = message.metadata.dst_node_id
-        clock.now = 1000.0 + node - 98
-        return [reply_of(message, sealed(RecordDict(), took[node]))]
-
-    grid = DeviceGrid(Post(dict.fromkeys(took, answering)))
-    grid.listener = status
-    status.watch(lambda: roster_of(4))
-    replies = grid.send_and_receive(messages(took), timeout=60)
-    assert [dict(reply.content) for reply in replies] == [{}] * 4
-    said = status.content()
-    assert (said["took"]["what"], len(said["took"]["clients"])) == ("train", 4)
-    lines = [line for line in lines_of(said, clock.now) if " answered " in line]
-    assert lines == [  # the three slowest; nobody waits for less than nothing
-        "client 3 answered train in 5.0 s: 0.0 to start, 0.0 of work, 5.0 to wait and send",
-        "client 2 answered train in 4.0 s: 90.0 to start, 1.0 of work, 0.0 to wait and send",
-        "client 1 answered train in 3.0 s: 0.1 to start, 0.5 of work, 2.4 to wait and send",
-    ]
-    clock.now = 1010.0
-    took |= dict.fromkeys(took, Took(0.0, 1.0))
-    grid.send_and_receive(messages([100], "evaluate"), timeout=60)
-    said = status.content()
-    assert said["took"]["what"] == "evaluate"
-    assert [one["client"] for one in said["took"]["clients"]] == ["client 0"]
-
-
-def test_times_are_those_of_the_rounds_of_one_run(status, clock, monkeypatch):
-    """Neither the pre-round nor the run before counts; a step lasts until its last answer."""
-    monkeypatch.setattr(device_grid, "_PAUSE", 0.01)
-    monkeypatch.setattr(device_grid, "_FETCHES", 1)
-
-    def answering(message):
-        clock.now += 2.0 if message.metadata.dst_node_id == 100 else 3.0
-        return [reply_of(message, sealed(RecordDict(), Took(0.25, 1.0)))]
-
-    grid = DeviceGrid(Post({100: answering, 101: answering}))
-    grid.listener = status
-    status.watch(lambda: roster_of(2))
-    status.begin_run("rcc-pfl", 0, 0, 1)
-    about = {"message_type": "train", "group_id": protocol.PRE_ROUND, "ttl": 60.0}
-    first = [Message(RecordDict(), dst_node_id=node, **about) for node in (100, 101)]
-    grid.send_and_receive(first, timeout=60)
-    assert status.device_seconds() == {}
-    grid.send_and_receive(messages([100, 101]), timeout=60)
-    grid.send_and_receive(messages([101], "evaluate"), timeout=60)
-    ends = {client: sum(parts.values()) for client, parts in status.device_seconds().items()}
-    assert ends == {0: 5.0, 1: 8.0}
-    found = status.device_seconds()
-    assert [found[client]["work"] for client in (0, 1)] == [1.0, 2.0]
-    assert [found[client]["start-up"] for client in (0, 1)] == [0.25, 0.5]
-    status.begin_run("single", 0, 0, 1)
-    assert status.device_seconds() == {}
 
 
 def test_answers_are_heard_one_by_one(status, monkeypatch):

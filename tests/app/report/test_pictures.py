@@ -13,7 +13,6 @@ from fl_app.report.pictures import (
     agreement_figure,
     clients_figure,
     cluster_rounds_figure,
-    device_times_figure,
     labels_figure,
     lines_figure,
     published_figure,
@@ -64,14 +63,6 @@ def counts_call(clients, classes, known, noisy):
     )
 
 
-def device_times(count):
-    parts = {"work": 20.0, "start-up": 1.0, "transfer": 6.0}
-    return {
-        f"the hospital of the far north, ward {k}": {**parts, "work": k, "waiting": count - k}
-        for k in range(count)
-    }
-
-
 CALLS = {
     "similarity": similarity_call(25, 3),
     "similarity of one": similarity_call(1, 1),
@@ -110,8 +101,6 @@ CALLS = {
     "lines, one point": lambda: lines_figure(
         "Rounds", {("", "ARI"): {"flt": (np.ones(1), np.ones((1, 1)))}}, "round"
     ),
-    "device times": lambda: device_times_figure(device_times(4)),
-    "device times of many": lambda: device_times_figure(device_times(60)),
     "labels": counts_call(25, 10, known=True, noisy=True),
     "labels of one": counts_call(1, 1, known=True, noisy=False),
     "labels of many": counts_call(100, 47, known=True, noisy=True),

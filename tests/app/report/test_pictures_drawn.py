@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 
-from fl_app.report.device_times import TIMES
 from fl_app.report.pictures import (
     agreement_figure,
     certainty_figure,
     clients_figure,
     cluster_rounds_figure,
-    device_times_figure,
     dots_figure,
     labels_figure,
     published_figure,
@@ -442,26 +440,6 @@ def test_the_cluster_picture_says_what_it_leaves_out():
     assert len(spec["concat"]) == 15
     assert set(lines_of(spec["concat"][0])) == {"4", "8", "15", "16", "23", "42"}
     assert "of each strategy, the 6 largest; 15 of 16 strategies" in note_of(spec)
-
-
-def test_a_device_has_a_bar_of_all_its_seconds_the_busiest_first():
-    """Whoever waits has little to do; names that are shortened alike are told apart."""
-    long = ["a name that is too long to be shown whole " + "x" * k + " at the end" for k in (1, 2)]
-    times = {
-        "idle": {"work": 1.0, "start-up": 0.5, "transfer": 0.5, "waiting": 8.0},
-        "busy": {"work": 7.0, "start-up": 1.0, "transfer": 2.0, "waiting": 0.0},
-        **{name: {"work": 0.0, "start-up": 0.0, "transfer": 1.0, "waiting": 9.0} for name in long},
-    }
-    rows = rows_of(device_times_figure(times))
-    sums = {}
-    for row in rows:
-        sums[row["device"]] = sums.get(row["device"], 0) + row["seconds"]
-    assert list(sums)[:2] == ["busy", "idle"]
-    assert list(sums.values()) == [10.0] * 4
-    assert [row["seconds"] for row in rows[:4]] == [7.0, 1.0, 2.0, 0.0]
-    assert [row["what"] for row in rows[:4]] == list(TIMES.values())
-    with pytest.raises(ValueError, match="there is no device"):
-        device_times_figure({})
 
 
 def test_clusters_and_tasks_that_would_look_alike_are_told_apart_or_have_no_legend():

@@ -20,7 +20,6 @@ from fl_app.config.run_config import parse_config
 from fl_app.report.comparisons import COMPARISONS
 from fl_app.report.html import report_page as build
 from fl_app.report.html.contents import content_of
-from fl_app.report.html.device_times import costs_with_times_of
 from fl_app.report.html.fields import Array, Finite, Number
 from fl_app.report.html.reading import read_result
 from fl_app.report.html.report_page import MOST_BYTES, REPORT, build_report, write_report
@@ -372,41 +371,6 @@ def test_attackers_that_were_all_left_out_are_in_no_share(tmp_path):
     runs = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["runs"]
     (table,) = event_tables(runs)
     assert set(table.columns[1].cells) == {""}
-
-
-def test_where_the_time_of_devices_went_is_drawn(tmp_path):
-    """Of each strategy's first seed; two devices of one name are told apart."""
-    parts = {"work": 3.0, "start-up": 0.5, "transfer": 1.5, "waiting": 0.0}
-
-    def change(summary):
-        summary["runs"][0]["device-seconds"] = {"0": parts, "1": {**parts, "waiting": 2.5}}
-
-    names = ["berlin", "berlin", "rome"]
-    folder = write_results(tmp_path, clients=3, names=names, change=change)
-    *grids, draw = costs_with_times_of(read_result(folder))
-    assert len(grids) == 1
-    title, _, spec = draw()
-    assert title == "Where the time of devices' rounds goes · rcc-pfl, seed 0"
-    rows = [(row["device"], row["seconds"]) for row in spec["data"]["values"]]
-    assert rows[:4] == [("berlin (0)", value) for value in (3.0, 0.5, 1.5, 0.0)]
-    assert rows[4:] == [("berlin (1)", value) for value in (3.0, 0.5, 1.5, 2.5)]
-    assert "Where the time of devices" in page_of(folder).text
-
-
-@pytest.mark.parametrize(
-    "seconds",
-    [
-        {"0": {"work": 1.0}},
-        {"0": {"work": -1.0, "start-up": 0.0, "transfer": 0.0, "waiting": 0.0}},
-        {"9": {"work": 1.0, "start-up": 0.0, "transfer": 0.0, "waiting": 0.0}},
-    ],
-)
-def test_times_of_devices_that_cannot_be_are_refused(tmp_path, seconds):
-    def change(summary):
-        summary["runs"][0]["device-seconds"] = seconds
-
-    with pytest.raises(ValueError, match=r"summary\.json"):
-        read_result(write_results(tmp_path, clients=3, change=change))
 
 
 def test_the_command_repeats_the_run(tmp_path):

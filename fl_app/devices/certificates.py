@@ -16,8 +16,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from fl_app.devices.front_door import NGINX_FILE, nginx_configuration
-
 AUTHORITY_DAYS = 3652
 SERVER_DAYS = 365
 # Clocks of devices differ: what is made now is already valid for one that is an hour behind.
@@ -49,7 +47,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
             "--server",
             "HOST_OR_IP",
             "make the server's certificate, for these names or addresses under which devices "
-            "reach it (localhost is always added), and the configuration of an nginx before it",
+            "reach it (localhost is always added)",
         ),
         (
             "--device",
@@ -121,8 +119,6 @@ def make_certificates(
             made |= {"ca.key": _private(authority.key), "ca.crt": _pem(authority.certificate)}
         if servers:
             made["server.key"], made["server.crt"] = server_certificate(authority, names, now)
-            if not os.path.lexists(folder / NGINX_FILE):  # it may have been edited
-                made[NGINX_FILE] = nginx_configuration().encode("ascii")
     for name in devices:
         made[f"devices/{name}.key"], made[f"devices/{name}.pub"] = device_keys(name)
     return _write(folder, made)
@@ -207,9 +203,8 @@ def _make(options: argparse.Namespace) -> int:
     for path in written:
         print(f"  {path.relative_to(folder)}")
     if "server.crt" in names:
-        until = _expires(folder / "server.crt")
-        print(f"To the server: ca.crt, server.crt, server.key and {NGINX_FILE}.")
-        print(f"server.crt expires on {until}.")
+        print("To the server: ca.crt, server.crt and server.key.")
+        print(f"server.crt expires on {_expires(folder / 'server.crt')}.")
     for name in dict.fromkeys(options.device):
         print(
             f"To device {name}: ca.crt and devices/{name}.key. To the server, only to register "

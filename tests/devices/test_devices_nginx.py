@@ -1,4 +1,4 @@
-"""nginx before the gate, with the configuration that `fedkin certificates` writes: real programs.
+"""nginx before the gate, with the configuration of `deploy`: real programs.
 
 Where nginx is not installed, these tests are skipped, and say so.
 """
@@ -10,15 +10,16 @@ import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, RecordDict
 
-from fl_app.devices.front_door import NGINX_FILE, nginx_configuration
 from fl_app.devices.gate.gate_command import superlink_tls
 from fl_app.launch.superlink import free_ports
+from fl_core.wire.packing import unpacked
 from tests.device_processes import Federation, Program, federation, gate_words, running
 from tests.gate_requests import STRANGER, signature
 from tests.probe_app import probing
@@ -29,8 +30,17 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(NGINX is None, reason="nginx is not installed"),
 ]
+NGINX_FILE = "nginx.conf"
+CONFIGURATION = (Path(__file__).parents[2] / "deploy" / NGINX_FILE).read_text(encoding="ascii")
 PULL = "/v1/fleet/pull-messages"
 PUSH = "/v1/fleet/push-object"
+
+
+def write_configuration(folder: Path, port: int, gate_port: int) -> None:
+    assert "listen 9092 " in CONFIGURATION
+    assert "127.0.0.1:9093;" in CONFIGURATION
+    text = CONFIGURATION.replace("9092", str(port)).replace("9093", str(gate_port))
+    (folder / NGINX_FILE).write_text(text, encoding="ascii")
 
 
 def wait_for_listener(nginx: Program, port: int) -> None:
@@ -50,7 +60,7 @@ def devices(tmp_path_factory) -> Iterator[Federation]:
     with federation(tmp_path_factory.mktemp("federation")) as started:
         folder = started.certificates
         port, gate_port = free_ports(2)
-        (folder / NGINX_FILE).write_text(nginx_configuration(port, gate_port), encoding="ascii")
+        write_configuration(folder, port, gate_port)
         words = [str(NGINX), "-e", "stderr", "-p", str(folder), "-c", NGINX_FILE]
         gate = gate_words(folder, started.port, gate_port)
         home = started.folder
@@ -90,7 +100,7 @@ def test_models_pass_in_both_directions(devices, tmp_path):
     ):
         for device in (berlin, lyon):
             message = device.wait_for_message()
-            (record,) = message.content.array_records.values()
+            (record,) = unpacked(message.content).array_records.values()
             np.testing.assert_array_equal(record["0"].numpy(), np.arange(1000.0))
             device.reply(message, model)
         heard = probe.heard(1)["heard"]
@@ -154,14 +164,14 @@ def test_without_the_gate_devices_are_told_to_try_again(devices, tmp_path):
     port, nobody = free_ports(2)
     for name in ("server.crt", "server.key", "ca.crt"):
         shutil.copy(devices.certificates / name, tmp_path)
-    (tmp_path / NGINX_FILE).write_text(nginx_configuration(port, nobody), encoding="ascii")
+    write_configuration(tmp_path, port, nobody)
     words = [str(NGINX), "-e", "stderr", "-p", str(tmp_path), "-c", NGINX_FILE]
     with running("nginx", words, tmp_path / "home") as nginx:
         wait_for_listener(nginx, port)
         assert post(replace(devices, gate_port=port), PULL) == 502
 
 
-def test_the_program_finds_nothing_wrong_with_what_is_written(devices):
+def test_the_program_finds_nothing_wrong_with_the_configuration(devices):
     words = [str(NGINX), "-t", "-e", "stderr", "-p", str(devices.certificates), "-c", NGINX_FILE]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

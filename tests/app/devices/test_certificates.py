@@ -66,7 +66,7 @@ def folder(tmp_path_factory) -> Path:
 def test_everything_is_made_at_once(folder):
     assert sorted(content(folder)) == [
         *("ca.crt", "ca.key", "devices/berlin.key", "devices/berlin.pub"),
-        *("devices/paris.key", "devices/paris.pub", "nginx.conf", "server.crt", "server.key"),
+        *("devices/paris.key", "devices/paris.pub", "server.crt", "server.key"),
     ]
 
 
@@ -146,7 +146,6 @@ def test_keys_are_secret_from_their_first_moment(tmp_path, monkeypatch):
     assert seen == {
         **{"ca.key": 0o600, "server.key": 0o600, "berlin.key": 0o600},
         **{"ca.crt": 0o644, "server.crt": 0o644, "berlin.pub": 0o644},
-        "nginx.conf": 0o644,
     }
     for folder in ("new", "new/devices"):
         assert stat.S_IMODE((tmp_path / folder).stat().st_mode) == 0o700
@@ -172,18 +171,6 @@ def test_a_server_never_outlives_its_authority(tmp_path):
     make_certificates(tmp_path, ["localhost"], [], now=datetime(2035, 6, 1, tzinfo=UTC))
     until = certificate(tmp_path / "server.crt").not_valid_after_utc
     assert until == datetime(2036, 1, 1, tzinfo=UTC)
-
-
-def test_an_edited_configuration_of_nginx_stays(tmp_path):
-    make_certificates(tmp_path, ["localhost"], [])
-    text = (tmp_path / "nginx.conf").read_text(encoding="ascii")
-    assert "ssl_certificate server.crt;" in text
-    assert "server 127.0.0.1:9093;" in text
-    (tmp_path / "nginx.conf").write_text("mine")
-    for name in ("server.crt", "server.key"):
-        (tmp_path / name).unlink()
-    make_certificates(tmp_path, ["localhost"], ["berlin"])
-    assert (tmp_path / "nginx.conf").read_text() == "mine"
 
 
 def test_devices_are_added_without_the_authoritys_key(tmp_path):

@@ -30,9 +30,9 @@ from benchmarks import (
 )
 from benchmarks.writing import markdown
 from fl_app.report.html.reading import Result, Run
-from fl_app.report.html.wrong_values import checker
 from fl_app.report.tables import event_tables, render, strategy_table
 from fl_app.studies.reproduce.cells import read_cells
+from fl_core.json_records import checker
 
 ROOT = Path(__file__).parents[1]
 HERE = "Written by `python -m benchmarks.pages` from the files that each section names."

@@ -109,7 +109,17 @@ def test_the_maths_knows_nothing_of_flower():
 # Each room, or module that lies loose, may use those before it.
 ROOMS = {
     "fl_core": (
-        *("text", "extras", "options", "files", "own_code", "relevance", "flower", "wire"),
+        *(
+            "text",
+            "json_records",
+            "extras",
+            "options",
+            "files",
+            "own_code",
+            "relevance",
+            "flower",
+            "wire",
+        ),
         *("metrics", "partitions", "data", "models", "own", "federation"),
     ),
     "clients": (

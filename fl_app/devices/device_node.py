@@ -33,8 +33,7 @@ from fl_core.data.settings import ALL_SITES, BY_VALUES, OWN_IMAGES, SITE, TARGET
 from fl_core.extras import need_extra
 from fl_core.files import replacing
 from fl_core.models.model_file import ModelCard, save_model
-from fl_core.own.agreement import Agreement, Survey
-from fl_core.own.class_names import CLASS_NAMES
+from fl_core.own.agreement import AGREEMENT, Agreement, Survey
 from fl_core.own.own_images import read_own_images, survey_images
 from fl_core.own.own_samples import DATA, read_own_samples, survey_samples
 from fl_core.own.own_scale import on_scale, own_tally, standardised_alone
@@ -301,7 +300,7 @@ class DeviceNode(Node):
             if self.config.training_epsilon:
                 need_extra("opacus", "training-epsilon")
             said: dict[str, ConfigRecordValues] = {protocol.NAME: self.name}
-            if CLASS_NAMES not in self._told:
+            if AGREEMENT not in self._told:
                 found = self.own.survey()
                 if epsilon := self.config.pre_round_epsilon or self.config.training_epsilon:
                     refuse_texts(found.columns, epsilon)

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from fl_app.report.html.reading import Result, Run
-from fl_app.report.html.wrong_values import checker
 from fl_app.report.text_table import TextTable
 from fl_core.data.settings import ASKED
+from fl_core.json_records import checker
 from fl_core.metrics import Metric, metrics_in
 from fl_core.text import listed
 from strategies.catalogue import UNGROUPED

@@ -6,7 +6,6 @@ eigenvalue, no Gram matrix and no class is kept. docs/privacy.md says what could
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,8 +19,10 @@ from safetensors.numpy import save_file
 from clients.settings import FEATURES
 from fl_app.config.run_config import Config
 from fl_core.data.dataset import Dataset
-from fl_core.data.preparation import AS_THEY_COME, Preparation, preparation_in
+from fl_core.data.preparation import AS_THEY_COME, Preparation
 from fl_core.files import replacing
+from fl_core.json_records import STRICT, from_json, to_json
+from fl_core.models.model_file import is_shape
 from fl_core.own.agreement import Agreement
 from fl_core.own_code import is_own
 from strategies import ClusteredStrategy
@@ -65,6 +66,7 @@ class SpectraCard:
         What was done to samples before.
     """
 
+    __pydantic_config__ = STRICT
     strategy: str
     seed: int
     features: str
@@ -78,27 +80,20 @@ class SpectraCard:
 
     def __post_init__(self) -> None:
         """Refuse what this app does not write, by a ValueError."""
-        shape = self.image_shape
         right = {
-            "strategy": isinstance(self.strategy, str)
-            and self.strategy.isprintable()
+            "strategy": self.strategy.isprintable()
             and self.strategy not in ("", ".", "..")  # it becomes a part of a path
             and not set(self.strategy) & set("/\\"),
-            "seed": type(self.seed) is int and self.seed >= 0,
-            "is_private": isinstance(self.is_private, bool),
+            "seed": self.seed >= 0,
             "features": self.features in FEATURES or is_own(self.features),
             "relevance": self.relevance in FORMULAS,
-            "num_eigenvectors": type(self.num_eigenvectors) is int and self.num_eigenvectors > 0,
-            "image_shape": isinstance(shape, tuple)
-            and len(shape) > 0
-            and all(type(side) is int and side > 0 for side in shape),
-            "is_float": isinstance(self.is_float, bool),
-            "names": isinstance(self.names, tuple) and all(isinstance(n, str) for n in self.names),
+            "num_eigenvectors": self.num_eigenvectors > 0,
+            "image_shape": is_shape(self.image_shape),
         }
         for name, is_right in right.items():
             if not is_right:
                 raise ValueError(f"its {name} is not one that this app writes")
-        self.preparation.check(shape)
+        self.preparation.check(self.image_shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,9 +181,8 @@ def save_spectra(path: Path, kept: KeptSpectra) -> None:
     arrays: dict[str, NDArray[Any]] = {"clusters": kept.clusters.astype(np.int64)}
     for client, own in enumerate(kept.eigenvectors):
         arrays[f"eigenvectors-{client}"] = np.ascontiguousarray(own[:, :k], np.float32)
-    fields = {**vars(kept.card), "preparation": kept.card.preparation.as_json()}
     with replacing(path, private=True) as temporary:
-        save_file(arrays, temporary, metadata={_FORMAT: json.dumps(fields)})
+        save_file(arrays, temporary, metadata={_FORMAT: to_json(kept.card)})
 
 
 def load_spectra(path: Path) -> KeptSpectra:
@@ -209,7 +203,7 @@ def load_spectra(path: Path) -> KeptSpectra:
             clusters = file.get_tensor("clusters")
             vectors = [file.get_tensor(f"eigenvectors-{c}") for c in range(len(card.names))]
         _check(clusters, vectors)
-    except (SafetensorError, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (SafetensorError, ValueError) as error:
         raise ValueError(
             f"{path} does not hold the eigenvectors of a run ({error}): name the results folder of "
             "a run that kept them."
@@ -220,14 +214,7 @@ def load_spectra(path: Path) -> KeptSpectra:
 def _read_card(metadata: Mapping[str, str]) -> SpectraCard:
     if _FORMAT not in metadata:
         raise ValueError(f"it does not say that it is {_FORMAT}")
-    fields: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in json.loads(metadata[_FORMAT]).items()
-    }
-    if fields.pop("feature_weights", ""):  # an option once; empty, it made no difference
-        raise ValueError("its features have weights of their own")
-    fields["preparation"] = preparation_in(fields.get("preparation", {}))
-    return SpectraCard(**fields)
+    return from_json(SpectraCard, metadata[_FORMAT])
 
 
 def _check(clusters: NDArray[Any], vectors: Sequence[NDArray[Any]]) -> None:

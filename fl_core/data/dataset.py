@@ -125,6 +125,12 @@ class Dataset:
                     )
 
             self._check_samples(which, images, own)
+        for name in self.class_names:
+            if any("\ud800" <= character <= "\udfff" for character in name):
+                raise ValueError(
+                    f"data set {self.name} has the class {name!a}, which is no Unicode text: "
+                    "rename it."
+                )
         if twice := [name for name, count in Counter(self.class_names).items() if count > 1]:
             raise ValueError(
                 f"data set {self.name} has two classes named {twice[0]}: give each another name."

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from fl_core.data.scaling import Scaling, moments, scaling_in
+from fl_core.data.scaling import Scaling, moments
 from fl_core.data.settings import ALL_SITES, NOBODY, SITE
+from fl_core.json_records import STRICT
 
 Columns = dict[str, tuple[str, ...]]
 """Each column's name to the values of a category, both sorted; to nothing, if it has numbers."""
@@ -51,28 +50,19 @@ class Preparation:
         If a value is not of these.
     """
 
+    __pydantic_config__ = STRICT
     columns: Columns = field(default_factory=dict)
     label: str = ""
     standardise: str = NOBODY
     scaling: Scaling | None = None
 
     def __post_init__(self) -> None:
-        # Any JSON value may stand here: it is read from a file that anybody can write.
-        columns = self.columns
-        right = {
-            "columns": isinstance(columns, dict)
-            and list(columns) == sorted(columns)
-            and all(
-                isinstance(values, tuple) and all(isinstance(value, str) for value in values)
-                for values in columns.values()
-            ),
-            "label": isinstance(self.label, str),
-            "standardise": self.standardise in (NOBODY, SITE, ALL_SITES),
-            "scaling": self.scaling is None or self.standardise != NOBODY,
-        }
-        for name, is_right in right.items():
-            if not is_right:
-                raise ValueError(f"the {name} of its samples are not what this app writes")
+        if list(self.columns) != sorted(self.columns):
+            raise ValueError("the columns of its samples are not sorted")
+        if self.standardise not in (NOBODY, SITE, ALL_SITES):
+            raise ValueError(f"standardise must be one of {NOBODY}, {SITE}, {ALL_SITES}")
+        if self.standardise == NOBODY and self.scaling is not None:
+            raise ValueError("its samples have a scale, but nobody standardised them")
         if self.standardise == ALL_SITES and self.scaling is None:
             raise ValueError("its samples were standardised, but it does not say how")
 
@@ -98,33 +88,5 @@ class Preparation:
         scaling = self.scaling or Scaling.of(moments(rows))
         return scaling.samples(rows)
 
-    def as_json(self) -> dict[str, Any]:
-        """Return what JSON can hold; empty if nothing was done."""
-        return {} if self == AS_THEY_COME else asdict(self)
-
 
 AS_THEY_COME = Preparation()
-
-
-def preparation_in(fields: object) -> Preparation:
-    """Undo `Preparation.as_json`, after JSON has made lists of tuples.
-
-    Raises
-    ------
-    ValueError
-        If it is not what this app writes.
-    """
-    if not isinstance(fields, Mapping):
-        raise ValueError("what was done to its samples cannot be read")
-    known: dict[str, Any] = dict(fields)
-    if isinstance(known.get("columns"), dict):
-        known["columns"] = {
-            name: tuple(values) if isinstance(values, list) else values
-            for name, values in known["columns"].items()
-        }
-    if known.get("scaling") is not None:
-        known["scaling"] = scaling_in(known["scaling"])
-    try:
-        return Preparation(**known)
-    except TypeError as error:  # keys that it does not have
-        raise ValueError("what was done to its samples cannot be read") from error

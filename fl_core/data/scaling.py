@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from fl_core.json_records import STRICT
 
 Moments = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]
 """Each column's mean and deviation, and whether it has one value only."""
@@ -33,15 +35,15 @@ class Scaling:
         If they are not finite, not as many, or a deviation is not above 0.
     """
 
+    __pydantic_config__ = STRICT
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
     target_mean: float = 0.0
     target_deviation: float = 1.0
 
     def __post_init__(self) -> None:
-        # A file or a message may hold anything here.
         numbers = (*self.mean, *self.deviation, self.target_mean, self.target_deviation)
-        if not all(isinstance(one, float) and math.isfinite(one) for one in numbers):
+        if not all(map(math.isfinite, numbers)):
             raise ValueError("means and deviations must be finite numbers")
         if len(self.mean) != len(self.deviation) or not self.mean:
             raise ValueError(f"{len(self.mean)} means and {len(self.deviation)} deviations")
@@ -143,18 +145,3 @@ def moments(rows: Tensor) -> Moments:
 def target_moments(labels: Tensor) -> Moments | None:
     """Return the moments of numbers to predict, float32 (n,); of classes, there are none."""
     return moments(labels[:, None]) if labels.dtype == torch.float32 else None
-
-
-def scaling_in(fields: Mapping[str, object]) -> Scaling:
-    """Return the scaling of entries that `dataclasses.asdict` made and JSON carried.
-
-    Raises
-    ------
-    ValueError
-        If they are not such.
-    """
-    lists = [fields.get("mean"), fields.get("deviation")]
-    if not all(isinstance(one, list) for one in lists):
-        raise ValueError("means and deviations must be lists of numbers")
-    rest = {name: value for name, value in fields.items() if name not in ("mean", "deviation")}
-    return Scaling(*map(tuple, lists), **rest)  # type: ignore[arg-type]

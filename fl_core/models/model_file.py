@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,9 +15,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from torch import nn
 
-from fl_core.data.preparation import AS_THEY_COME, Preparation, preparation_in
+from fl_core.data.preparation import AS_THEY_COME, Preparation
 from fl_core.data.settings import MODELS
 from fl_core.files import replacing
+from fl_core.json_records import STRICT, from_json, to_json
 from fl_core.models.build import ImageShape, build_model
 from fl_core.own_code import is_own
 
@@ -32,7 +30,6 @@ _MOST_NUMBERS = max(CHANNELS) * MAX_SIDE**2  # of a sample
 SHAPE_WANTED = f"1 to {_MOST_SIDES} whole numbers of at least 1, {_MOST_NUMBERS:,} together"
 
 _FORMAT = "fedkin model 1"
-_PREPARATION = "preparation"
 _PART = "fedkin shared layers 1"
 _NUMPY_NAMES = {"F32": "float32", "I64": "int64"}  # of the types of numbers that the models have
 
@@ -64,6 +61,7 @@ class ModelCard:
         If a value is not of these.
     """
 
+    __pydantic_config__ = STRICT
     architecture: str
     image_shape: ImageShape
     class_names: tuple[str, ...]
@@ -73,39 +71,19 @@ class ModelCard:
     preparation: Preparation = AS_THEY_COME
 
     def __post_init__(self) -> None:
-        # Any JSON value may stand here: a card is read from a file that anybody can write.
-        names = self.class_names
         wanted = {
             "architecture": (
-                isinstance(self.architecture, str)
-                and (self.architecture in MODELS or is_own(self.architecture)),
+                self.architecture in MODELS or is_own(self.architecture),
                 f"one of {', '.join(MODELS)}, or an import path",
             ),
-            "image_shape": (
-                is_shape(self.image_shape),
-                SHAPE_WANTED,
-            ),
-            "class_names": (
-                isinstance(names, tuple)
-                and 1 <= len(names) <= MAX_CLASSES
-                and all(map(_is_text, names)),
-                f"1 to {MAX_CLASSES} texts",
-            ),
-            "strategy": (_is_text(self.strategy), "a text"),
-            "cluster": (type(self.cluster) is int, "a whole number"),
-            "num_rounds": (type(self.num_rounds) is int, "a whole number"),
+            "image_shape": (is_shape(self.image_shape), SHAPE_WANTED),
+            "class_names": (1 <= len(self.class_names) <= MAX_CLASSES, f"1 to {MAX_CLASSES} texts"),
         }
         for name, (is_right, what) in wanted.items():
             if not is_right:
                 value = reprlib.repr(getattr(self, name))
                 raise ValueError(f"the card's {name} is {value}, but it must be {what}")
         self.preparation.check(self.image_shape)
-
-    def as_json(self) -> str:
-        """Return the card as JSON; without the preparation, if there was none."""
-        fields = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
-        prepared = fields.pop(_PREPARATION).as_json()
-        return json.dumps({**fields, **({_PREPARATION: prepared} if prepared else {})})
 
 
 def save_model(path: Path, arrays: Mapping[str, NDArray[np.generic]], card: ModelCard) -> None:
@@ -145,7 +123,7 @@ def _write(
     plain = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     with replacing(path) as temporary:
         # One entry: safetensors writes several in any order, and equal models are equal files.
-        save_file(plain, temporary, metadata={form: card.as_json()})
+        save_file(plain, temporary, metadata={form: to_json(card)})
 
 
 def load_model(path: Path, own: str = "") -> tuple[nn.Module, ModelCard]:
@@ -223,17 +201,7 @@ def _read_card(metadata: Mapping[str, str]) -> ModelCard:
         )
     if _FORMAT not in metadata:
         raise ValueError(f"it does not say that it is a {_FORMAT}")
-    try:
-        fields: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value
-            for key, value in json.loads(metadata[_FORMAT]).items()
-        }
-        if _PREPARATION in fields:
-            fields[_PREPARATION] = preparation_in(fields[_PREPARATION])
-        return ModelCard(**fields)
-    # Other JSON than an object, keys that a card does not have, and brackets without end.
-    except (AttributeError, TypeError, json.JSONDecodeError, RecursionError) as error:
-        raise ValueError("its card cannot be read") from error
+    return from_json(ModelCard, metadata[_FORMAT])
 
 
 def _check_arrays(given: Mapping[str, _Form], model: nn.Module, card: ModelCard) -> None:
@@ -259,22 +227,10 @@ def _described(form: _Form | None) -> str:
     return "missing" if form is None else f"{form[1]} {form[0]}"
 
 
-def is_shape(value: Any) -> bool:
+def is_shape(value: tuple[int, ...]) -> bool:
     """Return whether a value is the shape of samples that a model can be made for."""
     return (
-        isinstance(value, tuple)
-        and 1 <= len(value) <= _MOST_SIDES
-        and all(type(number) is int and number > 0 for number in value)
+        1 <= len(value) <= _MOST_SIDES
+        and all(number > 0 for number in value)
         and prod(value) <= _MOST_NUMBERS
     )
-
-
-def _is_text(value: Any) -> bool:
-    """Return whether this is a text that can be written, the names of any files among them."""
-    if not isinstance(value, str):
-        return False
-    try:
-        value.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from fl_core.data.image_folder import MAX_SIDE
 from fl_core.data.preparation import Columns, Preparation, sample_columns
@@ -13,30 +13,16 @@ from fl_core.data.samples import are_images, described, grey_or_colour
 from fl_core.data.scaling import Scaling
 from fl_core.data.settings import ALL_SITES, NOBODY
 from fl_core.data.tables import common_columns
+from fl_core.json_records import STRICT, from_json, to_json
 from fl_core.models.model_file import MAX_CLASSES, SHAPE_WANTED, is_shape
-from fl_core.own.class_names import (
-    CLASS_NAMES,
-    MAX_NAME,
-    MAX_OWN_CLASSES,
-    check_names,
-    is_name,
-)
-from fl_core.own.own_scale import scale_config, scale_in
+from fl_core.own.class_names import MAX_NAME, MAX_OWN_CLASSES, check_names, is_name
 from fl_core.text import brief, printable
 
-# Entries of a message's config record; of each value of a category, its column stands beside it.
-SHAPE = "sample-shape"
-IS_FLOAT = "is-float"
-IS_REGRESSION = "is-regression"
-IN_FOLDERS = "in-folders"
-WRITTEN = "written-names"
-COLUMNS = "columns"
-VALUES_OF = "values-of"
-VALUES = "values"
+# Entries of a message's config record.
+SURVEY = "survey"
+AGREEMENT = "agreement"
 
-MOST_COLUMNS = 10_000  # of one device, lest a single one makes everybody's model huge
-
-Record = dict[str, list[str] | list[int] | list[float] | bool]
+MOST_COLUMNS = 10_000  # of one device, which could otherwise make the model of all devices huge
 
 
 @dataclass(frozen=True)
@@ -64,6 +50,8 @@ class Kind:
         If a value is not of these, or nothing can be learnt of samples of this shape.
     """
 
+    __pydantic_config__ = STRICT
+    entry: ClassVar[str]
     num_names: ClassVar[tuple[int, int]]
 
     class_names: tuple[str, ...]
@@ -75,7 +63,9 @@ class Kind:
     def __post_init__(self) -> None:
         check_names(self.class_names, *((1, 1) if self.is_regression else self.num_names))
         if not is_shape(self.image_shape):
-            raise ValueError(f"{SHAPE} is {SHAPE_WANTED}, not {reprlib.repr(self.image_shape)}.")
+            raise ValueError(
+                f"image_shape is {SHAPE_WANTED}, not {reprlib.repr(self.image_shape)}."
+            )
         _check_texts(tuple(self.columns))
         for name, values in self.columns.items():
             _check_texts(values, of_column=name)
@@ -96,15 +86,9 @@ class Kind:
         """Return what is done to samples before a model sees them, but for scales of one's own."""
         return Preparation(self.columns)
 
-    def as_config(self) -> Record:
-        """Return the entries of a message's config record."""
-        return {
-            CLASS_NAMES: list(self.class_names),
-            SHAPE: list(self.image_shape),
-            IS_FLOAT: self.is_float,
-            **({IS_REGRESSION: True} if self.is_regression else {}),
-            **_columns_config(self.columns),
-        }
+    def as_config(self) -> dict[str, str]:
+        """Return the entry of a message's config record."""
+        return {self.entry: to_json(self)}
 
     @classmethod
     def from_config(cls, config: Mapping[str, object]) -> Self:
@@ -113,24 +97,15 @@ class Kind:
         Raises
         ------
         ValueError
-            If an entry is missing, of another type, or not what may be said.
+            If there is no such entry, or it is not what may be sent.
         """
-        return cls(**cls._in(config))
-
-    @classmethod
-    def _in(cls, config: Mapping[str, object]) -> dict[str, Any]:
-        shape, is_float = config.get(SHAPE), config.get(IS_FLOAT)
-        if not isinstance(shape, list):
-            raise ValueError(f"{SHAPE} must be a list of whole numbers, not {brief(shape)}.")
-        if not isinstance(is_float, bool):
-            raise ValueError(f"{IS_FLOAT} of samples must be true or false, not {brief(is_float)}.")
-        return {
-            "class_names": tuple(_texts_in(config, CLASS_NAMES)),
-            "image_shape": tuple(shape),
-            "is_float": is_float,
-            "is_regression": config.get(IS_REGRESSION) is True,
-            "columns": _columns_in(config),
-        }
+        text = config.get(cls.entry)
+        if not isinstance(text, str):
+            raise ValueError(f"the {cls.entry} must be a text, not {brief(text)}.")
+        try:
+            return from_json(cls, text)
+        except ValueError as error:
+            raise ValueError(f"the {cls.entry} is refused: {error}") from None
 
     def __str__(self) -> str:
         """Return it in words; classes, of which devices may have different ones, are left out."""
@@ -158,6 +133,7 @@ class Survey(Kind):
         names of classes where other devices have texts.
     """
 
+    entry: ClassVar[str] = SURVEY
     num_names: ClassVar[tuple[int, int]] = (1, MAX_OWN_CLASSES)
     in_folders: bool = False
     written: tuple[str, ...] = ()
@@ -167,8 +143,11 @@ class Survey(Kind):
         if self.written:
             check_names(self.written, *self.num_names)
         if self.columns:
+            numbers = len(self.column_names)
+            if max(len(self.columns), numbers) > MOST_COLUMNS:
+                raise ValueError(f"{numbers} columns, but {MOST_COLUMNS} at most are learnt.")
             if not self.is_float:
-                raise ValueError(f"{IS_FLOAT} of tables must be true, not False.")
+                raise ValueError("is_float of tables must be true, not false.")
             common_columns({"this table": self.columns})
         if self.in_folders and self.is_regression:
             raise ValueError("images in folders have classes: no number can be predicted of them.")
@@ -177,25 +156,6 @@ class Survey(Kind):
                 f"images in folders have at most {MAX_SIDE} pixels a side, in grey or in colours, "
                 f"not {described(self.image_shape, is_float=self.is_float)}."
             )
-
-    def as_config(self) -> Record:
-        """Return the entries of a message's config record."""
-        return {
-            **super().as_config(),
-            **({IN_FOLDERS: True} if self.in_folders else {}),
-            **({WRITTEN: list(self.written)} if self.written else {}),
-        }
-
-    @classmethod
-    def _in(cls, config: Mapping[str, object]) -> dict[str, Any]:
-        written = tuple(_texts_in(config, WRITTEN)) if WRITTEN in config else ()
-        in_folders = config.get(IN_FOLDERS) is True
-        for key in (COLUMNS, VALUES):
-            if COLUMNS in config and (count := len(_texts_in(config, key))) > MOST_COLUMNS:
-                raise ValueError(
-                    f"{key} has {count} entries, but {MOST_COLUMNS} at most are learnt."
-                )
-        return {**super()._in(config), "in_folders": in_folders, "written": written}
 
     def __str__(self) -> str:
         """Return it in words; sizes of images are left out where others can be chosen."""
@@ -218,6 +178,7 @@ class Agreement(Kind):
         The one scale of all devices' samples, if they have one.
     """
 
+    entry: ClassVar[str] = AGREEMENT
     num_names: ClassVar[tuple[int, int]] = (2, MAX_CLASSES)
     scaling: Scaling | None = None
 
@@ -232,50 +193,10 @@ class Agreement(Kind):
         """Return whether images in folders can be read so."""
         return _fits_folders(self) and not self.is_regression
 
-    def as_config(self) -> Record:
-        """Return the entries of a message's config record."""
-        return {**super().as_config(), **scale_config(self.scaling)}
-
-    @classmethod
-    def _in(cls, config: Mapping[str, object]) -> dict[str, Any]:
-        return {**super()._in(config), "scaling": scale_in(config)}
-
 
 def _fits_folders(kind: Kind) -> bool:
     shape = kind.image_shape
     return are_images(shape, is_float=kind.is_float) and max(shape[1:]) <= MAX_SIDE
-
-
-def _columns_config(columns: Columns) -> dict[str, list[str]]:
-    if not columns:
-        return {}
-    pairs = [(name, value) for name, values in columns.items() for value in values]
-    return {
-        COLUMNS: list(columns),
-        VALUES_OF: [name for name, _ in pairs],
-        VALUES: [value for _, value in pairs],
-    }
-
-
-def _columns_in(config: Mapping[str, object]) -> Columns:
-    if COLUMNS not in config:
-        return {}
-    names, owners, values = (_texts_in(config, key) for key in (COLUMNS, VALUES_OF, VALUES))
-    found: dict[str, list[str]] = {name: [] for name in names}
-    if len(found) < len(names):
-        raise ValueError(f"{COLUMNS} must differ, but there are two alike.")
-    if len(owners) != len(values) or not found.keys() >= set(owners):
-        raise ValueError(f"{VALUES} must each have one of the {COLUMNS} in {VALUES_OF}.")
-    for name, value in zip(owners, values, strict=True):
-        found[name].append(value)
-    return {name: tuple(own) for name, own in found.items()}
-
-
-def _texts_in(config: Mapping[str, object], key: str) -> list[str]:
-    found = config.get(key)
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-        raise ValueError(f"{key} must be a list of texts, not {brief(found)}.")
-    return found
 
 
 def _check_texts(texts: tuple[str, ...], *, of_column: str = "") -> None:

@@ -15,9 +15,6 @@ logger = logging.getLogger(__name__)
 MAX_OWN_CLASSES = 1_000  # of one device, lest a single one makes everybody's model huge
 MAX_NAME = 200  # characters
 
-CLASS_NAMES = "class-names"
-"""The entry of a message's config record."""
-
 _UNWANTED = {"Cc", "Cs", "Zl", "Zp"}  # controls, bytes that are not text, and ends of lines
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -13,10 +13,6 @@ from fl_core.data.known import check_no_pixels
 from fl_core.data.scaling import Scaling, Tally, moments, tally, target_moments, together
 from fl_core.data.settings import ALL_SITES, SITE
 from fl_core.data.standardise import note_of_constant, told_constant
-
-# Entries of a message's config record; a number to predict comes behind the columns.
-MEANS = "column-means"
-DEVIATIONS = "column-deviations"
 
 
 def own_tally(read: LabelledImages, training: NDArray[np.bool_]) -> Tally:
@@ -87,29 +83,3 @@ def on_scale(read: LabelledImages, scaling: Scaling) -> LabelledImages:
         test_images=scaling.samples(read.test_images),
         test_labels=scaling.targets(read.test_labels),
     )
-
-
-def scale_config(scaling: Scaling | None) -> dict[str, list[float]]:
-    """Return the entries of a message's config record; none if nothing is standardised."""
-    if scaling is None:
-        return {}
-    return {
-        MEANS: [*scaling.mean, scaling.target_mean],
-        DEVIATIONS: [*scaling.deviation, scaling.target_deviation],
-    }
-
-
-def scale_in(config: Mapping[str, object]) -> Scaling | None:
-    """Undo `scale_config`.
-
-    Raises
-    ------
-    ValueError
-        If an entry is missing, of another type, or no scale.
-    """
-    if MEANS not in config and DEVIATIONS not in config:
-        return None
-    means, deviations = config.get(MEANS), config.get(DEVIATIONS)
-    if not (isinstance(means, list) and isinstance(deviations, list) and means and deviations):
-        raise ValueError(f"{MEANS} and {DEVIATIONS} must be lists of numbers.")
-    return Scaling(tuple(means[:-1]), tuple(deviations[:-1]), means[-1], deviations[-1])

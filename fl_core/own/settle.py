@@ -11,6 +11,7 @@ from fl_core.data.image_folder import common_size, few
 from fl_core.data.preparation import sample_columns
 from fl_core.data.table_file import are_whole, is_no_number
 from fl_core.data.tables import MOST_VALUES, common_columns
+from fl_core.models.model_file import MAX_CLASSES
 from fl_core.own.agreement import Agreement, Survey
 from fl_core.own.class_names import agreed_classes
 from fl_core.text import one_line, printable
@@ -98,7 +99,7 @@ def outvoted(surveys: Mapping[str, Survey]) -> dict[str, str]:
         for names in others
         for name in names
     }
-    return of_other_kinds | _with_rare_values({name: surveys[name] for name in first})
+    return of_other_kinds | _with_rare_names({name: surveys[name] for name in first})
 
 
 def _must_agree(survey: Survey) -> tuple[object, ...]:
@@ -113,39 +114,45 @@ def _must_agree(survey: Survey) -> tuple[object, ...]:
     )
 
 
-def _with_rare_values(surveys: Mapping[str, Survey]) -> dict[str, str]:
+def _with_rare_names(surveys: Mapping[str, Survey]) -> dict[str, str]:
     """Return the devices without which no category has too many values, and why they fail.
 
-    If half of all had to go, it is nobody's fault: then it is none.
+    Nor are there too many classes. If half of all had to go, no single one is at fault: none goes.
     """
-    left = dict(surveys)
+    remaining = dict(surveys)
     found: dict[str, str] = {}
-    for column in next(iter(surveys.values())).columns:
-        while (count := len(_holders(left, column))) > MOST_VALUES:
-            name = _oddest(left, column)
-            del left[name]
+    for column in ("", *next(iter(surveys.values())).columns):
+        what = f"column {printable(column)} has" if column else "there are"
+        names, most = ("texts", MOST_VALUES) if column else ("classes", MAX_CLASSES)
+        while (count := len(_holders(remaining, column))) > most:
+            name = _rarest(remaining, column)
+            del remaining[name]
             found[name] = (
-                f"column {printable(column)} has {count} different texts at all devices together, "
-                f"but a category has {MOST_VALUES} at most, and most that no other device has are "
-                "this one's: write them as others do, or leave the column out everywhere."
+                f"{what} {count} different {names} at all devices together, but {most} is the "
+                "limit, and most that no other device has are this one's: write them as others "
+                f"do, or leave {'the column' if column else 'them'} out everywhere."
             )
-    return found if len(found) < len(left) else {}
+    return found if len(found) < len(remaining) else {}
 
 
-def _oddest(surveys: Mapping[str, Survey], column: str) -> str:
-    """Return the device with the most values that no other has; of several, with the rarest."""
+def _rarest(surveys: Mapping[str, Survey], column: str) -> str:
+    """Return the device with the most names that no other has; of several, with the rarest."""
     holders = _holders(surveys, column)
 
-    def oddity(name: str) -> tuple[int, float]:
-        shares = [1 / holders[value] for value in surveys[name].columns[column]]
+    def rarity(name: str) -> tuple[int, float]:
+        shares = [1 / holders[value] for value in _names(surveys[name], column)]
         return shares.count(1), sum(shares)
 
-    return max(sorted(surveys), key=oddity)
+    return max(sorted(surveys), key=rarity)
 
 
 def _holders(surveys: Mapping[str, Survey], column: str) -> Counter[str]:
-    """Return how many devices have each value of a category."""
-    return Counter(value for one in surveys.values() for value in one.columns[column])
+    """Return how many devices have each value of a category; of no column, each class."""
+    return Counter(name for one in surveys.values() for name in _names(one, column))
+
+
+def _names(survey: Survey, column: str) -> tuple[str, ...]:
+    return survey.columns[column] if column else survey.class_names
 
 
 def _labels_differ(surveys: Mapping[str, Survey]) -> bool:

@@ -5,6 +5,7 @@ import pytest
 from fl_core.data.preparation import sample_columns
 from fl_core.own.agreement import Survey
 from fl_core.own.settle import agree, outvoted
+from tests.altered import altered
 
 
 def table(**columns):
@@ -22,19 +23,19 @@ def values(count, start=0):
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        ({"is-regression": True, "class-names": ["x"]}, "images in folders have classes: no num"),
-        ({"sample-shape": [1, 28, 225]}, "images in folders have at most 224 pixels a side"),
+        ({"is_regression": True, "class_names": ["x"]}, "images in folders have classes: no num"),
+        ({"image_shape": [1, 28, 225]}, "images in folders have at most 224 pixels a side"),
     ],
 )
 def test_images_in_folders_have_no_number(said, message):
     survey = Survey(("cat", "dog"), (1, 28, 28), in_folders=True)
     with pytest.raises(ValueError, match=message):
-        Survey.from_config(survey.as_config() | said)
+        Survey.from_config(altered(survey, **said))
 
 
 def test_tables_are_of_floats():
-    with pytest.raises(ValueError, match="is-float of tables must be true"):
-        Survey.from_config(HONEST.as_config() | {"is-float": False})
+    with pytest.raises(ValueError, match="is_float of tables must be true"):
+        Survey.from_config(altered(HONEST, is_float=False))
 
 
 @pytest.mark.parametrize("name", ["aaron", "zoe"])  # the first or the last of all
@@ -84,3 +85,19 @@ def test_where_all_have_values_of_their_own_it_is_nobodys_fault():
     assert outvoted(told) == {}
     with pytest.raises(ValueError, match="column sex has 100 different texts"):
         agree(told)
+
+
+def test_a_device_with_classes_that_nobody_has_is_left_out():
+    def images(first, count):
+        names = tuple(f"{number:05}" for number in range(first, first + count))
+        return Survey(names, (1, 28, 28), in_folders=True)
+
+    usual = {f"site-{i:02}": images(1000 * i, 1000 - i) for i in range(9)}
+    told = {**usual, "other": images(20_000, 1000), **{f"z{i}": images(0, 900) for i in range(4)}}
+    assert outvoted(told) == {}
+    told["more"] = images(30_000, 100)
+    found = outvoted(told)
+    assert list(found) == ["other"]
+    assert found["other"].startswith("there are 10064 different classes at all devices together")
+    del told["other"]
+    assert len(agree(told).class_names) == 9064

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
-from fl_app.report.html.wrong_values import checker
 from fl_app.report.tables import cluster_table, printed_strategies, render
 from fl_app.report.verdicts import EXPLAINED, SeedVerdicts
 from fl_app.results.verdict_table import print_verdicts
+from fl_core.json_records import checker
 from fl_core.metrics import OF_CLASSES
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -15,9 +15,9 @@ from pydantic import Field, ValidationError
 
 from fl_app.config.run_config import Config, parse_config
 from fl_app.launch.flower_app import installed_app, read_defaults
-from fl_app.report.html.wrong_values import checker, what_is_wrong
 from fl_app.studies.reproduce.claims import STRICT, Claim, Explanation
 from fl_app.studies.reproduce.measures import check_measure
+from fl_core.json_records import checker, what_is_wrong
 
 SHARED = ""
 """The name of the simulation of all strategies that share their options."""

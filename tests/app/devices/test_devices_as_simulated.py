@@ -12,6 +12,7 @@ from fl_core.federation.federation import simulate_federation
 from fl_core.own.agreement import Survey
 from fl_core.own.settle import agree, outvoted, with_whole_numbers
 from fl_core.wire import protocol
+from tests.altered import altered
 from tests.app_runs import DEFAULTS
 from tests.device_tables import device
 
@@ -203,8 +204,8 @@ def test_a_device_may_call_columns_and_values_what_a_simulation_may(tmp_path, na
 
 
 def test_what_a_survey_says_of_written_names_is_checked():
-    said = {"class-names": ["1"], "sample-shape": [1], "is-float": True}
-    assert Survey.from_config({**said, "written-names": ["01"]}).written == ("01",)
-    for wrong, reason in (("01", "written-names must be a list"), (["0\n"], "class")):
+    said = Survey(("1",), (1,), is_float=True, written=("01",))
+    assert Survey.from_config(said.as_config()) == said
+    for wrong, reason in (("01", "written is '01', but it must be a list"), (["0\n"], "class")):
         with pytest.raises(ValueError, match=reason):
-            Survey.from_config({**said, "written-names": wrong})
+            Survey.from_config(altered(said, written=wrong))

@@ -9,7 +9,7 @@ import pytest
 from fl_app.devices.data_check import samples_found
 from fl_app.devices.device_node import NodeConfig
 from fl_core.models.model_file import load_model
-from fl_core.own.agreement import Agreement
+from fl_core.own.agreement import Agreement, Survey
 from tests.device_images import write_sites
 from tests.device_runs import groups, run
 from tests.own_modules import own_modules
@@ -267,11 +267,7 @@ def test_the_text_of_what_a_function_raises_stays_in_the_devices_log(body, told,
 def test_without_names_classes_are_numbers_up_to_the_highest():
     survey = returning("X, Y * 10, X, Y").survey()
     assert set(survey.class_names) == {str(number) for number in range(11)}
-    assert device("oslo", data="sites:numbered").survey().as_config() == {
-        "class-names": ["0", "1"],
-        "sample-shape": [6],
-        "is-float": True,
-    }
+    assert device("oslo", data="sites:numbered").survey() == Survey(("0", "1"), (6,), is_float=True)
 
 
 def test_the_check_of_a_site_calls_its_function():

@@ -93,8 +93,7 @@ def test_a_device_is_sent_nothing_but_what_the_page_lists(tmp_path):
     kinds = ["query.describe", "query.spectrum", "query.relevance", "train", "evaluate"]
     run(tmp_path / "out", folders, spoil={(kind, "rome"): note for kind in kinds})
     assert answers == {
-        "query.describe": {"client-index", "name", "class-names"}
-        | {"sample-shape", "is-float", "in-folders"},
+        "query.describe": {"client-index", "name", "survey"},
         "query.spectrum": {"eigenvectors"},
         "query.relevance": {"relevances"},
         "train": {*parameters, "num-examples", "loss"},

@@ -21,6 +21,7 @@ from fl_core.models.model_file import load_model
 from fl_core.own.agreement import Agreement, Survey
 from fl_core.own.own_scale import common_scaling, own_tally
 from fl_core.own.settle import agree, outvoted, with_whole_numbers
+from tests.altered import altered
 from tests.app_runs import DEFAULTS
 from tests.device_runs import run
 from tests.device_tables import BERLIN, OSLO, device
@@ -221,14 +222,15 @@ def test_a_scale_is_agreed_and_travels(tmp_path):
     assert one.preparation.scaling.target_deviation == 6
     with pytest.raises(ValueError, match="its means are not as many as its samples have columns"):
         replace(one, scaling=Scaling((1.0,), (2.0,)))
+    scale = {"mean": [1.0] * 3, "deviation": [2.0] * 3, "target_mean": 5, "target_deviation": 6}
     for wrong in (
-        {"column-means": [1.0]},
-        {"column-means": "x"},
-        {"column-deviations": [2.0, 2.0, 0.0, 6.0]},
-        {"column-means": [1.0, 1.0, float("nan"), 5.0]},
+        {"mean": [1.0]},
+        {"mean": "x"},
+        {"deviation": [2.0, 2.0, 0.0]},
+        {"mean": [1.0, 1.0, float("nan")]},
     ):
-        with pytest.raises(ValueError, match=r"means|deviations"):
-            Agreement.from_config(one.as_config() | wrong)
+        with pytest.raises(ValueError, match=r"means|mean|deviations"):
+            Agreement.from_config(altered(one, scaling=scale | wrong))
     with pytest.raises(ValueError, match=r"^column outcome of oslo has texts, but a numb"):
         device(tmp_path, "oslo", OSLO.replace("green", "red")).read(one)
     assert berlin.read(one).train_labels.tolist() == [0.5, 0.5, 1, 0.5]

@@ -13,6 +13,7 @@ from fl_core.own.agreement import Agreement, Survey
 from fl_core.own.own_scale import standardised_alone
 from fl_core.own.settle import agree, outvoted
 from fl_core.wire import protocol
+from tests.altered import altered
 from tests.app_runs import DEFAULTS
 from tests.device_runs import groups, run
 from tests.device_tables import BERLIN, OSLO, device
@@ -26,14 +27,9 @@ def agreed(**devices):
 
 def test_columns_and_their_values_are_agreed_from_what_devices_tell(tmp_path):
     berlin, oslo = device(tmp_path, "berlin", BERLIN), device(tmp_path, "oslo", OSLO)
-    assert oslo.survey().as_config() == {
-        "class-names": ["well"],
-        "sample-shape": [2],
-        "is-float": True,
-        "columns": ["age", "colour"],
-        "values-of": ["colour"],
-        "values": ["green"],
-    }
+    assert oslo.survey() == Survey(
+        ("well",), (2,), is_float=True, columns={"age": (), "colour": ("green",)}
+    )
     one = agreed(berlin=berlin, oslo=oslo)
     assert Agreement.from_config(one.as_config()) == one == agreed(oslo=oslo, berlin=berlin)
     assert (one.class_names, one.image_shape, one.is_float) == (("ill", "well"), (4,), True)
@@ -101,51 +97,43 @@ def test_texts_that_would_be_sent_without_noise_are_refused_with_noise(tmp_path,
             with pytest.raises(ValueError, match=message):
                 node.description()
         else:
-            assert node.description()["columns"] == ["age"]
+            assert Survey.from_config(node.description()).columns == {"age": ()}
 
 
-CONFIG = {
-    **{"class-names": ["a"], "sample-shape": [2], "is-float": True},
-    **{"columns": ["x", "y"], "values-of": ["y"], "values": ["u"]},
-}
+TABLE = Survey(("a",), (2,), is_float=True, columns={"x": (), "y": ("u",)})
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"columns": "x"}, "columns must be a list of texts, not 'x'"),
-        ({"values": ["u", "v"]}, "values must each have one of the columns in values-of"),
-        ({"values-of": ["z"]}, "values must each have one of the columns in values-of"),
-        ({"columns": ["y", "x"]}, "columns and their values must be sorted and differ"),
-        ({"columns": ["x", "y", "y"]}, "columns must differ, but there are two alike"),
+        ({"columns": "x"}, "columns is 'x', but it must be"),
+        ({"columns": {"x": [], "y": "u"}}, "columns.y is 'u', but it must be a list"),
+        ({"columns": {"y": ["u"], "x": []}}, "columns and their values must be sorted and differ"),
+        ({"columns": {"x": [], "y": ["u", "u"]}}, "columns and their values must be sorted"),
+        ({"columns": {"x\n": [], "y": ["u"]}}, "'x\\n' is no name of a column: one line of at"),
         (
-            {"values-of": ["y", "y"], "values": ["u", "u"]},
-            "columns and their values must be sorted",
-        ),
-        ({"columns": ["x\n", "y"]}, "'x\\n' is no name of a column: one line of at most"),
-        (
-            {"is-regression": True, "class-names": ["a", "b"]},
+            {"is_regression": True, "class_names": ["a", "b"]},
             "there are 2 classes, but from 1 to 1",
         ),
         (
-            {"values": ["u" * 201]},
+            {"columns": {"x": [], "y": ["u" * 201]}},
             "column y has a value that cannot be learnt: one line of",
         ),
-        ({"sample-shape": [3]}, "its columns are not as many as its samples have numbers"),
+        ({"image_shape": [3]}, "its columns are not as many as its samples have numbers"),
         (
-            {
-                **{"values-of": ["y"] * 51, "values": [f"{i:02}" for i in range(51)]},
-                "sample-shape": [52],
-            },
+            {"columns": {"x": [], "y": [f"{i:02}" for i in range(51)]}, "image_shape": [52]},
             "column y has 51 different texts",
         ),
-        ({"columns": [*map(str, range(10_001))]}, "columns has 10001 entries, but 10000 at most"),
+        (
+            {"columns": {f"{i:05}": [] for i in range(10_001)}, "image_shape": [10_001]},
+            "10001 columns, but 10000 at most",
+        ),
     ],
 )
 def test_a_survey_of_a_table_is_checked_not_believed(changed, message):
-    assert Survey.from_config(CONFIG).columns == {"x": (), "y": ("u",)}
+    assert Survey.from_config(TABLE.as_config()) == TABLE
     with pytest.raises(ValueError, match=re.escape(message)):
-        Survey.from_config(CONFIG | changed)
+        Survey.from_config(altered(TABLE, **changed))
 
 
 def test_a_cell_of_free_text_is_not_told(tmp_path):

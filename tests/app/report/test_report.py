@@ -25,7 +25,6 @@ from fl_app.report.html.reading import read_result
 from fl_app.report.html.report_page import MOST_BYTES, REPORT, build_report, write_report
 from fl_app.report.html.sections import clusters_of
 from fl_app.report.html.words import answer, changed_options, command, question
-from fl_app.report.html.wrong_values import checker
 from fl_app.report.pictures import similarity
 from fl_app.report.pictures.clients import MOST_DOTS
 from fl_app.report.tables import (
@@ -38,6 +37,7 @@ from fl_app.report.tables import (
 from fl_app.report.text_table import as_csv, as_latex, as_markdown
 from fl_app.results.folder import ResultsFolder, compared_tasks, write_similarity
 from fl_app.results.grouping_report import Grouped
+from fl_core.json_records import checker
 from strategies.engine import replies
 from strategies.engine.rounds import Clusters, Comparison
 from tests.app_runs import DEFAULTS, run

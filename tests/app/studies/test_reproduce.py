@@ -695,7 +695,7 @@ def test_the_papers_own_numbers_may_contradict_it(experiment):
         (
             "seeds = 2",
             "seeds = 2\nrepeats = 3",
-            "the file has no key repeats: see docs/reproduce.md",
+            "it has no key repeats: see docs/reproduce.md",
         ),
         ("seeds = 2", "seeds = 2\nsmall = true", "there is no key small"),
         ("seeds = 2", "seeds = 0", "a row, a column, a seed and a measure"),

@@ -1,0 +1,74 @@
+"""Dataclasses that are written as JSON and read back: files and messages may come from anybody.
+
+A dataclass that is read so has `__pydantic_config__ = STRICT`: pydantic checks the types of its
+fields, and its `__post_init__` what its values must be, however it is made.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, TypeVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from fl_core.text import printable
+
+STRICT = ConfigDict(strict=True, extra="forbid")
+_WORDS = {
+    "integer": "a whole number",
+    "string": "text",
+    "number": "a number",
+    "array": "a list",
+    "tuple": "a list",
+    "boolean": "true or false",
+    "object": "a table",
+}
+
+Record = TypeVar("Record")
+
+
+@cache
+def checker(kind: Any) -> TypeAdapter[Any]:
+    """Return what reads values of that type; a large one takes a tenth of a second to prepare."""
+    return TypeAdapter(kind)
+
+
+def to_json(record: Any) -> str:
+    """Return a dataclass as JSON."""
+    kind: Any = type(record)
+    return checker(kind).dump_json(record).decode()
+
+
+def from_json(kind: type[Record], text: str) -> Record:
+    """Undo `to_json`.
+
+    Raises
+    ------
+    ValueError
+        One sentence on the first field that is missing, unknown or of another type or value.
+    """
+    try:
+        of_kind: Any = kind
+        record: Record = checker(of_kind).validate_json(text)
+    except ValidationError as error:
+        raise ValueError(what_is_wrong(error)) from None
+    return record
+
+
+def what_is_wrong(error: ValidationError, page: str = "docs/results.md") -> str:
+    """Return a sentence about the first value that is not what its type says; the page has keys."""
+    first = error.errors()[0]
+    *above, key = first["loc"] or ("",)
+    where, at = ".".join(map(str, above)) or "it", ".".join(map(str, first["loc"]))
+    if first["type"] == "missing":
+        return f"{where} lacks the key {key}."
+    if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+        return f"{where} has no key {printable(str(key))[:60]}: see {page} for those it has."
+    if first["type"] == "value_error":
+        return str(first["ctx"]["error"])
+    if first["type"] == "json_invalid":
+        return printable(first["msg"])
+    expected = first["msg"].replace("Input should be ", "it must be ")
+    for word, ours in _WORDS.items():
+        expected = expected.replace(f"a valid {word}", ours)
+    return f"{at or 'it'} is {printable(repr(first['input']))[:60]}, but {expected}."

@@ -25,7 +25,7 @@ from benchmarks.writing import write
 from fl_app.config.run_config import parse_config
 from fl_app.launch.flower_app import installed_app, read_defaults
 from fl_app.live.status import Status
-from fl_app.live.trackers import OPENED_BY, About
+from fl_app.live.trackers import TRACKER_OF
 from fl_app.live.tracking import round_values
 from strategies import Roster, RoundReport
 
@@ -87,7 +87,7 @@ def tracker_costs(name: str, clients: int) -> float:
     config = parse_config(read_defaults(installed_app()))
     # W&B's own process may still be writing when the run is over.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        tracker = OPENED_BY[name](About("run", Path(folder), config.as_run_config()))
+        tracker = TRACKER_OF[name]("run", Path(folder), config.as_run_config())
         costs = []
         for server_round in range(1, _ROUNDS + 1):
             report = _report(clients, server_round)
@@ -103,7 +103,7 @@ def measure(counts: Sequence[int]) -> list[dict[str, Any]]:
     rows = []
     for clients in counts:
         milliseconds, size = status_costs(clients)
-        costs = {name: round(tracker_costs(name, clients), 2) for name in OPENED_BY}
+        costs = {name: round(tracker_costs(name, clients), 2) for name in TRACKER_OF}
         rows.append(
             {"clients": clients, "status": round(milliseconds, 2), "bytes": size, "track": costs}
         )
@@ -112,12 +112,13 @@ def measure(counts: Sequence[int]) -> list[dict[str, Any]]:
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the rows as Markdown."""
+    heads = " | ".join(f"`{name}`" for name in TRACKER_OF)
     lines = [
-        f"| clients | `status.json` | its size | {' | '.join(f'`{name}`' for name in OPENED_BY)} |",
-        f"| {' | '.join(['---:'] * (3 + len(OPENED_BY)))} |",
+        f"| clients | `status.json` | its size | {heads} |",
+        f"| {' | '.join(['---:'] * (3 + len(TRACKER_OF)))} |",
     ]
     for row in rows:
-        costs = (f"{row['track'][name]:.1f} ms" for name in OPENED_BY)
+        costs = (f"{row['track'][name]:.1f} ms" for name in TRACKER_OF)
         lines.append(
             f"| {row['clients']:,} | {row['status']:.1f} ms | {row['bytes'] / 1e3:.1f} kB | "
             f"{' | '.join(costs)} |"

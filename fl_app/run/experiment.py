@@ -140,7 +140,7 @@ def _run_all(
                 )
             results.finish_grouping()
             return
-        with closing(Tracking(results.config, measured(setting))) as tracking:
+        with closing(Tracking(results.config)) as tracking:
             watchers = Watchers(progress, status, tracking)
             for seed in seeds:
                 setting = world.setting(seed)
@@ -158,7 +158,6 @@ def _run_all(
                     results.end_seed()
             status.doing("drawing pictures")
             results.finish()
-            tracking.finish(results.pictures)
 
 
 def measured(setting: Setting) -> Metrics:
@@ -230,7 +229,7 @@ def run_best(
             *(name, with_values(setting, values), world, watchers, checkpoints),
             *(finished, beaten_by, values),
         )
-        watchers.tracking.end_run(run)
+        watchers.tracking.end_run()
         world.end_run(run, strategy)
         runs.append(run)
         strategies[run.label] = strategy

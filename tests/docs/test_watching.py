@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks import watching
 from fl_app.config.run_config import TRACKERS
-from fl_app.live.trackers import OPENED_BY
+from fl_app.live.trackers import TRACKER_OF
 from fl_app.live.tracking import round_values
 from fl_app.live.watch import HEARTBEAT
 from strategies import RoundReport
@@ -29,7 +29,7 @@ def test_the_tables_are_the_measured_ones():
 
 def test_every_tracker_is_an_option_an_extra_and_on_the_page():
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert tuple(OPENED_BY) == TRACKERS
+    assert tuple(TRACKER_OF) == TRACKERS
     for name in TRACKERS:
         assert name in pyproject["project"]["optional-dependencies"]
         assert f"| `{name}` | `pip install '.[{name}]'` |" in PAGE

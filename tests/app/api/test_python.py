@@ -57,7 +57,7 @@ def bare_machine(monkeypatch):
     """Let there be no GPU, and nobody who has logged in to W&B."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("fl_app.live.trackers.need_extra", lambda *_: None)
-    monkeypatch.setattr("fl_app.live.trackers._wandb_knows_who", lambda: False)
+    monkeypatch.setattr("fl_app.live.trackers._is_logged_in", lambda: False)
 
 
 def test_options_are_keys_with_underscores(played, capsys):

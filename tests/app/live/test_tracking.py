@@ -1,11 +1,9 @@
 """TensorBoard, MLflow and W&B have what metrics.csv has, read by their own readers."""
 
-import csv
 import importlib.util
 import json
 import os
 import resource
-import shutil
 import signal
 import struct
 import time
@@ -17,7 +15,7 @@ import pytest
 
 from fl_app.cli import main
 from fl_app.live import trackers
-from fl_app.live.trackers import OPENED_BY, About, TensorBoard, as_csv, check_tracker
+from fl_app.live.trackers import TRACKER_OF, TensorBoard, check_tracker
 from fl_app.live.tracking import Tracking, round_values
 from fl_core import extras
 from fl_core.extras import MissingExtraError
@@ -32,7 +30,7 @@ pytestmark = [
     # TensorBoard's thread raises once more what it has told the run.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
 ]
-NAMES = tuple(OPENED_BY)
+NAMES = tuple(TRACKER_OF)
 VALUES = {"accuracy/mean": 0.5}
 
 
@@ -117,7 +115,7 @@ def test_a_cluster_for_each_of_many_clients_has_no_curve():
 
 def first_run(folder, name):
     """Run two strategies, and return the summary and what rcc-pfl's accuracies were."""
-    summary = run(folder, strategy="rcc-pfl,single", track=name, drawn=True)
+    summary = run(folder, strategy="rcc-pfl,single", track=name)
     return summary, per_round(folder, "rcc-pfl", "accuracy")
 
 
@@ -130,7 +128,7 @@ def test_tensorboard_has_it_all(tmp_path):
 
     summary, accuracies = first_run(tmp_path, "tensorboard")
     runs = tmp_path / "tensorboard"
-    assert {path.name for path in runs.iterdir()} == {"rcc-pfl-seed-0", "single-seed-0", "pictures"}
+    assert {path.name for path in runs.iterdir()} == {"rcc-pfl-seed-0", "single-seed-0"}
     events = EventAccumulator(str(runs / "rcc-pfl-seed-0"))
     events.Reload()
     points = events.Scalars("accuracy/mean")
@@ -140,15 +138,9 @@ def test_tensorboard_has_it_all(tmp_path):
     worst = min(of_strategy(summary, "rcc-pfl")["accuracy-per-client"])
     assert events.Scalars("accuracy/worst-client")[-1].value == pytest.approx(worst)
     assert events.Scalars("bytes")[-1].value == per_round(tmp_path, "rcc-pfl", "bytes")[-1]
-    text = events.Tensors("members/text_summary")[0].tensor_proto.string_val[0].decode()
-    assert text.splitlines()[0].strip() == "client,task,cluster,accuracy"
-    assert len(text.splitlines()) == 7
     parameters = hyperparameters(events)
     assert parameters["strategy"] == "rcc-pfl"
     assert parameters["num-tasks"] == 3
-    pictures = EventAccumulator(str(runs / "pictures"))
-    pictures.Reload()
-    assert set(pictures.Tags()["images"]) == {path.stem for path in tmp_path.glob("*.png")}
 
 
 def hyperparameters(events):
@@ -168,7 +160,7 @@ def test_mlflow_has_it_all(tmp_path):
     client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("fedkin").experiment_id
     found = {one.info.run_name: one for one in client.search_runs([experiment])}
-    assert set(found) == {"rcc-pfl-seed-0", "single-seed-0", "pictures"}
+    assert set(found) == {"rcc-pfl-seed-0", "single-seed-0"}
     one = found["rcc-pfl-seed-0"]
     assert one.info.status == "FINISHED"
     assert one.data.params["strategy"] == "rcc-pfl"
@@ -178,11 +170,6 @@ def test_mlflow_has_it_all(tmp_path):
         (number, pytest.approx(accuracy)) for number, accuracy in enumerate(accuracies, 1)
     ]
     assert one.data.metrics["ari"] == of_strategy(summary, "rcc-pfl")["ari"]
-    folder = client.download_artifacts(one.info.run_id, "clusters.csv")
-    rows = list(csv.DictReader(Path(folder).read_text(encoding="utf-8").splitlines()))
-    assert [int(row["cluster"]) for row in rows] == of_strategy(summary, "rcc-pfl")["clusters"]
-    kept = {file.path for file in client.list_artifacts(found["pictures"].info.run_id)}
-    assert kept == {path.name for path in tmp_path.glob("*.png")}
 
 
 @needs("wandb")
@@ -190,16 +177,13 @@ def test_mlflow_has_it_all(tmp_path):
 def test_wandb_has_it_all_offline(tmp_path):
     _, accuracies = first_run(tmp_path, "wandb")
     found = dict(wandb_run(path) for path in tmp_path.glob("wandb/offline-run-*/*.wandb"))
-    assert set(found) == {"rcc-pfl-seed-0", "single-seed-0", "pictures"}
+    assert set(found) == {"rcc-pfl-seed-0", "single-seed-0"}
     config, rows, code = found["rcc-pfl-seed-0"]
     assert code == 0
     assert (config["strategy"], config["num-tasks"]) == ("rcc-pfl", 3)
     told = [row for row in rows if "accuracy/mean" in row]
     assert [row["round"] for row in told] == [1, 2]
     assert [row["accuracy/mean"] for row in told] == pytest.approx(accuracies)
-    assert [row["members/nrows"] for row in rows if "members/nrows" in row] == [6]
-    shown = {key for row in found["pictures"][1] for key in row if key.endswith("/path")}
-    assert shown == {f"pictures/{path.stem}/path" for path in tmp_path.glob("*.png")}
     files = {path.name for path in tmp_path.glob("wandb/offline-run-*/files/*")}
     assert files <= {"config.yaml", "wandb-summary.json", "media"}  # nothing of this machine
 
@@ -263,7 +247,7 @@ def test_tensorboard_shows_a_round_as_soon_as_it_is_over(tmp_path):
         EventAccumulator,
     )
 
-    tracker = TensorBoard(About("a", tmp_path, {"seed": 0}))
+    tracker = TensorBoard("a", tmp_path, {"seed": 0})
     for number in (1, 2):
         tracker.log(VALUES, number)
         events = EventAccumulator(str(tmp_path / "tensorboard/a"))
@@ -275,34 +259,26 @@ def test_tensorboard_shows_a_round_as_soon_as_it_is_over(tmp_path):
 @needs("tensorboard")
 def test_rounds_that_are_trained_again_from_the_first_take_the_place_of_the_old(tmp_path):
     for value in (0.25, 0.75):
-        tracker = TensorBoard(About("a", tmp_path, {"seed": 0}))
+        tracker = TensorBoard("a", tmp_path, {"seed": 0})
         tracker.log({"accuracy/mean": value}, 1)
         tracker.close(failed=value < 0.5)
     assert _of_tensorboard(tmp_path) == [(1, 0.75)]
 
 
-def test_a_run_in_a_folder_of_the_same_name_is_another_one(tmp_path):
-    def identities():
-        folder = tmp_path / "out"
-        folder.mkdir(exist_ok=True)
-        return [About(name, folder, {}).identity for name in ("a", "a", "b")]
-
-    first, again, other = identities()
-    assert first == again != other
-    assert identities()[0] == first
-    shutil.rmtree(tmp_path / "out")
-    assert identities()[0] != first
-
-
 @pytest.mark.parametrize("name", [pytest.param(name, marks=needs(name)) for name in NAMES])
 @pytest.mark.slow
-def test_an_interrupted_run_goes_on_in_the_same_one(name, tmp_path):
+def test_an_interrupted_run_continues_in_tensorboard_and_is_a_new_run_elsewhere(name, tmp_path):
     for done, last in ((0, 3), (2, 4)):
-        tracker = OPENED_BY[name](About("a", tmp_path, {"seed": 0}, done))
+        tracker = TRACKER_OF[name]("a", tmp_path, {"seed": 0}, done)
         for number in range(done + 1, last + 1):
             tracker.log({"accuracy/mean": number + done / 10}, number)
         tracker.close(failed=not done)
-    assert rounds_of[name](tmp_path) == [(1, 1.0), (2, 2.0), (3, 3.2), (4, 4.2)]
+    before, after = [(1, 1.0), (2, 2.0)], [(3, 3.2), (4, 4.2)]
+    if name == "tensorboard":
+        assert _of_tensorboard(tmp_path) == before + after
+    else:
+        of_runs = {"mlflow": _of_mlflow, "wandb": _of_wandb}[name](tmp_path)
+        assert sorted(of_runs) == [[*before, (3, 3.0)], after]
 
 
 def _of_tensorboard(folder):
@@ -319,22 +295,16 @@ def _of_mlflow(folder):
     from mlflow import MlflowClient  # noqa: PLC0415
 
     client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
-    (one,) = client.search_runs([client.get_experiment_by_name("fedkin").experiment_id])
-    assert one.info.status == "FINISHED"
-    history = client.get_metric_history(one.info.run_id, "accuracy/mean")
-    return sorted({point.step: point.value for point in history}.items())
+    runs = client.search_runs([client.get_experiment_by_name("fedkin").experiment_id])
+    assert {one.info.status for one in runs} == {"FAILED", "FINISHED"}
+    for one in runs:
+        history = client.get_metric_history(one.info.run_id, "accuracy/mean")
+        yield [(point.step, point.value) for point in history]
 
 
 def _of_wandb(folder):
-    paths = sorted(
-        folder.glob("wandb/offline-run-*/*.wandb"), key=lambda path: path.stat().st_mtime
-    )
-    assert len({path.name for path in paths}) == 1  # one run, which W&B joins when it is sent
-    rows = [row for path in paths for row in wandb_run(path)[1][1]]
-    return sorted({row["round"]: row["accuracy/mean"] for row in rows}.items())
-
-
-rounds_of = {"tensorboard": _of_tensorboard, "mlflow": _of_mlflow, "wandb": _of_wandb}
+    for path in folder.glob("wandb/offline-run-*/*.wandb"):
+        yield [(row["round"], row["accuracy/mean"]) for row in wandb_run(path)[1][1]]
 
 
 # ---------------------------------------------------------------------------- what goes wrong
@@ -346,8 +316,8 @@ class Failing:
     def __init__(self, at):
         self.at, self.calls = at, []
 
-    def __call__(self, about):
-        self.calls.append(about.name)
+    def __call__(self, name, folder, options, done):
+        self.calls.append(name)
         if len(self.calls) == self.at:
             raise OSError("no such server")
         return self
@@ -357,55 +327,33 @@ class Failing:
         if len(self.calls) == self.at:
             raise OSError("No space left\non device")
 
-    def add_clusters(self, clusters):
-        self.log({}, "clusters")
-
-    def add_picture(self, path):
-        self.log({}, "picture")
-
     def close(self, *, failed=False):
         self.log({}, "failed" if failed else "end")
 
 
-@pytest.mark.parametrize("at", [2, 4, 6, 12])
+@pytest.mark.parametrize("at", [2, 4, 5, 7])
 def test_a_tracker_that_fails_on_the_way_ends_no_training(at, tmp_path, monkeypatch, caplog):
     failing = Failing(at)
-    monkeypatch.setitem(OPENED_BY, "tensorboard", failing)
+    monkeypatch.setitem(TRACKER_OF, "tensorboard", failing)
     monkeypatch.setattr("fl_app.run.experiment.check_tracker", lambda name: None)
     summary = run(tmp_path, strategy="single,local", track="tensorboard", **LARGE_STEPS)
     assert len(summary["runs"]) == 2
     assert len(failing.calls) == at
-    assert caplog.text.count("track=tensorboard fails, and is told no more") == 1
-    assert ("no such server" if at in (6, 11) else "No space left on device") in caplog.text
+    assert caplog.text.count("track=tensorboard fails, and gets nothing more") == 1
+    assert ("no such server" if at == 5 else "No space left on device") in caplog.text
 
 
 def test_the_order_of_what_is_told(tmp_path, monkeypatch):
     failing = Failing(0)
-    monkeypatch.setitem(OPENED_BY, "mlflow", failing)
+    monkeypatch.setitem(TRACKER_OF, "mlflow", failing)
     monkeypatch.setattr("fl_app.run.experiment.check_tracker", lambda name: None)
     run(tmp_path, strategy="single,local", track="mlflow", **LARGE_STEPS)
-    told = [1, 2, "clusters", "end"]
-    assert failing.calls[:12] == [
-        "single-seed-0",
-        *told,
-        "local-seed-0",
-        *told,
-        "pictures",
-        "picture",
-    ]
-    assert failing.calls[-1] == "end"
-
-
-def test_pictures_that_are_no_png_files_are_not_shown(tmp_path, monkeypatch):
-    failing = Failing(0)
-    monkeypatch.setitem(OPENED_BY, "tensorboard", failing)
-    monkeypatch.setattr("fl_app.run.experiment.check_tracker", lambda name: None)
-    run(tmp_path, strategy="single", track="tensorboard", figure_format="svg", **LARGE_STEPS)
-    assert failing.calls == ["single-seed-0", 1, 2, "clusters", "end"]
+    told = [1, 2, "end"]
+    assert failing.calls == ["single-seed-0", *told, "local-seed-0", *told]
 
 
 def test_one_that_fails_at_once_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setitem(OPENED_BY, "wandb", Failing(1))
+    monkeypatch.setitem(TRACKER_OF, "wandb", Failing(1))
     monkeypatch.setattr("fl_app.run.experiment.check_tracker", lambda name: None)
     with pytest.raises(RuntimeError, match=r"track is wandb, which fails \(no such server\): see"):
         run(tmp_path, track="wandb")
@@ -414,21 +362,17 @@ def test_one_that_fails_at_once_is_an_error(tmp_path, monkeypatch):
 def test_each_of_the_values_that_are_tried_is_told_as_such(tmp_path, monkeypatch):
     told = []
     never = Failing(0)
-    monkeypatch.setitem(OPENED_BY, "mlflow", lambda about: told.append(about) or never(about))
+    monkeypatch.setitem(TRACKER_OF, "mlflow", lambda *about: told.append(about) or never(*about))
     monkeypatch.setattr("fl_app.run.experiment.check_tracker", lambda name: None)
     tune = {"tune": "learning-rate=0.003,0.03", "validation_share": 0.2}
     run(tmp_path, track="mlflow", strategy="local,single", num_server_rounds=1, **tune)
-    of_runs = [about for about in told if about.name != "pictures"]
-    assert [about.name.partition("=")[2] for about in of_runs] == 2 * [
-        "0.003-seed-0",
-        "0.03-seed-0",
-    ]
-    assert [about.options["learning-rate"] for about in of_runs] == 2 * [0.003, 0.03]
+    assert [name.partition("=")[2] for name, *_ in told] == 2 * ["0.003-seed-0", "0.03-seed-0"]
+    assert [options["learning-rate"] for _, _, options, _ in told] == 2 * [0.003, 0.03]
 
 
 def test_a_training_that_fails_is_a_failed_run(tmp_path, monkeypatch):
     failing = Failing(0)
-    monkeypatch.setitem(OPENED_BY, "mlflow", failing)
+    monkeypatch.setitem(TRACKER_OF, "mlflow", failing)
     with (
         pytest.raises(KeyboardInterrupt),
         closing(Tracking(config_of(tmp_path, "mlflow"))) as tracking,
@@ -471,7 +415,7 @@ def test_a_store_that_is_gone_is_one_warning_of_mlflows(tmp_path, caplog):
     (tmp_path / "mlflow.db").write_bytes(b"no database " * 1000)
     for number in (1, 2):
         tracking.after_round(RoundReport(number, 2), 1.0, None)
-    assert caplog.text.count("track=mlflow fails, and is told no more") == 1
+    assert caplog.text.count("track=mlflow fails, and gets nothing more") == 1
 
 
 @needs("mlflow")
@@ -533,10 +477,3 @@ def test_whether_wandb_knows_who_one_is(variables, netrc, is_known, monkeypatch,
     else:
         with pytest.raises(ValueError, match="nobody has logged in to Weights & Biases here"):
             check_tracker("wandb")
-
-
-def test_a_table_is_csv():
-    assert (
-        as_csv([["client", "accuracy"], ["a,b", 0.5], ["c", None]])
-        == 'client,accuracy\n"a,b",0.5\nc,\n'
-    )

@@ -190,7 +190,7 @@ def test_a_wrong_word_is_refused_before_anything_starts(words, said, tmp_path, c
     monkeypatch.setattr(fl_app.launch.superlink, "simulate", pytest.fail)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("fl_app.live.trackers.need_extra", lambda *_: None)
-    monkeypatch.setattr("fl_app.live.trackers._wandb_knows_who", lambda: False)
+    monkeypatch.setattr("fl_app.live.trackers._is_logged_in", lambda: False)
     assert main(["sweep", *words]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1

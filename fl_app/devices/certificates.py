@@ -21,6 +21,8 @@ SERVER_DAYS = 365
 # Clocks of devices differ: what is made now is already valid for one that is an hour behind.
 _CLOCK_SKEW = timedelta(hours=1)
 _ALWAYS_SERVER = ("localhost", "127.0.0.1", "::1")
+# Where one of these exists, so must the authority that it belongs to.
+_AFTER_AUTHORITY = ("ca.key", "ca.crt", "server.key", "server.crt", "devices")
 _DEVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _HOST_LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)", re.ASCII)
 
@@ -64,7 +66,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def make_certificates(
     folder: Path, servers: Sequence[str], devices: Sequence[str], *, now: datetime | None = None
 ) -> list[Path]:
-    """Write the files that are missing for a server and for devices: all of them, or none.
+    """Write the requested files for a server and for devices: all of them, or none.
+
+    The first call also makes the authority, `ca.key` and `ca.crt`.
 
     Parameters
     ----------
@@ -80,10 +84,10 @@ def make_certificates(
     Raises
     ------
     ValueError
-        If nothing is asked for, a name is not one, a file is there already, or the authority that
-        is there cannot sign or is missing.
+        If nothing is requested, a name is not valid, a file exists already, or the authority is
+        missing or cannot sign.
     OSError
-        If a file cannot be read or written; what was written before it is removed.
+        If a file cannot be read or written; the files written before it are removed.
     """
     if not servers and not devices:
         raise ValueError("there is nothing to make: name a --server, a --device or both.")
@@ -96,42 +100,19 @@ def make_certificates(
                 "'_' and '-', beginning with a letter or digit."
             )
     names = [_general_name(text) for text in dict.fromkeys((*servers, *_ALWAYS_SERVER))]
-    wanted = ["server.key", "server.crt"] if servers else []
-    wanted += [f"devices/{name}{ending}" for name in devices for ending in (".key", ".pub")]
-    for path in (folder / name for name in wanted):
-        if os.path.lexists(path):
-            raise ValueError(
-                f"{path} is there already and is not overwritten: move it away if you want a new "
-                "one."
-            )
-    made: dict[str, bytes] = {}
-    has_authority = any(os.path.lexists(folder / name) for name in ("ca.key", "ca.crt"))
-    if not has_authority and (left := _made_before(folder)):
-        raise ValueError(
-            f"{folder} holds {left} but not the ca.crt that belongs to it, and a new authority "
-            "would not fit what the server and the devices have: restore ca.crt, or move "
-            "server.crt, server.key and devices away."
-        )
-    # Devices' keys are not signed: they need an authority beside them, but not its key.
-    if servers or not has_authority:
-        authority = _read_authority(folder) if has_authority else new_authority(now)
-        if not has_authority:
+    made = {f"devices/{name}{end}": key for name in devices for end, key in _device_keys(name)}
+    if servers or not (folder / "ca.crt").exists():
+        authority = _read_authority(folder)
+        if authority is None:
+            authority = _new_authority(now)
             made |= {"ca.key": _private(authority.key), "ca.crt": _pem(authority.certificate)}
         if servers:
-            made["server.key"], made["server.crt"] = server_certificate(authority, names, now)
-    for name in devices:
-        made[f"devices/{name}.key"], made[f"devices/{name}.pub"] = device_keys(name)
+            made["server.key"], made["server.crt"] = _server_certificate(authority, names, now)
     return _write(folder, made)
 
 
-def _made_before(folder: Path) -> str:
-    """Return what is there of an earlier call, the authority aside; empty: nothing."""
-    paths = (folder / "server.crt", *sorted((folder / "devices").glob("*")))
-    return next((str(path.relative_to(folder)) for path in paths if os.path.lexists(path)), "")
-
-
-def new_authority(now: datetime) -> Authority:
-    """Return a new authority that may sign servers, and no further authorities, for ten years."""
+def _new_authority(now: datetime) -> Authority:
+    """Return an authority that may sign servers, and no further authorities, for ten years."""
     key = ec.generate_private_key(ec.SECP384R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedkin authority")])
     certificate = (
@@ -143,18 +124,10 @@ def new_authority(now: datetime) -> Authority:
     return Authority(key, certificate)
 
 
-def server_certificate(
+def _server_certificate(
     authority: Authority, names: Sequence[x509.GeneralName], now: datetime
 ) -> tuple[bytes, bytes]:
-    """Return the server's private key and its certificate, both as PEM.
-
-    It is valid for a year, and never longer than its authority.
-
-    Raises
-    ------
-    ValueError
-        If the authority has expired.
-    """
+    """Return the server's private key, and its certificate for a year, both as PEM."""
     end = authority.certificate.not_valid_after_utc
     if end <= now:
         raise ValueError(
@@ -181,8 +154,8 @@ def server_certificate(
     return _private(key), _pem(certificate)
 
 
-def device_keys(name: str) -> tuple[bytes, bytes]:
-    """Return a device's private and public key, both as OpenSSH writes them (Flower reads that)."""
+def _device_keys(name: str) -> tuple[tuple[str, bytes], tuple[str, bytes]]:
+    """Return a device's private and public key, as OpenSSH writes them, by their file endings."""
     key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(
         serialization.Encoding.PEM,
@@ -192,7 +165,7 @@ def device_keys(name: str) -> tuple[bytes, bytes]:
     public = key.public_key().public_bytes(
         serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
     )
-    return private, public + f" {name}\n".encode("ascii")
+    return (".key", private), (".pub", public + f" {name}\n".encode("ascii"))
 
 
 def _make(options: argparse.Namespace) -> int:
@@ -288,42 +261,25 @@ def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-def _read_authority(folder: Path) -> Authority:
-    """Return the authority in `folder`; a ValueError says what is wrong with it."""
-    for name in ("ca.key", "ca.crt"):
-        if not (folder / name).is_file():
-            raise ValueError(
-                f"{folder / name} is missing beside its other half: restore it, since both "
-                "are needed to make the server's certificate."
-            )
+def _read_authority(folder: Path) -> Authority | None:
+    """Return the authority in a folder; None where nothing was made there before."""
+    if not any(os.path.lexists(folder / name) for name in _AFTER_AUTHORITY):
+        return None
     try:
         certificate = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
+        certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
         key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
-    except (ValueError, TypeError):
-        key = None
-    if not isinstance(key, ec.EllipticCurvePrivateKey) or (
-        key.public_key() != certificate.public_key()
-    ):
-        raise ValueError(
-            f"{folder / 'ca.key'} and {folder / 'ca.crt'} are not the two halves of an authority "
-            "of this command: restore those that belong together."
-        )
-    if not _is_authority(certificate):
-        raise ValueError(
-            f"{folder / 'ca.crt'} is not the certificate of an authority of this command: "
-            "restore the one that it made, or move ca.key and ca.crt away."
-        )
-    return Authority(key, certificate)
-
-
-def _is_authority(certificate: x509.Certificate) -> bool:
-    """Return whether it may sign others, and has the identifier by which they name it."""
-    try:
-        extensions = certificate.extensions
-        extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
-        return extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except (x509.ExtensionNotFound, ValueError):
-        return False
+        if isinstance(key, ec.EllipticCurvePrivateKey) and (
+            key.public_key() == certificate.public_key()
+        ):
+            return Authority(key, certificate)
+        problem = "ca.key is not the key of ca.crt"
+    except (OSError, ValueError, TypeError, x509.ExtensionNotFound) as error:
+        problem = str(error)
+    raise ValueError(
+        f"{folder} lacks the authority that signs for it ({problem}): restore ca.key and ca.crt "
+        "as this command made them, or name an empty folder."
+    )
 
 
 def _write(folder: Path, files: dict[str, bytes]) -> list[Path]:
@@ -336,15 +292,20 @@ def _write(folder: Path, files: dict[str, bytes]) -> list[Path]:
         for name, content in files.items():
             path = folder / name
             mode = 0o600 if name.endswith(".key") else 0o644
-            # Exclusive, and with its mode from the start: nobody else can read a key for a
-            # moment, and nothing is overwritten by a second call at the same time.
+            # Exclusive, and with its mode from the start: nothing is overwritten, and nobody else
+            # can read a key for a moment.
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
             written.append(path)
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
-    except BaseException:
+    except BaseException as error:
         for path in written:
             path.unlink(missing_ok=True)
+        if isinstance(error, FileExistsError):
+            raise ValueError(
+                f"{error.filename} is there already and is not overwritten: move it away if you "
+                "want a new one."
+            ) from error
         raise
     return written
 

@@ -23,7 +23,6 @@ from clients.training.local_training import model_to_test
 from clients.training.personal import Personal
 from fl_app.config.allowed_code import OWN_CODE, allowed_by
 from fl_app.devices.model_places import beside, candidate_path, check_model_path, clear_old, expand
-from fl_app.devices.neighbours import shared_paths
 from fl_app.nodes.simulated_node import Node
 from fl_core.data.folders import cache_dir, is_table
 from fl_core.data.image_folder import LabelledImages
@@ -127,11 +126,6 @@ class NodeConfig(NamedTuple):
         label = str(own.get("label", ""))  # Flower reads `label=0` as a number, too
         target = TARGET.read("target", own.get("target", BY_VALUES))
         return cls(name, path, data, model_path, allowed_by(own), label, target)
-
-    @property
-    def paths(self) -> dict[str, Path | None]:
-        """Return where its images are and where its model is kept, by their keys."""
-        return {"data-path": self.path, "model-path": self.model_path}
 
     def survey(self) -> Survey:
         """Describe the device's data before anything is agreed.
@@ -286,8 +280,6 @@ class DeviceNode(Node):
     def description(self) -> dict[str, ConfigRecordValues]:
         """Describe the device: its name and, before there is an agreement, its data.
 
-        Its owner is warned, at the device alone, if another on the same machine has its paths.
-
         Raises
         ------
         ValueError
@@ -307,8 +299,6 @@ class DeviceNode(Node):
                 said |= found.as_config()
         except (ValueError, OSError, ImportError) as error:  # the server knows no name yet
             raise ValueError(f"{self.name}: {error}") from error
-        for shared in shared_paths(self.name, self.own.paths):
-            logger.warning("%s: %s", self.name, shared)
         return said
 
     def personal(self) -> Personal:

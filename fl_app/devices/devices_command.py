@@ -124,7 +124,7 @@ def _revoke(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from fl_app.devices.site_check import Credentials, Site, check_site  # noqa: PLC0415
+    from fl_app.devices.site_check import Site, check_site  # noqa: PLC0415
 
     host, port = parse_address(options.superlink, "--superlink")
     files = (options.root_certificates, options.auth_supernode_private_key)
@@ -133,8 +133,7 @@ def _check(options: argparse.Namespace) -> int:
             "give --root-certificates and --auth-supernode-private-key, or --insecure alone, for a "
             "trial without TLS, as with fedkin node."
         )
-    credentials = None if options.insecure else Credentials(*files)
-    findings = check_site(Site(host, port, credentials, _node_config(options.node_config)))
+    findings = check_site(Site(host, port, *files, _node_config(options.node_config)))
     for finding in findings:
         print(f"{'✓' if finding.is_right else '✗'} {finding.what:<11} {finding.said}")
     return 0 if all(finding.is_right for finding in findings) else 1

@@ -6,6 +6,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +21,6 @@ from fl_app.devices.data_check import images_found, samples_found, table_found
 from fl_app.devices.device_node import NodeConfig
 from fl_app.devices.model_places import check_apps, check_cache, check_model_path
 from fl_app.devices.names import fingerprint, short
-from fl_app.devices.neighbours import shared_paths
 from fl_core.data.folders import is_table
 from fl_core.flower.calls import (
     ApiErrorCode,
@@ -56,44 +56,32 @@ class Finding(NamedTuple):
     said: str
 
 
-class Credentials(NamedTuple):
-    """By what a SuperNode knows its server, and the server it.
-
-    Attributes
-    ----------
-    authority : Path
-        Its `--root-certificates`.
-    key : Path
-        Its `--auth-supernode-private-key`.
-    """
-
-    authority: Path
-    key: Path
-
-
 class Site(NamedTuple):
     """What a SuperNode is started with.
 
     Attributes
     ----------
     host, port : str, int
-        Of the gate; without credentials, of the SuperLink.
-    credentials : Credentials, optional
-        None with `--insecure`.
+        Of the gate; with `--insecure`, of the SuperLink.
+    authority : Path, optional
+        Its `--root-certificates`; None with `--insecure`.
+    key : Path, optional
+        Its `--auth-supernode-private-key`; None with `--insecure`.
     own : NodeConfig
         Its `--node-config`.
     """
 
     host: str
     port: int
-    credentials: Credentials | None
+    authority: Path | None
+    key: Path | None
     own: NodeConfig
 
 
 def check_site(site: Site) -> list[Finding]:
     """List what is right and wrong at a site; make only the folders for its model and its images.
 
-    What cannot be found out because of something else is wrong, too.
+    What cannot be checked because of something else is wrong, too.
     """
     path = site.own.path
     findings = [
@@ -104,20 +92,16 @@ def check_site(site: Site) -> list[Finding]:
             else []
         ),
         _finding("apps", lambda: f"{check_apps()} can be written"),
-        _finding("model-path", lambda: model_kept(site.own.model_path)),
+        _finding("model-path", lambda: _model_kept(site.own.model_path)),
         *([_finding(OWN_CODE, lambda: code_found(site.own.own_code))] if site.own.own_code else []),
-        *(
-            Finding("neighbours", False, one_line(said, 600))
-            for said in shared_paths(site.own.name, site.own.paths)
-        ),
-        _finding("server", lambda: server_reached(site)),
+        _finding("server", lambda: _server_reached(site)),
     ]
-    if (own := site.credentials) is None:
+    if site.authority is None or site.key is None:
         return [*findings, Finding("insecure", True, _INSECURE)]
-    findings.append(
-        _if(findings[-1], "certificate", lambda: certificate_accepted(site, own.authority))
-    )
-    findings.append(_if(findings[-1], "key", lambda: key_registered(site, own)))
+    accepted = partial(_certificate_accepted, site, site.authority)
+    registered = partial(_key_registered, site, site.authority, site.key)
+    findings.append(_if(findings[-1], "certificate", accepted))
+    findings.append(_if(findings[-1], "key", registered))
     return findings
 
 
@@ -144,40 +128,22 @@ def _if(before: Finding, what: str, found: Callable[[], str]) -> Finding:
 
 
 def code_found(paths: tuple[str, ...]) -> str:
-    """Import the code that the site allows, and return which it is.
-
-    Raises
-    ------
-    ValueError
-        If one cannot be imported.
-    """
+    """Import the code that the site allows, and return which it is."""
     for path in paths:
         load_own(OWN_CODE, path)
     return f"may run here, and can be imported: {', '.join(paths)}"
 
 
-def model_kept(path: Path | None) -> str:
-    """Return where the model will be kept.
-
-    Raises
-    ------
-    ValueError
-        If it could not be.
-    """
+def _model_kept(path: Path | None) -> str:
+    """Return where the model will be kept."""
     if path is None:
         return "none, so this site keeps no model"
     check_model_path(path)
     return f"{path} can be written"
 
 
-def server_reached(site: Site) -> str:
-    """Return at which address the server answers.
-
-    Raises
-    ------
-    ValueError
-        If it does not.
-    """
+def _server_reached(site: Site) -> str:
+    """Return at which address the server answers."""
     try:
         with socket.create_connection((site.host, site.port), timeout=_SECONDS) as line:
             address = line.getpeername()[0]
@@ -192,7 +158,7 @@ def server_reached(site: Site) -> str:
             f"nothing answers at {site.host}, port {site.port} ({error.strerror or error}): ask "
             "whether the gate runs there and its port is open for this machine."
         ) from error
-    if site.credentials is None and not _speaks_plainly(site):
+    if site.authority is None and not _speaks_plainly(site):
         raise ValueError(
             f"{site.host}:{site.port} answers, but not without TLS: leave --insecure out, and give "
             "--root-certificates and --auth-supernode-private-key."
@@ -212,14 +178,8 @@ def _speaks_plainly(site: Site) -> bool:
     return True
 
 
-def certificate_accepted(site: Site, authority: Path) -> str:
-    """Return until when the server's certificate is valid.
-
-    Raises
-    ------
-    ValueError
-        If it is not, is another server's or of another authority, or there is none.
-    """
+def _certificate_accepted(site: Site, authority: Path) -> str:
+    """Return until when the server's certificate is valid."""
     context = ssl.create_default_context(cadata=_authority(authority))
     try:
         with (
@@ -228,7 +188,11 @@ def certificate_accepted(site: Site, authority: Path) -> str:
         ):
             shown = secure.getpeercert() or {}
     except ssl.SSLCertVerificationError as error:
-        raise ValueError(_remedy(site.host, authority, error)) from error
+        raise ValueError(
+            f"the server's certificate is refused ({error.verify_message.rstrip('.')}): compare "
+            f"the name in --superlink, this machine's clock and {authority} with those of the "
+            "server."
+        ) from error
     except OSError as error:
         raise ValueError(
             f"{site.host}, port {site.port}, does not speak TLS ({error.strerror or error}): name "
@@ -236,32 +200,6 @@ def certificate_accepted(site: Site, authority: Path) -> str:
         ) from error
     until = datetime.fromtimestamp(ssl.cert_time_to_seconds(str(shown["notAfter"])), UTC)
     return f"valid for {site.host} until {until:%Y-%m-%d}"
-
-
-# OpenSSL's numbers, which Python does not name.
-_NOT_YET, _EXPIRED, _OTHER_HOST, _OTHER_ADDRESS = 9, 10, 62, 64
-
-
-def _remedy(host: str, authority: Path, error: ssl.SSLCertVerificationError) -> str:
-    if error.verify_code in (_OTHER_HOST, _OTHER_ADDRESS):
-        return (
-            f"the server's certificate is not for {host}: name the server in --superlink as its "
-            f"certificate does, or have one made with `--server {host}`."
-        )
-    if error.verify_code == _EXPIRED:
-        return (
-            "the server's certificate, or ca.crt, has expired: have it renewed, or set this "
-            "machine's clock."
-        )
-    if error.verify_code == _NOT_YET:
-        return (
-            "the server's certificate is not valid yet: set this machine's clock or, where that "
-            "is right, have the certificate made anew."
-        )
-    return (
-        f"the server's certificate is not from the authority in {authority} "
-        f"({error.verify_message}): get ca.crt again from those who run the server."
-    )
 
 
 def _authority(path: Path) -> str:
@@ -276,17 +214,12 @@ def _authority(path: Path) -> str:
     return text
 
 
-def key_registered(site: Site, credentials: Credentials) -> str:
+def _key_registered(site: Site, authority: Path, key_path: Path) -> str:
     """Return the fingerprint of the device's key, which is registered at the server.
 
     Nothing changes there: the SuperLink first looks for the key, and then refuses the request.
-
-    Raises
-    ------
-    ValueError
-        If the key cannot be used, is not registered, or the server does not say.
     """
-    key = _private_key(credentials.key)
+    key = _private_key(key_path)
     public = key.public_key()
     host = f"[{site.host}]" if ":" in site.host else site.host
     asked = ActivateNodeRequest(
@@ -297,7 +230,7 @@ def key_registered(site: Site, credentials: Credentials) -> str:
         with FleetHttpClient.from_server_address(
             f"{host}:{site.port}",
             insecure=False,
-            root_certificates=credentials.authority.read_bytes(),
+            root_certificates=authority.read_bytes(),
             interceptors=[NodeAuthHttpInterceptor(key, public)],
         ) as client:
             client.ActivateNode(asked)
@@ -312,7 +245,7 @@ def key_registered(site: Site, credentials: Credentials) -> str:
     if code == ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED:
         raise ValueError(
             f"{shown} is not registered: send the public key, the .pub file made with "
-            f"{credentials.key.name}, to those who run the server."
+            f"{key_path.name}, to those who run the server."
         )
     if status == httpx.codes.UNAUTHORIZED:
         raise ValueError(

@@ -11,10 +11,12 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+
+from filelock import FileLock, Timeout
 
 from fl_app.launch.superlink import program_path
 from fl_app.site.parents import can_fork_safely, end_with, log_here
@@ -78,9 +80,12 @@ def run_node(words: list[str]) -> int:
     ValueError
         If they hold what is decided here, or what no SuperNode could start with.
     """
-    given = _read(words)
-    if not (is_asking := bool(_ONLY_ASKING.intersection(words))):
-        _check(_options(words))
+    options = _parse(words)
+    given = _read(options)
+    if is_asking := bool(_ONLY_ASKING.intersection(words)):
+        lock: AbstractContextManager[object] = nullcontext()
+    else:
+        lock = _check(options)
     command = [program_path("flower-supernode"), *words]
     if given.alone:
         _log.warning("the SuperNode starts a process for each message: %s", given.alone)
@@ -88,7 +93,7 @@ def run_node(words: list[str]) -> int:
         command += ["--isolation", "process"]
     ends_too = partial(end_with, os.getpid(), signal.SIGTERM) if can_fork_safely() else None
     started: list[subprocess.Popen[bytes]] = []
-    with suppress(KeyboardInterrupt):
+    with lock, suppress(KeyboardInterrupt):
         try:
             # A group of its own: Ctrl-C is for this process, which then ends the others in order.
             supernode = subprocess.Popen(
@@ -123,7 +128,8 @@ def run_node(words: list[str]) -> int:
     return 0
 
 
-def _options(words: list[str]) -> argparse.Namespace:
+def _parse(words: list[str]) -> argparse.Namespace:
+    """Read the options of `flower-supernode` that matter here."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", default="9094")
@@ -137,8 +143,7 @@ def _options(words: list[str]) -> argparse.Namespace:
     return parser.parse_known_args(words)[0]
 
 
-def _read(words: list[str]) -> _Given:
-    found = _options(words)
+def _read(found: argparse.Namespace) -> _Given:
     for option in ("isolation", "superexec-auth-secret-file"):
         if getattr(found, option.replace("-", "_")) is not None:
             raise ValueError(
@@ -154,13 +159,13 @@ def _read(words: list[str]) -> _Given:
     return _Given(f"{host}:{found.port}", found.ssl_ca_certfile, alone)
 
 
-def _check(found: argparse.Namespace) -> None:
-    """Refuse in a sentence what Flower would end at in the midst of its own code."""
+def _check(found: argparse.Namespace) -> AbstractContextManager[object]:
+    """Refuse what Flower would fail at in the midst of its code; return the lock of the model."""
     from fl_app.devices.model_places import check_apps  # noqa: PLC0415 - half a second
     from fl_core.flower.node import parse_config_args  # noqa: PLC0415
 
     try:
-        parse_config_args([found.node_config])
+        config = parse_config_args([found.node_config])
     except Exception as error:  # of Flower's command line
         raise ValueError(
             f"--node-config {found.node_config!r} cannot be read: give key=value pairs with spaces "
@@ -183,6 +188,24 @@ def _check(found: argparse.Namespace) -> None:
             f"no SuperNode can answer at --host {found.host} --port {found.port} "
             f"({'in use' if is_used else error}): give each SuperNode of a machine a --port of its "
             "own, 1 to 65535, and leave --host out."
+        ) from error
+    return _lock_model(str(config.get("model-path", "")))
+
+
+def _lock_model(model_path: str) -> AbstractContextManager[object]:
+    """Lock a device's model, which another device of this machine would overwrite."""
+    from fl_app.devices.model_places import check_model_path, expand  # noqa: PLC0415
+
+    path = expand(model_path)
+    if not path.is_absolute():  # or there is none
+        return nullcontext()
+    check_model_path(path)
+    try:
+        return FileLock(path.with_name(f".{path.name}.lock")).acquire(blocking=False)
+    except Timeout as error:
+        raise ValueError(
+            f"model-path is {path}, where another fedkin node of this machine saves its model: "
+            "give each device a model-path of its own."
         ) from error
 
 

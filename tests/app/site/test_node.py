@@ -13,7 +13,7 @@ from flwr.supernode.cli.flower_supernode import _parse_args_run_supernode
 
 from fl_app.cli import main
 from fl_app.site import node_command
-from fl_app.site.node_command import _read, run_node
+from fl_app.site.node_command import _parse, _read, run_node
 
 pytestmark = [
     pytest.mark.slow,
@@ -161,6 +161,24 @@ def test_what_answers_messages_is_started_again_once_it_is_killed(node, tmp_path
     assert is_gone(second)
 
 
+def test_the_model_of_a_device_is_no_other_devices(node, tmp_path, monkeypatch, capsys):
+    model = tmp_path / "models/model.safetensors"
+    own = ("--node-config", f'name="berlin" model-path="{model}"')
+    process = node(SLEEPS, SLEEPS, "--port", "9195", *own)
+    starts(tmp_path, "supernode")
+    monkeypatch.setattr(node_command, "program_path", lambda _: "/bin/true")
+    (tmp_path / "link").symlink_to(model.parent)
+    for folder in (model.parent, tmp_path / "link"):
+        other = f'name="lyon" model-path="{folder / model.name}"'
+        assert main(["node", "--node-config", other]) == 2
+        assert "where another fedkin node of this machine saves its" in capsys.readouterr().err
+    assert run_node(["--node-config", own[1].replace("model.saf", "lyon.saf")]) == 1
+    assert run_node(["--help"]) == 0
+    process.terminate()
+    assert process.wait(30) == 0
+    assert run_node([*own]) == 1  # it starts, and /bin/true ends
+
+
 def test_what_fails_by_itself_ends_the_node(node, tmp_path):
     process = node(SLEEPS, "sleep 1; exit 1")
     _, said = process.communicate(timeout=30)
@@ -189,6 +207,10 @@ def test_a_child_that_it_was_given_and_that_ends_is_not_waited_for_again(monkeyp
     ("words", "said"),
     [
         (["--node-config", "name=paris data-path=/x y"], "cannot be read: give key=value pairs"),
+        (
+            ["--node-config", 'name="x" model-path="/dev/null/x"'],
+            "cannot write there (File exists)",
+        ),
         (["--root-certificates", "none.crt"], "--root-certificates none.crt is no file: give"),
         (["--auth-supernode-private-key", "none.key"], "key none.key is no file: give the one"),
         (["--port", "PORT"], "(in use): give each SuperNode of a machine a --port of its own"),
@@ -236,8 +258,9 @@ def test_else_the_supernode_starts_its_processes_and_this_says_so(
 
 def test_where_the_supernode_answers_is_read_as_flower_reads_it():
     flower = _parse_args_run_supernode().parse_args([])
-    assert _read([]).address == f"{flower.host}:{flower.port}"
-    given = _read(["--host", "::1", "--port=9095", "--ssl-ca-certfile", "ca.crt", "--insecure"])
+    assert _read(_parse([])).address == f"{flower.host}:{flower.port}"
+    words = ["--host", "::1", "--port=9095", "--ssl-ca-certfile", "ca.crt", "--insecure"]
+    given = _read(_parse(words))
     assert (given.address, given.authority, given.alone) == ("[::1]:9095", "ca.crt", "")
     known = {
         word for action in _parse_args_run_supernode()._actions for word in action.option_strings

@@ -51,12 +51,12 @@ def plane_without_umap(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def decodes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
-    """Count how often a folder is decoded."""
+    """Count how often a folder is decoded and stored."""
     done: list[tuple[object, ...]] = []
 
-    def counted(*arguments, decode=image_folder._decode_into):
+    def counted(*arguments, save=image_folder._save):
         done.append(arguments)
-        decode(*arguments)
+        save(*arguments)
 
-    monkeypatch.setattr(image_folder, "_decode_into", counted)
+    monkeypatch.setattr(image_folder, "_save", counted)
     return done

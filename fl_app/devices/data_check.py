@@ -32,13 +32,9 @@ def images_found(path: Path) -> str:
         If the images are not there, or not such as can be used.
     """
     survey = survey_images(path)
-    with listed_images(path) as listed:
-        splits = hold_out(listed, HELD_OUT)
-        for classes in splits.values():
-            files = [file for some in classes.values() for file in some]
-            for_each_image(files, path, lambda image, _: image.load() and None)
-    train, tests = splits["train"], splits.get("test", {})
-    counts = ((name, len(files), len(tests.get(name, ()))) for name, files in train.items())
+    files = hold_out(listed_images(path), HELD_OUT)
+    for_each_image(files.all_images(), path, lambda image, _: image.load() and None)
+    counts = ((name, len(own), len(files.test.get(name, ()))) for name, own in files.train.items())
     return f"{grey_or_colour(survey.image_shape[0])}, {_counted(counts)}"
 
 

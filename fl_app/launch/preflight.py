@@ -21,7 +21,7 @@ from fl_app.config.tuning import num_trainings
 from fl_app.launch.resources import gpus_per_client
 from fl_app.live.trackers import check_tracker
 from fl_core.data.folders import resolve_data_dir
-from fl_core.data.image_files import check_layout
+from fl_core.data.image_files import listed_images
 from fl_core.data.known import known_of, sites_of
 from fl_core.data.settings import OWN_IMAGES, SYNTHETIC
 from fl_core.federation.federation_checks import check_federation
@@ -185,7 +185,7 @@ def check_data(config: Config) -> Federation | None:
             clients = config.simulated_clients
             return simulate_federation(config.federation_settings(clients, config.seed))
         if config.dataset == "folder":
-            check_layout(resolve_data_dir(config.data_dir))
+            listed_images(resolve_data_dir(config.data_dir))
             return None
     except OSError as error:
         raise ValueError(error_line(error)) from error

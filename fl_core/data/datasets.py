@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fl_core.data.dataset import Dataset, Groups
 from fl_core.data.folders import cache_dir, resolve_data_dir, site_folders
-from fl_core.data.image_files import check_layout, checksum
+from fl_core.data.image_files import checksum, listed_images
 from fl_core.data.image_folder import read_image_folder
 from fl_core.data.known import check_one_shape
 from fl_core.data.own_data import read_own
@@ -71,8 +71,8 @@ def load_dataset(
         times, rotated by 0, 90, 180 and 270 degrees (`rotated`). `cifar20`: `cifar10` and the
         classes `CIFAR20_OTHERS` of `cifar100`, numbered from 10 (FLT, section IV). `femnist`:
         LEAF's files in the data folder's `femnist/data`, whose groups are writers. `folder`: the
-        data folder, or .tar file, is read by `read_image_folder`; without a test
-        folder, a fifth of each class is held out by `seed`. `tables`: the data folder is read by
+        data folder is read by `read_image_folder`; without a test folder, a fifth of each class is
+        held out by `seed`. `tables`: the data folder is read by
         `fl_core.data.tables.read_tables`, `sites` by `fl_core.own.site_folders.read_sites`.
         Several of `JOINABLE`, such as `mnist+fashion-mnist`: as `joined` does. `watch` and
         `flights`: as `read_watch` and `read_flights` do, from packages of their own. The import
@@ -125,9 +125,11 @@ def own_checksum(name: str, data_dir: str) -> str:
     if is_own(name):
         return _own(name).checksum()
     root = resolve_data_dir(data_dir).resolve()
-    listed = {TABLES: table_files, SITES: site_folders}.get(name, lambda folder: [folder])
     try:
-        return " ".join(f"{path.name} {checksum(path)}" for path in listed(root))
+        if name == TABLES:
+            return checksum(table_files(root))
+        folders = site_folders(root) if name == SITES else [root]
+        return checksum(file for path in folders for file in listed_images(path).all_images())
     except (OSError, ValueError):
         return ""
 
@@ -255,14 +257,15 @@ def joined(first: Dataset, second: Dataset) -> Dataset:
 
 
 def folder(source: Source) -> Dataset:
-    """Read a folder or an archive of the user's own images."""
-    check_layout(source.root)
+    """Read a folder of the user's images."""
     found = read_image_folder(source.root, source.cache)
-    if not len(found.test_images):
-        return held_out(
+    if len(found.test_images):
+        data = Dataset(source.name, *found[:5])
+    else:
+        data = held_out(
             source.name, found.train_images, found.train_labels, found.classes, source.seed
         )
-    return Dataset(source.name, *found[:5])
+    return replace(data, notes=tuple(listed_images(source.root).notes(source.root)))
 
 
 def held_out(

@@ -39,25 +39,27 @@ def holds_tables(root: Path) -> bool:
     return root.is_dir() and any(map(is_table, root.iterdir()))
 
 
-def is_passed_over(name: str) -> bool:
-    """Return whether a folder is hidden, or what a disk or a ZIP archive has beside its data."""
-    return name.startswith(".") or name in ("lost+found", "__MACOSX")
+def folders_and_files(root: Path) -> tuple[list[Path], list[Path]]:
+    """Return the folders in a folder, and all else in it, both sorted, without hidden ones.
+
+    What a disk or a ZIP archive has beside its data counts as hidden.
+    """
+    found: dict[bool, list[Path]] = {True: [], False: []}
+    with os.scandir(root) as entries:
+        for entry in entries:
+            if not entry.name.startswith(".") and entry.name not in ("lost+found", "__MACOSX"):
+                found[entry.is_dir()].append(root / entry.name)
+    return sorted(found[True]), sorted(found[False])
 
 
 def folders_in(root: Path) -> list[Path]:
-    """Return the folders in a folder, sorted; hidden ones are passed over."""
-    return sorted(
-        path for path in root.iterdir() if not is_passed_over(path.name) and path.is_dir()
-    )
+    """Return the folders in a folder, sorted, without hidden ones."""
+    return folders_and_files(root)[0]
 
 
 def left_out(root: Path, read: str, is_read: Callable[[Path], bool]) -> Iterator[str]:
     """Say which files in a folder are passed over; hidden ones and folders go without saying."""
-    names = sorted(
-        printable(path.name)
-        for path in root.iterdir()
-        if path.is_file() and not path.name.startswith(".") and not is_read(path)
-    )
+    names = [printable(path.name) for path in folders_and_files(root)[1] if not is_read(path)]
     if names:
         yield f"in {root}, only {read} are read, not {listed(names, 5, ', ')}"
 

@@ -1,4 +1,4 @@
-"""Images in class folders or in a tar archive of them, decoded once and kept on disk."""
+"""Images in class folders: decoded once, and then read from the cache."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import PIL
 import torch
 from filelock import FileLock
-from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from fl_core.data.image_files import ImageFile, Splits, checksum, hold_out, listed_images
+from fl_core.data.image_files import ClassFiles, ImageFiles, checksum, hold_out, listed_images
 from fl_core.files import open_file, replacing
 from fl_core.text import listed, one_line, printable
 
@@ -31,24 +31,13 @@ GREY_MODES = {"1", "L", "LA", "La"}
 COLOUR_MODES = {"P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "CMYK", "YCbCr"}
 MIN_SIDE, MAX_SIDE = 28, 224  # of images whose size is chosen here
 
-_VERSION = 3  # raise it when the same files give other tensors, so that no old ones are read
-_MAX_THREADS = 16
-_TURNS = {  # what puts an image upright, by its EXIF orientation
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-_SIDEWAYS = {_TURNS[orientation] for orientation in (5, 6, 7, 8)}  # height and width swap
+_VERSION = 4  # raise it when the same files give other tensors, so that no old ones are read
 
 Result = TypeVar("Result")
 
 
 class LabelledImages(NamedTuple):
-    """Images of a folder with their labels.
+    """Samples with their labels.
 
     Attributes
     ----------
@@ -71,30 +60,6 @@ class LabelledImages(NamedTuple):
     is_in_time: bool = False
 
 
-class ImageSummary(NamedTuple):
-    """What the images of a folder are, known from their headers.
-
-    Attributes
-    ----------
-    classes : tuple of str
-        The class folders' names, sorted.
-    grey : bool
-        Whether all images are grey; otherwise all have colours.
-    size : tuple of int
-        The height and width that `read_image_folder` chooses.
-    """
-
-    classes: tuple[str, ...]
-    grey: bool
-    size: tuple[int, int]
-
-
-class _Header(NamedTuple):
-    height: int
-    width: int
-    grey: bool
-
-
 def read_image_folder(
     path: Path, cache: Path, *, size: tuple[int, int] | None = None, held_out: float = 0.0
 ) -> LabelledImages:
@@ -105,16 +70,12 @@ def read_image_folder(
     most 224, then rounded to a multiple of 4, 28 at least. Images of another size are stretched to
     it. Images are turned upright as their EXIF data say, and alpha is dropped.
 
-    The tensors are kept in `cache`, in one file for each `path`, `size` and `held_out`, and mapped
-    from there, so that processes share their memory. They are decoded again when the path, size or
-    time of any file has changed. While one process decodes, others wait for it.
+    They are decoded once, and again when the path, size or time of any file has changed.
 
     Parameters
     ----------
-    path : Path
-        As in `listed_images`.
-    cache : Path
-        The folder for the decoded tensors.
+    path, cache : Path
+        As in `listed_images`, and the folder for the decoded tensors.
     size : tuple of int, optional
         The height and width of all images.
     held_out : float
@@ -129,11 +90,23 @@ def read_image_folder(
     OSError
         If the folder cannot be read or the cache cannot be written.
     """
-    stamp = f"{_VERSION} {PIL.__version__} {checksum(path)}"
-    key = os.fsencode(path.resolve())
-    if size or held_out:
-        key += f"\0{size}\0{held_out}".encode()
-    name = blake2b(key, digest_size=16).hexdigest()
+    files = listed_images(path)
+    key = f"{path.resolve()}\0{size}\0{held_out}"
+    decode = partial(decode_images, files, path, size, held_out)
+    return decoded_once(cache, key, checksum(files.all_images()), decode)
+
+
+def decoded_once(
+    cache: Path, key: str, stamp: str, decode: Callable[[], LabelledImages]
+) -> LabelledImages:
+    """Return the images that the cache has under a key, or else decode and store them.
+
+    Where the `stamp` of what they were decoded from differs, they are decoded again. They are
+    mapped from the file, so that processes share their memory. While one process decodes, others
+    wait for it.
+    """
+    stamp = f"{_VERSION} {PIL.__version__} {stamp}"
+    name = blake2b(os.fsencode(key), digest_size=16).hexdigest()
     stored = cache / "datasets" / f"{name}.safetensors"
     found = _load(stored, stamp)
     if found is not None:
@@ -142,23 +115,77 @@ def read_image_folder(
     with FileLock(stored.with_suffix(".lock")):
         found = _load(stored, stamp)  # by now another process may have written it
         if found is None:
-            _decode_into(stored, path, stamp, size, held_out)
+            _save(stored, stamp, decode())
             found = _load(stored, stamp)
     if found is None:
         raise OSError(f"{stored}, just written, cannot be read: set FL_CACHE_DIR to another disk.")
     return found
 
 
-def summarize_image_folder(path: Path) -> ImageSummary:
-    """List what `read_image_folder` would find at `path`, without decoding any image.
+def _load(stored: Path, stamp: str) -> LabelledImages | None:
+    """Read the stored images; None if they are not there, of other images, or damaged."""
+    try:
+        with safe_open(stored, framework="pt") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("stamp") != stamp:
+                return None
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except (FileNotFoundError, SafetensorError):
+        return None
+    return LabelledImages(**tensors, classes=tuple(json.loads(metadata["classes"])))
+
+
+def _save(stored: Path, stamp: str, images: LabelledImages) -> None:
+    tensors = {name: part for name, part in images._asdict().items() if isinstance(part, Tensor)}
+    metadata = {"stamp": stamp, "classes": json.dumps(images.classes)}
+    with replacing(stored, private=True) as temporary:  # the images may be confidential
+        save_file(tensors, temporary, metadata=metadata)
+
+
+def decode_images(
+    files: ImageFiles, root: Path, size: tuple[int, int] | None = None, held_out: float = 0.0
+) -> LabelledImages:
+    """Decode the images that were listed in a folder, as `read_image_folder` describes."""
+    channels, *chosen = common_shape(files, root)
+    shape = (channels, *(size or chosen))
+    classes = tuple(files.train)
+    if held_out:
+        files = hold_out(files, held_out)
+
+    def decoded(part: ClassFiles) -> tuple[Tensor, Tensor]:
+        images = np.empty((sum(map(len, part.values())), *shape), np.uint8)
+        paths = [path for own in part.values() for path in own]
+
+        def fill(image: Image.Image, index: int) -> None:
+            images[index] = _pixels(image, shape)
+
+        for_each_image(paths, root, fill)
+        counts = torch.tensor([len(part.get(name, ())) for name in classes])
+        labels = torch.arange(len(counts)).repeat_interleave(counts)
+        return torch.from_numpy(images), labels
+
+    return LabelledImages(*decoded(files.train), *decoded(files.test), classes)
+
+
+def common_shape(files: ImageFiles, root: Path) -> tuple[int, int, int]:
+    """Return the shape (C, H, W) that `read_image_folder` gives images, by their headers.
 
     Raises
     ------
-    ValueError, OSError
-        As `read_image_folder`, but a file is only seen to be damaged if its header is.
+    ValueError
+        If there are both grey and colour images, or the header of a file is damaged.
     """
-    with listed_images(path) as splits:
-        return _summarized(splits, path)
+    paths = files.all_images()
+    headers = for_each_image(paths, root, lambda image, _: (_size(image), _is_grey(image)))
+    kinds = {grey: path for path, (_, grey) in zip(paths, headers, strict=True)}
+    if len(kinds) > 1:
+        raise ValueError(
+            f"{root} mixes grey images ({_below(kinds[True], root)}) and colour images "
+            f"({_below(kinds[False], root)}): convert them to one kind."
+        )
+    num_train = sum(map(len, files.train.values()))
+    size = common_size([size for size, _ in headers[:num_train]])
+    return 1 if True in kinds else 3, *size
 
 
 def common_size(sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
@@ -173,113 +200,48 @@ def common_size(sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
     return int(height), int(width)
 
 
-def _load(stored: Path, stamp: str) -> LabelledImages | None:
-    """Read the stored images; None if they are not there, of other images, or damaged."""
-    try:
-        with safe_open(stored, framework="pt") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("checksum") != stamp:
-                return None
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except (FileNotFoundError, SafetensorError):
-        return None
-    return LabelledImages(
-        tensors["train_images"],
-        tensors["train_labels"],
-        tensors.get("test_images", tensors["train_images"][:0]),
-        tensors.get("test_labels", tensors["train_labels"][:0]),
-        tuple(json.loads(metadata["classes"])),
-    )
-
-
-def _decode_into(
-    stored: Path, path: Path, stamp: str, size: tuple[int, int] | None, held_out: float
-) -> None:
-    """Decode every image below `path` and write the tensors to `stored`."""
-    with listed_images(path) as listed:
-        summary = _summarized(listed, path)
-        splits = hold_out(listed, held_out) if held_out else listed
-        tensors = {}
-        for split, folders in splits.items():
-            files = [file for name in summary.classes for file in folders.get(name, ())]
-            counts = torch.tensor([len(folders.get(name, ())) for name in summary.classes])
-            tensors[f"{split}_images"] = _decode(files, path, size or summary.size, summary.grey)
-            tensors[f"{split}_labels"] = torch.arange(len(counts)).repeat_interleave(counts)
-    metadata = {"checksum": stamp, "classes": json.dumps(summary.classes)}
-    with replacing(stored, private=True) as temporary:  # the images may be nobody else's business
-        save_file(tensors, temporary, metadata=metadata)
-
-
-def _summarized(splits: Splits, path: Path) -> ImageSummary:
-    sizes: dict[str, list[tuple[int, int]]] = {}
-    kinds: dict[bool, str] = {}
-    for split, classes in splits.items():
-        files = [file for some in classes.values() for file in some]
-        headers = for_each_image(files, path, lambda image, _: header_of(image))
-        sizes[split] = [(header.height, header.width) for header in headers]
-        kinds |= {header.grey: file.path for file, header in zip(files, headers, strict=True)}
-    if len(kinds) > 1:
-        raise ValueError(
-            f"{path} mixes grey images ({kinds[True]}) and colour images ({kinds[False]}): convert "
-            "them to one kind."
-        )
-    return ImageSummary(tuple(splits["train"]), True in kinds, common_size(sizes["train"]))
-
-
-def header_of(image: Image.Image) -> _Header:
-    """Read an image's header, before its pixels are decoded."""
+def _is_grey(image: Image.Image) -> bool:
+    """Return whether an image is grey, by its header."""
     if image.mode not in GREY_MODES | COLOUR_MODES:
         # Pillow would clip them to 8 bits, not scale them.
         raise ValueError(f"images of mode {image.mode} are not supported, only 8 bits a channel")
-    width, height = _upright(image.size, _turn(image))
-    return _Header(height, width, image.mode in GREY_MODES)
+    return image.mode in GREY_MODES
 
 
-def _turn(image: Image.Image) -> Image.Transpose | None:
-    """Return the turn that puts an image upright, by its header; None if it is upright."""
+def _orientation(image: Image.Image) -> int:
+    """Return how a camera was held, by an image's header: an EXIF orientation from 1 to 8."""
     if image.format == "TIFF":
-        return None  # Pillow turns them itself
+        return 1  # Pillow turns them itself
     try:
         # PNG's own method would decode the pixels, to find EXIF data that stand behind them.
-        return _TURNS.get(Image.Image.getexif(image).get(ExifTags.Base.Orientation, 1))
+        return int(Image.Image.getexif(image).get(ExifTags.Base.Orientation, 1))
     except Exception:  # damaged EXIF data show as nearly any exception and say nothing of pixels
-        return None
+        return 1
 
 
-def _upright(size: tuple[int, int], turn: Image.Transpose | None) -> tuple[int, int]:
-    """Return width and height after, or else before, a turn."""
-    return size[::-1] if turn in _SIDEWAYS else size
+def _size(image: Image.Image) -> tuple[int, int]:
+    """Return the height and width that an image has upright, by its header."""
+    width, height = image.size
+    return (width, height) if _orientation(image) >= 5 else (height, width)
 
 
-def _decode(files: Sequence[ImageFile], root: Path, size: tuple[int, int], grey: bool) -> Tensor:
-    """Return the images of `files`, uint8 (n, C, H, W)."""
-    images = np.empty((len(files), 1 if grey else 3, *size), np.uint8)
-
-    def fill(image: Image.Image, index: int) -> None:
-        images[index] = pixels_of(image, size, grey)
-
-    for_each_image(files, root, fill)
-    return torch.from_numpy(images)
-
-
-def pixels_of(
-    image: Image.Image, size: tuple[int, int], grey: bool
+def _pixels(
+    image: Image.Image, shape: tuple[int, ...]
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    """Decode an image for a model: uint8 (C, H, W), upright, of `size` (height, width)."""
-    mode = "L" if grey else "RGB"
-    turn = _turn(image)
-    stored = _upright((size[1], size[0]), turn)
-    if image.size != stored:
+    """Decode an image for a model: uint8 of a shape (C, H, W), upright."""
+    mode, size = "L" if shape[0] == 1 else "RGB", (shape[2], shape[1])
+    is_upright = _orientation(image) == 1
+    if image.size not in (size, size[::-1]):
         # A large JPEG is decoded at twice the size or more, which is quicker than in full.
-        image.draft(mode, (2 * stored[0], 2 * stored[1]))
-    if "transparency" in image.info and not grey:
+        image.draft(mode, (2 * max(size), 2 * max(size)))
+    if not is_upright:
+        image = ImageOps.exif_transpose(image)
+    if "transparency" in image.info and mode == "RGB":
         image = image.convert("RGBA")  # the direct way gives the same pixels and a warning
     image = image.convert(mode)
-    if turn is not None:
-        image = image.transpose(turn)
-    if image.size != (size[1], size[0]):
-        image = image.resize((size[1], size[0]))
-    return np.asarray(image).reshape(*size, -1).transpose(2, 0, 1)
+    if image.size != size:
+        image = image.resize(size)
+    return np.asarray(image).reshape(*shape[1:], -1).transpose(2, 0, 1)
 
 
 def in_words(error: Exception) -> str:
@@ -295,27 +257,6 @@ def few(names: Sequence[str]) -> str:
     return printable(listed(names, 3, ", "))
 
 
-def attempt_each(
-    opened: Sequence[Callable[[], BinaryIO]], function: Callable[[Image.Image, int], Result]
-) -> list[Result | Exception]:
-    """Call `function` with each image and its index, in threads; what fails is in its place."""
-
-    def attempt(index: int) -> Result | Exception:
-        try:
-            with opened[index]() as stream, Image.open(stream, formats=FORMATS) as image:
-                return function(image, index)
-        except Exception as error:  # a damaged image shows as nearly any exception
-            return error
-
-    with (
-        warnings.catch_warnings(),
-        ThreadPoolExecutor(min(os.cpu_count() or 1, _MAX_THREADS)) as pool,
-    ):
-        warnings.filterwarnings("ignore", "Corrupt EXIF data")  # the pixels may be whole
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        return list(pool.map(attempt, range(len(opened))))
-
-
 def read_each(
     paths: Sequence[Path], shape: tuple[int, ...]
 ) -> tuple[Tensor, list[bool | Exception]]:
@@ -325,28 +266,49 @@ def read_each(
     cannot be decoded, and its pixels mean nothing.
     """
     images = np.empty((len(paths), *shape), np.uint8)
-    grey = shape[0] == 1
 
     def fill(image: Image.Image, index: int) -> bool:
-        is_recoloured = header_of(image).grey != grey  # before a JPEG is decoded as grey
-        images[index] = pixels_of(image, (shape[1], shape[2]), grey)
-        return is_recoloured
+        is_grey = _is_grey(image)  # before a JPEG is decoded as grey
+        images[index] = _pixels(image, shape)
+        return is_grey != (shape[0] == 1)
 
-    found = attempt_each([partial(open_file, path) for path in paths], fill)
+    found = _attempt_each(paths, fill)
     return torch.from_numpy(images), found
 
 
 def for_each_image(
-    files: Sequence[ImageFile], root: Path, function: Callable[[Image.Image, int], Result]
+    paths: Sequence[Path], root: Path, function: Callable[[Image.Image, int], Result]
 ) -> list[Result]:
-    """Apply `function` to each image; a ValueError names those at which it fails."""
-    results = attempt_each([file.open for file in files], function)
+    """Call `function` with each image and its index; a ValueError names those at which it fails."""
+    results = _attempt_each(paths, function)
     failures = {i: result for i, result in enumerate(results) if isinstance(result, Exception)}
     if failures:
-        named = few([files[i].path for i in failures])
+        named = few([_below(paths[i], root) for i in failures])
         why = in_words(next(iter(failures.values())))
         raise ValueError(
-            f"{len(failures)} of {len(files)} images in {root} cannot be decoded, {named} "
+            f"{len(failures)} of {len(paths)} images in {root} cannot be decoded, {named} "
             f"(the first: {why}): remove or replace them."
         )
     return [result for result in results if not isinstance(result, Exception)]
+
+
+def _below(path: Path, root: Path) -> str:
+    return str(path.relative_to(root))
+
+
+def _attempt_each(
+    paths: Sequence[Path], function: Callable[[Image.Image, int], Result]
+) -> list[Result | Exception]:
+    """Call `function` with each image and its index, in threads; what fails is in its place."""
+
+    def attempt(index: int) -> Result | Exception:
+        try:
+            with open_file(paths[index]) as file, Image.open(file, formats=FORMATS) as image:
+                return function(image, index)
+        except Exception as error:  # a damaged image shows as nearly any exception
+            return error
+
+    with warnings.catch_warnings(), ThreadPoolExecutor() as pool:
+        warnings.filterwarnings("ignore", "Corrupt EXIF data")  # the pixels may be whole
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        return list(pool.map(attempt, range(len(paths))))

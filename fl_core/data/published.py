@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import logging
 import shutil
+import tarfile
 from contextlib import suppress
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +18,8 @@ import torch
 from filelock import FileLock
 
 from fl_core.data.idx import read_idx
-from fl_core.data.image_folder import LabelledImages, read_image_folder
+from fl_core.data.image_files import checksum, listed_images
+from fl_core.data.image_folder import LabelledImages, decode_images, decoded_once
 from fl_core.data.torchvision_files import PUBLISHED
 from fl_core.text import one_line
 
@@ -86,13 +89,20 @@ def _read(name: str, root: Path) -> LabelledImages:
 
 def _cifar10_from_images(tar: Path, cache: Path) -> LabelledImages:
     logger.info("CIFAR-10 is read from %s: its pixels went through JPEG once.", tar)
-    read = read_image_folder(tar, cache)
+    read = decoded_once(cache, str(tar.resolve()), checksum([tar]), partial(_unpacked, tar, cache))
     if read.classes != _CIFAR10 or not len(read.test_images):
         raise ValueError(
             f"{tar} is not CIFAR-10: it must hold train and test with the classes "
             f"{', '.join(_CIFAR10)}."
         )
     return read
+
+
+def _unpacked(tar: Path, cache: Path) -> LabelledImages:
+    with TemporaryDirectory(dir=cache) as folder:
+        with tarfile.open(tar) as archive:
+            archive.extractall(folder, filter="data")
+        return decode_images(listed_images(Path(folder)), Path(folder))
 
 
 def _download(name: str, root: Path, cache: Path) -> LabelledImages:

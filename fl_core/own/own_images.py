@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import torch
 
 from fl_core.data.datasets import HELD_OUT
-from fl_core.data.image_folder import LabelledImages, few, read_image_folder, summarize_image_folder
+from fl_core.data.image_files import listed_images
+from fl_core.data.image_folder import LabelledImages, common_shape, few, read_image_folder
 from fl_core.data.samples import grey_or_colour
 from fl_core.own.agreement import Agreement, Survey
 from fl_core.text import composed
 
+logger = logging.getLogger(__name__)
+
 
 def survey_images(path: Path) -> Survey:
     """Look at the headers of a device's images at `path`, as in `read_image_folder`.
+
+    Its log names the files that are not read.
 
     Raises
     ------
@@ -23,10 +29,13 @@ def survey_images(path: Path) -> Survey:
     OSError
         If the images are not there or cannot be read.
     """
-    summary = summarize_image_folder(path)
+    files = listed_images(path)
+    for note in files.notes(path):
+        logger.warning(note)
+    shape = common_shape(files, path)
     try:
-        names = tuple(sorted(map(composed, summary.classes)))
-        return Survey(names, (1 if summary.grey else 3, *summary.size), in_folders=True)
+        names = tuple(sorted(map(composed, files.train)))
+        return Survey(names, shape, in_folders=True)
     except ValueError as error:
         raise ValueError(f"the class folders of {path} cannot be used: {error}") from error
 

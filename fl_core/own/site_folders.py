@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fl_core.data.dataset import Dataset
 from fl_core.data.folders import left_out, site_folders, site_of
+from fl_core.data.image_files import listed_images
 from fl_core.data.own_data import Partitions, of_partitions
 from fl_core.data.settings import Source
 from fl_core.own.own_images import read_own_images, survey_images
@@ -39,5 +40,7 @@ def read_sites(source: Source) -> Dataset:
         clients.append(images[:4])
     names = tuple(map(site_of, folders))
     given = Partitions(clients, class_names=agreement.class_names, names=names)
-    notes = tuple(left_out(source.root, "folders", Path.is_dir))
-    return replace(of_partitions(source.name, given), notes=notes)
+    notes = [*left_out(source.root, "folders", Path.is_dir)]
+    for path in folders:
+        notes += listed_images(path).notes(path)
+    return replace(of_partitions(source.name, given), notes=tuple(notes))

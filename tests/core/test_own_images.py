@@ -112,7 +112,7 @@ def test_photos_on_their_side_are_surveyed_upright(tmp_path):
 
 
 def test_where_there_is_nothing_to_survey(tmp_path):
-    with pytest.raises(OSError, match=r"absent cannot be read .* train/CLASS/\* or CLASS/\*"):
+    with pytest.raises(OSError, match=r"absent is no folder: one with train/CLASS/\* or CLASS/\*"):
         survey_images(tmp_path / "absent")
     with pytest.raises(ValueError, match=r"has no class folders: train/CLASS/\* or CLASS/\*"):
         survey_images(tmp_path)
@@ -369,8 +369,7 @@ def test_few_images_change_sides_when_others_are_added(site, tmp_path):
     def held_out(count):
         for i in range(count):
             save(site / "bolt" / f"{i}.png", 28, 28)
-        with listed_images(site) as splits:
-            return {file.path for file in hold_out(splits, 0.2)["test"]["bolt"]}
+        return {file.name for file in hold_out(listed_images(site), 0.2).test["bolt"]}
 
     before, after = held_out(100), held_out(105)
     assert (len(before), len(after)) == (20, 21)
@@ -460,11 +459,19 @@ def test_decoded_images_can_be_read_by_nobody_else(site, tmp_path):
     assert all(path.stat().st_mode & 0o077 == 0 for path in (*kept, cache / "datasets"))
 
 
-def test_what_lies_on_a_whole_disk_is_no_class_and_pipes_are_not_waited_for(site, tmp_path):
+def test_what_lies_on_a_whole_disk_is_no_class(site, tmp_path):
     (site / "lost+found").mkdir()
-    os.mkfifo(site / "bolt" / "pipe.png")
     read = read_own_images(site, tmp_path / "cache", agreement())
     assert len(read.train_labels) + len(read.test_labels) == 15
+
+
+def test_a_survey_names_files_that_are_not_read(site, caplog):
+    (site / "bolt" / "10.HEIC").touch()
+    (site / "notes.txt").touch()
+    survey_images(site)
+    assert caplog.messages == [
+        f"in {site}, only images in class folders are read, not notes.txt, bolt/10.HEIC"
+    ]
 
 
 @pytest.mark.parametrize("target", ["pipe", "/dev/zero"])
@@ -481,6 +488,8 @@ def test_a_link_to_nothing_is_named(site, tmp_path):
     read_own_images(site, tmp_path, agreement())  # and kept, as they are
     (site / "bolt" / "link.png").symlink_to(site / "nowhere")
     with pytest.raises(ValueError, match=r"bolt/link.png \(the first: it is not a file\): remove"):
+        survey_images(site)
+    with pytest.raises(FileNotFoundError, match=r"bolt/link.png"):
         read_own_images(site, tmp_path, agreement())
 
 

@@ -490,13 +490,12 @@ def test_images_that_are_not_right(check, certificates, images):
     with listening(server_tls(certificates)) as port:
         status, said = check(port)
         assert (status, said["images"][0]) == (1, "✗")
-        # Of those for training: the heads of all six were read before.
-        assert "1 of 5 images" in said["images"][1]
+        assert "1 of 6 images" in said["images"][1]
         assert "cat/0.png (the first: image file is truncated)" in said["images"][1]
         assert said["key"][0] == "✓"
         status, said = check(port, node_config=f'name="berlin" data-path="{images / "none"}"')
     assert status == 1
-    assert "cannot be read (No such file or directory)" in said["images"][1]
+    assert "none is no folder: one with train/CLASS" in said["images"][1]
 
 
 def test_a_model_that_cannot_be_kept(check, certificates, images):

@@ -81,7 +81,7 @@ bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.rounds
 
 reproduce: $(INSTALLED)
-	$(BIN)/fedkin reproduce $(TABLE)
+	$(BIN)/python -m experiments $(TABLE)
 
 grid: $(INSTALLED)
 	$(BIN)/python -m benchmarks.clustering_grid

@@ -29,9 +29,9 @@ from benchmarks import (
     verdicts,
 )
 from benchmarks.writing import markdown
+from experiments.cells import read_cells
 from fl_app.report.html.reading import Result, Run
 from fl_app.report.tables import event_tables, render, strategy_table
-from fl_app.studies.reproduce.cells import read_cells
 from fl_core.json_records import checker
 
 ROOT = Path(__file__).parents[1]
@@ -380,7 +380,7 @@ def _scale() -> dict[str, str]:
     )
     on_gpu = _read("measured/gpu.json")
     names = ("rcc-pfl-settings-cifar10", "rcc-pfl-2-cifar10")
-    both = (read_cells(ROOT / f"docs/results/{name}.json") for name in names)
+    both = (read_cells(ROOT / f"experiments/results/{name}.json.xz") for name in names)
     asked = superlink_database.tables(_read("measured/superlink-database.json"))
     return {
         "Each device, with `relevance-at=clients`": f"{alike} {source}\n\n{tables['device']}",

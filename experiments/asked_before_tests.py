@@ -27,4 +27,4 @@ class AskedBeforeTests(FreeLossClustering):
         """Ask everybody in a round that is tested."""
         if state.number % _EVERY or state.number == 1:
             return super().before_training(state, conversation)
-        return self._associate(state, conversation.nodes, conversation)
+        return self._associate(state, tuple(conversation.nodes), conversation)

@@ -230,7 +230,6 @@ def _parser() -> argparse.ArgumentParser:
     from fl_app.live.watch import add_command as add_watch  # noqa: PLC0415
     from fl_app.report.html.report_command import add_command as add_report  # noqa: PLC0415
     from fl_app.site.node_command import add_command as add_node  # noqa: PLC0415
-    from fl_app.studies.reproduce.reproduce_command import add_command as add_reproduce  # noqa: PLC0415
     from fl_app.studies.sweeps.sweep_command import add_command as add_sweep  # noqa: PLC0415
     from fl_core.data.image_files import ENDINGS  # noqa: PLC0415
 
@@ -264,7 +263,6 @@ def _parser() -> argparse.ArgumentParser:
     trial.set_defaults(call=_run, presets=TRIAL)
     add_group(commands)
     add_place(commands)
-    add_reproduce(commands)
     add_report(commands)
     add_sweep(commands)
     certificates.add_command(commands)

@@ -13,8 +13,13 @@ ROOT = Path(__file__).parents[1]
 
 def fedkin(words: Sequence[str], **env: str) -> subprocess.Popen[str]:
     """Start `fedkin` with these words and more environment; all it says goes to its `stdout`."""
+    return started("fl_app.cli", words, **env)
+
+
+def started(module: str, words: Sequence[str], **env: str) -> subprocess.Popen[str]:
+    """Start a module as a program, as `fedkin`."""
     return subprocess.Popen(
-        [sys.executable, "-m", "fl_app.cli", *words],
+        [sys.executable, "-m", module, *words],
         cwd=ROOT,
         env={**os.environ, **env},
         stdout=subprocess.PIPE,

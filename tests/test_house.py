@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "clients": {"clients", "fl_core"},
     "strategies": {"strategies", "fl_core"},
     "fl_app": {"fl_app", "clients", "strategies", "fl_core"},
+    "experiments": {"experiments", "fl_app", "clients", "strategies", "fl_core"},
 }
 
 

@@ -17,8 +17,7 @@ from typing import Any
 from fl_app.config.effect import needed
 from fl_app.config.run_config import OPTIONS, Config, parse_config
 from fl_app.launch.flower_app import installed_app, parse_override, read_defaults
-from fl_app.studies.reproduce.code_state import own_data, state_of
-from fl_app.studies.reproduce.keeping import Place
+from fl_app.studies.sweeps.store import Place, local_data, resolved_options
 from fl_core.options import Scalar, key_values, typed
 
 Values = Mapping[str, Scalar | Sequence[Scalar]]
@@ -73,7 +72,7 @@ class Sweep:
         """Return where it goes unless one says otherwise: the same for more or fewer values."""
         config = {key: value for key, value in self.options.items() if key != "data-dir"}
         for _, given, _ in self.cells if "data-dir" not in self.swept else ():
-            config |= own_data(given)
+            config |= local_data(given)
         text = json.dumps([sorted(config.items()), sorted(self.swept)])
         digest = hashlib.sha256(text.encode()).hexdigest()[:8]
         return Path("results") / f"sweep-{'-'.join(sorted(self.swept))}-{digest}"
@@ -200,9 +199,10 @@ def _check_differ(
         where = [needed(key, config) for _, _, config in cells]
         if all(where):
             raise ValueError(f"{key} is swept, but changes nothing: it counts only {where[0]}.")
-    states: dict[str, Point] = {}
+    points: dict[str, Point] = {}
     for point, _, config in cells:
-        first = states.setdefault(state_of(config)[0], point)
+        options = json.dumps(resolved_options(config), sort_keys=True)
+        first = points.setdefault(options, point)
         if first is not point:
             raise ValueError(
                 f"{first} and {point} are the same simulation: leave one of them out, or choose a "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import tempfile
@@ -13,33 +14,30 @@ from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from typing import Any, TextIO
 
+from fl_app.config.allowed_code import named_at_clients
+from fl_app.config.run_config import Config
 from fl_app.launch.processes import end_commands
 from fl_app.launch.resources import gpus_per_client
-from fl_app.studies.reproduce import keeping
-from fl_app.studies.reproduce.code_state import state_of
-from fl_app.studies.reproduce.keeping import (
-    Cell,
-    Keeper,
-    empty_folder,
-    has_options,
-    missing_of,
-    read_numbers,
-    run_into,
-)
-from fl_app.studies.reproduce.kept import kept_of
+from fl_app.studies.sweeps import store
 from fl_app.studies.sweeps.plan import Point, Sweep
+from fl_app.studies.sweeps.run_numbers import numbers_of_run
+from fl_app.studies.sweeps.store import Cell, Store, read_cells, resolved_options, run_into
+from fl_core.data.settings import IN_DATA_DIR
 from fl_core.metrics import metrics_in
+from fl_core.options import Scalar
+from fl_core.own_code import is_own, own_files
 from fl_core.text import clock
+from strategies.catalogue import system_of
+from strategies.parts import is_ours
 
 NUMBERS = "sweep.json"
 CELLS = "cells"
-TRAININGS = ".trainings"  # while it runs
 LOG = "log.txt"
 KEYS = ("cell", "values", "runs")
 _FAILURES = (RuntimeError, ValueError, OSError)
 _QUIET_SECONDS = 10.0  # between two lines of one simulation's progress
 
-Missing = keeping.Missing[Point]
+Missing = store.Missing[Point]
 Say = Callable[[str], None]
 
 
@@ -57,18 +55,39 @@ def workers_of(processes: int) -> int:
 
 
 def finished_cells(sweep: Sweep, folder: Path) -> list[Cell]:
-    """Return the sweep's kept simulations, in order; older options' are left out."""
+    """Return the sweep's finished simulations, in order; those with other options are left out."""
     cells = _there(folder)
     return [
         cell
-        for point, given, _ in sweep.cells
+        for point, _, config in sweep.cells
         for cell in cells
-        if point.is_of(cell) and has_options(cell, given)
+        if point.is_of(cell) and cell["options"] == options_of_point(config)
     ]
 
 
-def find_missing(sweep: Sweep, folder: Path) -> list[Missing]:
-    """Return the simulations that are not finished, or were made by other options, code or data.
+def options_of_point(config: Config) -> dict[str, Scalar]:
+    """Return what identifies a simulation: its options, and a user's own code and data."""
+    return resolved_options(config) | _user_checksum(config)
+
+
+def _user_checksum(config: Config) -> dict[str, str]:
+    """Return a checksum of the user-defined code and data that a simulation reads, if any."""
+    parts = {part for name in config.strategy for part in system_of(name).parts}
+    named = {part.__module__ for part in parts if not is_ours(part)}
+    named |= {*named_at_clients(config).values()}
+    digest = hashlib.sha256()
+    for path in sorted({path for name in named for path in own_files(name)}):
+        digest.update(path.name.encode() + path.read_bytes())
+    has_data = is_own(config.dataset) or config.dataset in IN_DATA_DIR
+    if has_data:
+        from fl_core.data.datasets import own_checksum  # noqa: PLC0415 - PyTorch takes a second
+
+        digest.update(own_checksum(config.dataset, config.data_dir).encode())
+    return {"user-checksum": digest.hexdigest()} if named or has_data else {}
+
+
+def find_missing(sweep: Sweep, folder: Path, *, again: bool = False) -> list[Missing]:
+    """Return the simulations that are not finished with these options; `again`: all of them.
 
     Raises
     ------
@@ -82,12 +101,12 @@ def find_missing(sweep: Sweep, folder: Path) -> list[Missing]:
                 f"output is {folder}, which holds no sweep but {sorted(others)[0]}: name another "
                 "folder."
             )
-    return missing_of(sweep.cells, _there(folder))
+    return store.find_missing(sweep.cells, _there(folder), more=_user_checksum, again=again)
 
 
 def _there(folder: Path) -> list[Cell]:
-    """Return the kept simulations whose results are still there."""
-    cells = read_numbers(folder / NUMBERS, KEYS)
+    """Return the finished simulations whose results are still there."""
+    cells = read_cells(folder / NUMBERS, KEYS)
     return [cell for cell in cells if (folder / CELLS / cell["cell"] / "summary.json").is_file()]
 
 
@@ -112,9 +131,8 @@ def run_missing(
     RuntimeError
         If another process is at work in the same folder.
     """
-    place = folder / TRAININGS
-    with Keeper(folder / NUMBERS, "sweep", KEYS) as keeper, empty_folder(place) as trainings:
-        return _Crew(missing, folder, say, keeper, workers, trainings).work(processes)
+    with Store(folder / NUMBERS, "sweep", KEYS) as finished:
+        return _Crew(missing, folder, say, finished, workers).work(processes)
 
 
 class _Crew:
@@ -125,12 +143,10 @@ class _Crew:
         missing: Sequence[Missing],
         folder: Path,
         say: Say,
-        keeper: Keeper,
+        finished: Store,
         workers: int,
-        trainings: Path,
     ) -> None:
-        self._folder, self._say, self._keeper, self._workers = folder, say, keeper, workers
-        self._trainings = trainings
+        self._folder, self._say, self._finished, self._workers = folder, say, finished, workers
         self._todo: SimpleQueue[tuple[str, Missing]] = SimpleQueue()
         for number, one in enumerate(missing, 1):
             self._todo.put((f"[{number}/{len(missing)}] {one.wanted}", one))
@@ -193,7 +209,7 @@ class _Crew:
 
     def _run(self, name: str, one: Missing, processes: int) -> Cell:
         results = self._folder / CELLS / one.wanted.cell
-        self._keeper.drop(one)  # or it would count as finished again with its first strategy
+        self._finished.drop(one)  # or it would count as finished again with its first strategy
         shutil.rmtree(results, ignore_errors=True)  # what a kill, or other options, left there
         results.mkdir(parents=True, mode=0o700)
         gpus = gpus_per_client(one.config.device, self._workers * processes, None)
@@ -206,18 +222,16 @@ class _Crew:
                 def run() -> Cell:
                     how: dict[str, Any] = {"home": home, "gpus_per_client": gpus, "show": log.take}
                     place = results.absolute()
-                    # Those of other code, if it is changed on the way, are no use.
-                    trainings = self._trainings / state_of(one.config)[1]
-                    summary, ran = run_into(one, place, self._workers, trainings, **how)
+                    summary, ran = run_into(one, place, self._workers, **how)
                     names = ("strategy", "seed")
                     runs = [
-                        {**{key: run[key] for key in names}, **kept_of(run, results)}
+                        {**{key: run[key] for key in names}, **numbers_of_run(run, results)}
                         for run in summary["runs"]
                     ]
                     return {**ran, "runs": runs}
 
                 try:
-                    return self._keeper.keep(one, self._workers, run)
+                    return self._finished.run(one, self._workers, run)
                 except RuntimeError as error:
                     raise RuntimeError(log.error or f"{error} See {results / LOG}.") from error
         finally:

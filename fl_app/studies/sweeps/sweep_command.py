@@ -12,9 +12,9 @@ from fl_core.files import replacing
 from fl_core.text import whole_number
 
 if TYPE_CHECKING:  # torch is imported neither by a help nor by a wrong word
-    from fl_app.studies.reproduce.keeping import Cell
     from fl_app.studies.sweeps.plan import Sweep
     from fl_app.studies.sweeps.running import Missing, Say
+    from fl_app.studies.sweeps.store import Cell
 
 _EXAMPLE = """\
 examples:
@@ -61,6 +61,11 @@ def add_command(commands: Any) -> None:
         action="store_true",
         help="check everything, list the simulations, and start nothing",
     )
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="run finished simulations again, too: after an update of fedkin, for example",
+    )
     parser.set_defaults(call=_sweep)
 
 
@@ -69,7 +74,8 @@ def _sweep(options: argparse.Namespace) -> int:
 
     sweep = plan_sweep(read_words(options.overrides))
     folder = options.output or sweep.folder()
-    failures = run_sweep(sweep, folder, options.processes, dry_run=options.dry_run)
+    how = {"dry_run": options.dry_run, "again": options.again}
+    failures = run_sweep(sweep, folder, options.processes, **how)
     return 1 if failures else 0
 
 
@@ -79,6 +85,7 @@ def run_sweep(
     processes: int | None,
     *,
     dry_run: bool = False,
+    again: bool = False,
     say: Say | None = None,
 ) -> dict[str, str]:
     """Run what is missing of a sweep and write its tables; return why some failed, by name.
@@ -89,13 +96,13 @@ def run_sweep(
         One sentence that says what is wrong and what to do, before anything is started.
     """
     from fl_app.config.effect import without_effect_anywhere  # noqa: PLC0415
-    from fl_app.studies.reproduce.keeping import check_all  # noqa: PLC0415
     from fl_app.studies.sweeps.running import (  # noqa: PLC0415
         default_processes,
         find_missing,
         run_missing,
         workers_of,
     )
+    from fl_app.studies.sweeps.store import check_all  # noqa: PLC0415
 
     say = say or _say
     for package in ("ray", *DRAWING):
@@ -103,7 +110,7 @@ def run_sweep(
     check_all(((point, config) for point, _, config in sweep.cells), folder.absolute())
     for sentence in without_effect_anywhere((given, config) for _, given, config in sweep.cells):
         say(f"warning: {sentence}")
-    missing = find_missing(sweep, folder)
+    missing = find_missing(sweep, folder, again=again)
     count = min(processes or default_processes(len(missing)), max(1, len(missing)))
     workers = workers_of(count)
     _tell_plan(sweep, folder, missing, count, say)
@@ -139,9 +146,7 @@ def _tell_plan(
     )
     for point, _, _ in sweep.cells:
         one = waiting.get(point.cell)
-        state = (
-            "finished" if one is None else "again: something has changed" if one.outdated else ""
-        )
+        state = "finished" if one is None else "again" if one.outdated else ""
         say(f"  {point}" + (f"  ({state})" if state else ""))
 
 

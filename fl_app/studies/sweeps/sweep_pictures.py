@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_app.report import pictures
-from fl_app.studies.reproduce.keeping import Cell
-from fl_app.studies.reproduce.measures import in_words, kind_of
+from fl_app.studies.sweeps.measures import in_words, kind_of
 from fl_app.studies.sweeps.plan import SEED, Sweep
+from fl_app.studies.sweeps.store import Cell
 from fl_app.studies.sweeps.sweep_tables import by_values
 from fl_core.options import Scalar, key_values, typed
 from fl_core.wire import protocol

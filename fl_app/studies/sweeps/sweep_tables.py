@@ -12,9 +12,9 @@ import numpy as np
 from rich.table import Table
 
 from fl_app.report.tables import render
-from fl_app.studies.reproduce.keeping import Cell
-from fl_app.studies.reproduce.measures import MEASURES, in_words, measure, shown
+from fl_app.studies.sweeps.measures import MEASURES, in_words, measure, shown
 from fl_app.studies.sweeps.plan import SEED, Sweep
+from fl_app.studies.sweeps.store import Cell
 from fl_core.data.settings import TESTS, name_of_test
 from fl_core.files import replacing
 from fl_core.metrics import OF_A_NUMBER, metrics_in

@@ -1,7 +1,6 @@
 """What `fedkin run` refuses before it starts anything."""
 
 import importlib.util
-import json
 import os
 import re
 import shutil
@@ -113,21 +112,7 @@ def test_a_wrong_word_is_refused_in_one_line(words, said, capsys):
     assert not list(Path.cwd().iterdir())
 
 
-EXPERIMENT = """
-paper = "P"
-title = "T"
-source = "S"
-seeds = 1
-rows.all = {{}}
-columns.only = {{}}
-[options]
-num-clients = 4
-strategy = "rcc-pfl"
-{}
-"""
-
-
-@pytest.mark.parametrize("command", ["run", "dry run", "group", "sweep", "reproduce", "simulate"])
+@pytest.mark.parametrize("command", ["run", "dry run", "group", "sweep", "simulate"])
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -156,11 +141,7 @@ def test_every_command_asks_the_same(tmp_path, monkeypatch, capsys, command, opt
         with pytest.raises(ValueError, match=said):
             simulate(num_clients=4, strategy="rcc-pfl", progress=False, **given)
         return
-    if command == "reproduce":
-        lines = "\n".join(f"{key} = {json.dumps(value)}" for key, value in options.items())
-        (tmp_path / "own.toml").write_text(EXPERIMENT.format(lines), encoding="utf-8")
-        words = ["reproduce", "own.toml"]
-    elif command == "dry run":
+    if command == "dry run":
         words = ["run", "--dry-run", *words]
     else:
         words = [command, *words, *(["seed=1,2"] if command == "sweep" else [])]
@@ -315,12 +296,6 @@ def test_a_file_that_is_not_there_is_named_without_a_number(capsys):
     assert main(["classify", "no.safetensors", "."]) == 2
     said = "error: no.safetensors cannot be used: No such file or directory.\n"
     assert capsys.readouterr().err == said
-    for name, why in (
-        ("nosuch", "there is no folder experiments here: go to where"),
-        ("no.toml", "no.toml cannot be used: No such file"),
-    ):
-        assert main(["reproduce", name]) == 2
-        assert f"error: {why}" in capsys.readouterr().err
 
 
 def test_a_trial_without_samples_to_compare_on_is_none(capsys):

@@ -11,8 +11,8 @@ from fl_app.config.run_config import parse_config
 from fl_app.devices.data_check import samples_found
 from fl_app.launch.preflight import check_run
 from fl_app.report.html.report_page import write_report
-from fl_app.studies.reproduce.kept import kept_of
 from fl_app.studies.sweeps.plan import plan_sweep
+from fl_app.studies.sweeps.run_numbers import numbers_of_run
 from fl_app.studies.sweeps.running import _scores as words_of
 from fl_app.studies.sweeps.sweep_tables import printed_table, summary_page
 from fl_core.models.model_file import load_model
@@ -258,7 +258,7 @@ def test_a_site_is_told_what_it_would_predict(sites):
 def test_a_sweep_keeps_and_tabulates_errors(sites):
     summary = run_alone(given(sites, strategy="rcc-pfl,single", num_server_rounds=2))
     runs = [
-        {"strategy": run["strategy"], "seed": 0, **kept_of(run, sites / "out")}
+        {"strategy": run["strategy"], "seed": 0, **numbers_of_run(run, sites / "out")}
         for run in summary["runs"]
     ]
     assert [run["rounds"]["2"]["rmse"] for run in runs] == [run["rmse"] for run in runs]

@@ -1,53 +1,11 @@
-"""A metric of one's own in the tables and pictures of sweeps and of `fedkin reproduce`."""
+"""A user-defined metric in the tables and pictures of sweeps."""
 
 import json
 
-import pytest
-
-from fl_app.cli import main
 from fl_app.report import pictures
-from fl_app.studies.reproduce.cells import read_cells
 from fl_app.studies.sweeps.plan import plan_sweep
 from fl_app.studies.sweeps.sweep_pictures import draw
 from fl_app.studies.sweeps.sweep_tables import printed_table, summary_page, tidy_rows
-from tests.own_modules import TABLE, own_modules
-
-METRIC = """
-
-def misses(outputs, labels):
-    return float((outputs.argmax(1) != labels).double().mean())
-"""
-EXPERIMENT = """
-paper = "ours"
-title = "Rows of six numbers"
-source = "Nowhere."
-seeds = 1
-measures = ["accuracy", "own-metric"]
-picture = "none"
-[options]
-strategy = "single"
-dataset = "rows:load"
-metric = "rows:misses"
-num-clients = 4
-model = "mlp-32"
-client-test = "task"
-num-server-rounds = 2
-[rows.rows]
-[columns."two tasks"]
-num-tasks = 2
-"""
-
-
-def test_it_has_a_table_on_a_page_and_is_kept_with_the_numbers(tmp_path):
-    (tmp_path / "own.toml").write_text(EXPERIMENT, encoding="utf-8")
-    with own_modules(tmp_path, rows=TABLE + METRIC):
-        assert main(["reproduce", "own.toml", "--workers", "0"]) == 0
-    (cell,) = read_cells(tmp_path / "results/own.json")
-    kept = cell["methods"]["single"]
-    assert kept["own-metric"] == pytest.approx(1 - kept["accuracy"], abs=1e-6)
-    page = (tmp_path / "results/own.md").read_text(encoding="utf-8")
-    assert "|  | accuracy % | own metric |" in page
-    assert f"| single | {100 * kept['accuracy']:.1f} | {kept['own-metric']:#.4g} |" in page
 
 
 def test_a_sweep_shows_it_and_calls_none_the_best(tmp_path, monkeypatch):

@@ -19,12 +19,11 @@ from fl_app.api.simulate import simulate, sweep
 from fl_app.cli import main
 from fl_app.report import pictures
 from fl_app.report.pictures import lines_figure
-from fl_app.studies.reproduce import code_state, measures
-from fl_app.studies.reproduce.keeping import has_options
-from fl_app.studies.reproduce.kept import kept_of
-from fl_app.studies.sweeps import running
+from fl_app.studies.sweeps import measures, running
 from fl_app.studies.sweeps.plan import _name, plan_sweep, read_words
+from fl_app.studies.sweeps.run_numbers import numbers_of_run
 from fl_app.studies.sweeps.running import NUMBERS, default_processes, run_missing, workers_of
+from fl_app.studies.sweeps.store import resolved_options
 from fl_app.studies.sweeps.sweep_command import _write_report, run_sweep
 from fl_app.studies.sweeps.sweep_pictures import across_key, draw
 from fl_app.studies.sweeps.sweep_tables import summary_page, tidy_columns
@@ -110,12 +109,8 @@ def test_another_folder_of_ones_own_data_is_another_sweep(dataset, tmp_path, mon
     own = {**NOISY, "dataset": dataset, "noise-rate": [0.1, 0.2]}
     here, there = (plan_sweep({**own, "data-dir": str(tmp_path / name)}) for name in "ab")
     assert here.folder() != there.folder()
-    states = {
-        code_state.state_of(config) for sweep in (here, there) for _, _, config in sweep.cells
-    }
-    assert len(states) == 4
-    (_, first, _), (_, second, _) = here.cells[0], there.cells[0]
-    assert not has_options({"given": first}, second) and has_options({"given": first}, first)
+    states = [resolved_options(config) for one in (here, there) for _, _, config in one.cells]
+    assert all(states.count(one) == 1 for one in states)
     monkeypatch.setenv("FL_DATA_DIR", str(tmp_path / "a"))
     assert plan_sweep(own).folder() == here.folder()
     both = {**NOISY, "dataset": ["sites", "tables"]}
@@ -209,7 +204,7 @@ def played(monkeypatch):
     """Let simulations be played: their accuracy is what their options say. Return what was run."""
     ran = []
 
-    def run_into(one, folder, workers, trainings, *, home, gpus_per_client, show):
+    def run_into(one, folder, workers, *, home, gpus_per_client, show):
         config = one.config
         ran.append(one.wanted.cell)
         if config.noise_rate == 0.2 and "stopped" in ran:
@@ -274,14 +269,15 @@ def test_only_what_has_changed_is_run_again(tmp_path, played, undrawn, monkeypat
     other = plan_sweep({**NOISY, "learning-rate": 0.1})
     capsys.readouterr()
     run_sweep(other, folder, 1, dry_run=True)
-    assert capsys.readouterr().out.count("(again: something has changed)") == 3
+    assert capsys.readouterr().out.count("(again)") == 3
     assert played == []
     assert running.finished_cells(other, folder) == []  # those of other options are not shown
     run_sweep(other, folder, 1)
     assert len(played) == 3
     played.clear()
-    monkeypatch.setattr(code_state, "code_hash", lambda path, changed: f"new {path.name}")
     run_sweep(other, folder, 1)
+    assert played == []
+    run_sweep(other, folder, 1, again=True)
     assert len(played) == 3
     assert len(cells_of(folder)) == 4
 
@@ -295,7 +291,7 @@ def test_one_that_is_stopped_in_its_second_time_is_not_finished(
     assert "noise-rate=0.2" not in load_sweep(folder).cells
     assert len(running.finished_cells(planned, folder)) == 2
 
-    def stop(one, results, workers, trainings, **how):
+    def stop(one, results, workers, **how):
         summary = {"config": {}, "runs": [], "table": []}  # a run writes it after each strategy
         (results / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
         raise KeyboardInterrupt
@@ -316,7 +312,7 @@ def test_of_many_clients_no_similarity_is_kept(tmp_path):
         (tmp_path / name).write_text("strategy,seed,round,accuracy,task\n", encoding="utf-8")
     np.savez(tmp_path / "similarity-rcc-pfl-seed-0.npz", clients=np.arange(3))
     run = {"strategy": "rcc-pfl", "seed": 0, "tasks": [0, 1, 1], "accuracy": 0.5}
-    assert "similarity-per-task" not in kept_of(run, tmp_path)
+    assert "similarity-per-task" not in numbers_of_run(run, tmp_path)
 
 
 def test_one_that_fails_is_named_and_the_others_are_kept(tmp_path, played, undrawn, capsys):
@@ -358,7 +354,7 @@ def test_two_at_once_and_folders_of_others(tmp_path, played, undrawn, monkeypatc
     with pytest.raises(ValueError, match=r"holds no sweep but letter\.txt"):
         run_sweep(planned, tmp_path / "mine", 1)
     (folder / NUMBERS).write_text("{}", encoding="utf-8")
-    with pytest.raises(ValueError, match="does not hold the numbers"):
+    with pytest.raises(ValueError, match="does not hold the cells"):
         run_sweep(planned, folder, 1)
 
 
@@ -400,7 +396,7 @@ def test_errors_in_a_small_unit_are_kept_shown_and_starred(tmp_path):
         for name, error in errors.items()
         for seed in (0, 1)
     ]
-    kept = [{**run, **kept_of(run, tmp_path)} for run in runs]
+    kept = [{**run, **numbers_of_run(run, tmp_path)} for run in runs]
     assert [run["rmse"] for run in kept[::2]] == [1.23457e-7, 2.1e-5, 1.23449e-7]
     assert kept[0]["mae"] == 12.345679
     cells = [{"cell": "", "values": dict(planned.cells[0][0].values), "runs": kept}]

@@ -1,0 +1,172 @@
+"""What a paper says of its methods, to be judged by our numbers, and why ours differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import ConfigDict
+
+from fl_app.studies.sweeps.measures import check_measure
+
+STRICT = ConfigDict(strict=True, extra="forbid")
+RELATIONS: Mapping[str, Callable[[float, float], bool]] = {
+    "above": lambda difference, points: difference > points,
+    "at least": lambda difference, points: difference >= points,
+    "below": lambda difference, points: -difference > points,
+    "at most": lambda difference, points: -difference >= points,
+    "within": lambda difference, points: abs(difference) <= points,
+}
+"""From left minus right, and points, to whether a claim holds."""
+Named = tuple[Sequence[str], Sequence[str], Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a paper says of a method, to be judged in every cell.
+
+    Attributes
+    ----------
+    says : str
+        In words.
+    left : str
+        A method, or several separated by commas: then it must hold for each.
+    relation : str
+        "above" or "below": by more than `points`; "at least" or "at most": right plus or minus
+        `points`; "within": no further apart than `points`.
+    right : str or float
+        A method, several, or a number.
+    points : float
+        In the measure's unit.
+    ahead : float
+        By how much left is said to be ahead of right: what the relation is about is how far their
+        difference is from this.
+    measure : str
+        What is compared.
+    statistic : str
+        "mean" over the seeds; "std", of which only "above" and "below" can be judged; or "each
+        seed", where a claim is of every run and not of their mean, such as that tasks are found.
+    rows, columns : sequence of str
+        Where; empty: everywhere.
+    against : mapping of str
+        The row, the column or the measure that right's number is of, where it is not left's.
+    paper : str
+        Whose claim it is, if it is not the experiment's paper's.
+    """
+
+    __pydantic_config__ = STRICT
+    says: str
+    left: str
+    relation: Literal["above", "at least", "below", "at most", "within"]
+    right: str | float
+    points: float = 0.0
+    ahead: float = 0.0
+    measure: str = "accuracy"
+    statistic: Literal["mean", "std", "each seed"] = "mean"
+    rows: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    against: Mapping[Literal["row", "column", "measure"], str] = field(default_factory=dict)
+    paper: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse, by a ValueError, measures that are none, and what no test of spreads can say."""
+        for measure in self.measures:
+            check_measure(measure)
+        if self.against and not self.rights:
+            raise ValueError(
+                f'the claim "{self.says}" has against, which says where the number of right is, '
+                f"but right is {self.right}: leave one out."
+            )
+        if self.statistic == "std" and (
+            self.relation not in ("above", "below") or self.points or self.ahead or not self.rights
+        ):
+            raise ValueError(
+                f'the claim "{self.says}" is of std: a method\'s can be above or below another '
+                "method's, by no number of points."
+            )
+
+    @property
+    def lefts(self) -> list[str]:
+        """Return the methods that it speaks of."""
+        return _names(self.left)
+
+    @property
+    def rights(self) -> list[str]:
+        """Return those that they are compared with; none where that is a number."""
+        return _names(self.right) if isinstance(self.right, str) else []
+
+    @property
+    def measures(self) -> tuple[str, str]:
+        """Return left's measure and right's."""
+        return self.measure, self.against.get("measure", self.measure)
+
+    @property
+    def named(self) -> Named:
+        """Return the methods, rows and columns that it names."""
+        other = {
+            key: [self.against[key]] if key in self.against else [] for key in ("row", "column")
+        }
+        return (
+            [*self.lefts, *self.rights],
+            [*self.rows, *other["row"]],
+            [*self.columns, *other["column"]],
+        )
+
+    def is_of(self, row: str, column: str) -> bool:
+        """Return whether it is said of a cell."""
+        in_row = not self.rows or row in self.rows
+        return in_row and (not self.columns or column in self.columns)
+
+    def is_of_all(self, low: float, high: float) -> bool | None:
+        """Return whether it holds for all left minus right of an interval; None if for some."""
+        is_met = RELATIONS[self.relation]
+        # Rounded, since 87.3 - 87.0 is less than 0.3 in binary numbers.
+        low, high = (round(one - self.ahead, 9) for one in (low, high))
+        if is_met(low, self.points) and is_met(high, self.points):
+            return True
+        nearest = min(max(low, 0.0), high)  # to "within"
+        return None if any(is_met(one, self.points) for one in (low, nearest, high)) else False
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why our numbers differ from the published ones, as far as an experiment found it out.
+
+    Attributes
+    ----------
+    text : str
+    rows, columns, methods, measures : sequence of str
+        What it explains; empty: all.
+    """
+
+    __pydantic_config__ = STRICT
+    text: str
+    rows: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    methods: Sequence[str] = ()
+    measures: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse, by a ValueError, measures that are none."""
+        for measure in self.measures:
+            check_measure(measure)
+
+    @property
+    def named(self) -> Named:
+        """Return the methods, rows and columns that it names."""
+        return self.methods, self.rows, self.columns
+
+    def covers(self, measure: str, row: str, column: str, method: str) -> bool:
+        """Return whether it explains a method's number in a cell."""
+        wanted = (
+            (self.measures, measure),
+            (self.rows, row),
+            (self.columns, column),
+            (self.methods, method),
+        )
+        return all(not names or name in names for names, name in wanted)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]

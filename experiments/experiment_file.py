@@ -1,0 +1,279 @@
+"""An experiment file: which federations a paper compares, and what it published and claims."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from experiments.claims import STRICT, Claim, Explanation
+from fl_app.config.run_config import Config, parse_config
+from fl_app.launch.flower_app import installed_app, read_defaults
+from fl_app.studies.sweeps.measures import check_measure
+from fl_core.json_records import checker, what_is_wrong
+
+SHARED = ""
+"""The name of the simulation of all strategies that share their options."""
+OURS = "ours"
+"""What stands for the paper of an experiment that no paper has."""
+Number = tuple[float, float | None]
+"""A published mean and its standard deviation, if any."""
+Cell = Mapping[str, Annotated[Sequence[float], Field(min_length=1, max_length=2)]]
+Published = Mapping[str, Mapping[str, Cell]]
+Keys = Mapping[str, Mapping[str, Any]]
+
+_NOT_GIVEN = ("seed", "repeats", "output-dir", "data-dir")  # said by the seed, or on the way
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A grid of federations; every row meets every column.
+
+    Attributes
+    ----------
+    name : str
+        The file's, without its ending.
+    paper : str
+        Whose claims they are.
+    title, source, note : str
+        What it is, where it was published, and what the paper leaves open.
+    seeds : int
+        How many, from 0 on.
+    rows, columns : mapping of mappings
+        The run-config keys of each row and column, by its name.
+    options, quick : mapping
+        Run-config keys of all cells, and those that make a small version of them.
+    variants : mapping of mappings
+        Further methods, by name: one strategy with options of its own.
+    measures : sequence of str
+        What is tabulated: see `fl_app.studies.sweeps.measures`.
+    picture : str
+        "table": published beside measured; "rounds": curves; "tasks": curves of each task; "sweep":
+        against the columns, whose names are numbers; "none".
+    needs : str
+        What must be there for it that is not everywhere: a data set, say.
+    published : mapping
+        From measure, row, column and method to a mean and its standard deviation, if any.
+    digits : int
+        How many an accuracy has after the point, as in the paper.
+    chance : float
+        The accuracy of guessing, in percent: of a method that is hardly above it no claim on
+        accuracies is judged. 0 where no method comes near it unless that is a result.
+    claims : sequence of Claim
+    explanations : sequence of Explanation
+    small : bool
+        Whether it is the small version.
+    """
+
+    __pydantic_config__ = STRICT
+    name: str
+    paper: str
+    title: str
+    source: str
+    seeds: int
+    rows: Keys
+    columns: Keys
+    options: Mapping[str, Any] = field(default_factory=dict)
+    note: str = ""
+    quick: Mapping[str, Any] = field(default_factory=dict)
+    variants: Keys = field(default_factory=dict)
+    measures: Sequence[str] = ("accuracy",)
+    picture: Literal["table", "rounds", "tasks", "sweep", "none"] = "table"
+    needs: str = ""
+    published: Mapping[str, Published] = field(default_factory=dict)
+    digits: Annotated[int, Field(ge=0, le=9)] = 1
+    chance: float = 0.0
+    claims: Sequence[Claim] = ()
+    explanations: Sequence[Explanation] = ()
+    small: bool = False
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1 or not self.rows or not self.columns or not self.measures:
+            raise ValueError("it needs a row, a column, a seed and a measure at least.")
+        for measure in (*self.measures, *self.published):
+            check_measure(measure)
+        if self.picture == "sweep":
+            for column in self.columns:
+                _check_number(column)
+        self._check_cells()
+        self._check_names()
+
+    def runs(self) -> tuple[str, ...]:
+        """Return the simulations of each cell: that of all strategies, and each variant."""
+        return (SHARED, *self.variants) if "strategy" in self.options else tuple(self.variants)
+
+    def as_small(self) -> Experiment:
+        """Return a version that ends within minutes: one row, two columns, two variants, one seed.
+
+        Its claims and published numbers are left out, since it says nothing of them.
+        """
+        return replace(
+            self,
+            rows=dict(islice(self.rows.items(), 1)),
+            columns=dict(islice(self.columns.items(), 2)),
+            variants=dict(islice(self.variants.items(), 2)),
+            seeds=1,
+            claims=(),
+            published={},
+            explanations=(),
+            small=True,
+        )
+
+    def given(self, row: str, column: str, seed: int, variant: str = "") -> dict[str, Any]:
+        """Return the run-config keys of a simulation that are not the defaults: one seed."""
+        own = self.variants[variant] if variant else {}
+        small = self.quick if self.small else {}
+        cell = {**self.options, **self.rows[row], **self.columns[column], **own, **small}
+        return {**cell, "seed": seed, "repeats": 1}
+
+    @staticmethod
+    def config(given: Mapping[str, Any]) -> Config:
+        """Return the configuration of a simulation, checked."""
+        return parse_config({**_defaults(), **given})
+
+    def methods(self) -> tuple[str, ...]:
+        """List what is compared, in order: strategies, then variants."""
+        row, column = next(iter(self.rows)), next(iter(self.columns))
+        if SHARED not in self.runs():
+            return tuple(self.variants)
+        return (*self.config(self.given(row, column, 0)).strategy, *self.variants)
+
+    def stated(self, measure: str, row: str, column: str, method: str) -> Number | None:
+        """Return the published mean and std, if there are any."""
+        cell = self.published.get(measure, {}).get(row, {}).get(column, {})
+        values = cell.get(method)
+        if values is None:
+            return None
+        return float(values[0]), float(values[1]) if len(values) > 1 else None
+
+    def _check_cells(self) -> None:
+        if not self.runs():
+            raise ValueError(
+                "there is nothing to run: give a strategy in [options], or [variants]."
+            )
+        for group, never in (
+            (self.options, _NOT_GIVEN),
+            *((own, (*_NOT_GIVEN, "strategy")) for own in self.rows.values()),
+            *((own, (*_NOT_GIVEN, "strategy")) for own in self.columns.values()),
+            *((own, _NOT_GIVEN) for own in self.variants.values()),
+        ):
+            if wrong := sorted(set(group) & set(never)):
+                raise ValueError(f"{wrong[0]} cannot be given there: leave it out.")
+        for row in self.rows:
+            for column in self.columns:
+                for variant in self.runs():
+                    compared = self.config(self.given(row, column, 0, variant)).strategy
+                    if variant and len(compared) > 1:
+                        raise ValueError(f"the variant {variant} has more than one strategy.")
+
+    def _check_names(self) -> None:
+        methods = self.methods()
+        if parted := [name for name in self.variants if "," in name]:
+            raise ValueError(
+                f'the variant "{parted[0]}" has a comma in its name, which parts names in claims: '
+                "write it without."
+            )
+        if len(set(methods)) < len(methods):
+            raise ValueError(f"two methods have one name, of {', '.join(methods)}.")
+        if unshown := sorted(set(self.published) - set(self.measures)):
+            raise ValueError(f"{unshown[0]} has published numbers, but is not among the measures.")
+        for by_row in self.published.values():
+            _check_known(by_row, self.rows, "a published number")
+            for by_column in by_row.values():
+                _check_known(by_column, self.columns, "a published number")
+                for cell in by_column.values():
+                    _check_known(cell, methods, "a published number")
+        for what, named in (
+            *((f'the claim "{claim.says}"', claim.named) for claim in self.claims),
+            *((f'the explanation "{one.text}"', one.named) for one in self.explanations),
+        ):
+            for names, known in zip(named, (methods, self.rows, self.columns), strict=True):
+                _check_known(names, known, what)
+
+
+@lru_cache(maxsize=1)
+def _defaults() -> dict[str, Any]:
+    """Return the defaults of all run-config keys, read once for the hundreds of simulations."""
+    return dict(read_defaults(installed_app()))
+
+
+def _check_known(names: Iterable[str], known: Collection[str], where: str) -> None:
+    if unknown := sorted(set(names) - set(known)):
+        raise ValueError(f"{where} names {unknown[0]}, but there are {', '.join(known)}.")
+
+
+def _check_number(column: str) -> None:
+    try:
+        float(column)
+    except ValueError:
+        raise ValueError(
+            f'the column "{column}" is no number, as a sweep\'s columns must be.'
+        ) from None
+
+
+def list_experiments(folder: Path) -> list[Experiment]:
+    """Return those of a folder, by name; a ValueError if there is no such folder."""
+    return [read_experiment(path) for path in _files(folder)]
+
+
+def _files(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise ValueError(
+            f"there is no folder {folder} here: go to where fedkin's sources are, or give the path "
+            "of a .toml file."
+        )
+    return sorted(folder.glob("*.toml"))
+
+
+def find_experiment(name: str, folder: Path) -> Path:
+    """Return the file that a name or a path means.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    if name.endswith(".toml"):
+        return Path(name)
+    path = folder / f"{name}.toml"
+    known = ", ".join(one.stem for one in _files(folder)) or "none"
+    if not path.is_file():
+        raise ValueError(
+            f'there is no experiment "{name}": {folder} has {known}; or give the path of a .toml '
+            "file."
+        )
+    return path
+
+
+def read_experiment(path: Path) -> Experiment:
+    """Read an experiment file and check each of its cells.
+
+    Raises
+    ------
+    ValueError
+        If it is not such a file, with its name and what is wrong: a key, a cell's configuration, a
+        published number of no cell.
+    OSError
+        If it cannot be read.
+    """
+    try:
+        read = tomllib.loads(path.read_text(encoding="utf-8"))
+        if never := sorted({"name", "small"} & read.keys()):
+            raise ValueError(f"there is no key {never[0]}: leave it out.")
+        # As JSON, whose tables may be dataclasses, and whose numbers are still no texts.
+        written = json.dumps({"name": path.stem, **read}, default=str)
+        experiment: Experiment = checker(Experiment).validate_json(written)
+        experiment.as_small()  # checks its cells, too
+    except ValidationError as error:
+        said = what_is_wrong(error, "docs/reproduce.md")
+        raise ValueError(f"the experiment {path}: {said}") from error
+    except ValueError as error:
+        raise ValueError(f"the experiment {path}: {error}") from error
+    return experiment

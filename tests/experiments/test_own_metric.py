@@ -1,0 +1,44 @@
+"""A user-defined metric in an experiment's table."""
+
+import pytest
+
+from experiments.__main__ import main
+from experiments.cells import read_cells
+from tests.own_modules import TABLE, own_modules
+
+METRIC = """
+
+def misses(outputs, labels):
+    return float((outputs.argmax(1) != labels).double().mean())
+"""
+EXPERIMENT = """
+paper = "ours"
+title = "Rows of six numbers"
+source = "Nowhere."
+seeds = 1
+measures = ["accuracy", "own-metric"]
+picture = "none"
+[options]
+strategy = "single"
+dataset = "rows:load"
+metric = "rows:misses"
+num-clients = 4
+model = "mlp-32"
+client-test = "task"
+num-server-rounds = 2
+[rows.rows]
+[columns."two tasks"]
+num-tasks = 2
+"""
+
+
+def test_it_has_a_table_on_a_page_and_is_kept_with_the_numbers(tmp_path):
+    (tmp_path / "own.toml").write_text(EXPERIMENT, encoding="utf-8")
+    with own_modules(tmp_path, rows=TABLE + METRIC):
+        assert main(["own.toml", "--workers", "0"]) == 0
+    (cell,) = read_cells(tmp_path / "results/own.json.xz")
+    kept = cell["methods"]["single"]
+    assert kept["own-metric"] == pytest.approx(1 - kept["accuracy"], abs=1e-6)
+    page = (tmp_path / "results/own.md").read_text(encoding="utf-8")
+    assert "|  | accuracy % | own metric |" in page
+    assert f"| single | {100 * kept['accuracy']:.1f} | {kept['own-metric']:#.4g} |" in page

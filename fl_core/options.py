@@ -214,8 +214,8 @@ def key_values(options: Mapping[str, Any]) -> list[str]:
 
     Examples
     --------
-    >>> key_values({"features": "hog", "reuse": False})
-    ['features=hog', 'reuse=false']
+    >>> key_values({"features": "hog", "weighted-mean": False})
+    ['features=hog', 'weighted-mean=false']
     """
     return [f"{key}={typed(value)}" for key, value in options.items()]
 

@@ -198,7 +198,8 @@ class ClusteredStrategy(Strategy):
         done = training.round
         test = evaluate_fn and (lambda number, arrays: evaluate_fn(number + done, arrays))
         left = num_rounds - done
-        result = self._run_rounds(grid, left, timeout, train_config, evaluate_config, test)
+        models = protocol.pack_models(training.records)
+        result = super().start(grid, models, left, timeout, train_config, evaluate_config, test)
         if self._secure is not None and not self._summed:
             raise RuntimeError(
                 "secure-aggregation is on, and no round had a sum, so nothing was learnt: the "
@@ -207,10 +208,6 @@ class ClusteredStrategy(Strategy):
         count_from(done, result)
         result.arrays = protocol.pack_models(training.records)  # of the last clusters
         return result
-
-    def _run_rounds(self, grid: Grid, *told: Any) -> Result:
-        """Let Flower run the rounds that are left, with the clusters that were found."""
-        return super().start(grid, protocol.pack_models(self.training.records), *told)
 
     def group(
         self, grid: Grid, timeout: float = 3600, config: ConfigRecord | None = None

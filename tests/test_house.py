@@ -129,7 +129,7 @@ ROOMS = {
     ),
     "strategies": (
         *("objectives", "engine", "aggregations", "clusterings", "parts", "secure", "checks"),
-        *("base", "reuse", "catalogue"),
+        *("base", "catalogue"),
     ),
     "fl_app": (
         *("config", "report", "grid", "nodes", "results", "live", "launch", "run", "devices"),

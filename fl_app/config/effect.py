@@ -18,7 +18,7 @@ from strategies.catalogue import SYSTEMS, System, parameters, system_of
 OF_ROUNDS = {
     *map(key_of, fields(TrainingSettings)),
     *("fraction-train", "evaluate-every", "fraction-evaluate", "early-stopping", "round-deadline"),
-    *("checkpoint-every", "weighted-mean", "secure-aggregation", "client-test", "reuse"),
+    *("checkpoint-every", "weighted-mean", "secure-aggregation", "client-test"),
 }
 """Options of training and of its tests, of no use where clients are only grouped."""
 OF_WRITERS = {"partition", "min-samples"}

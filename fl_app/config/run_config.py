@@ -147,12 +147,6 @@ class Config(
         "strategies that need no more, docs/privacy.md",
     )
     repeats: int = option(1, COUNT, "how many seeds, from `seed` on")
-    reuse: bool = option(
-        True,
-        BOOLEAN,
-        "in a simulation, strategies whose clusters and all else are the same are trained once: "
-        "docs/simulation.md; `false`: each is",
-    )
     seed: int = option(
         0,
         number(int, 0, LAST_SEED),

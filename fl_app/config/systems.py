@@ -34,7 +34,6 @@ from strategies.aggregations.lps_gps import common_layers
 from strategies.catalogue import SYSTEMS, Part, parameters, system_of
 from strategies.clusterings.ifca import drawn_models
 from strategies.objectives import Plain, PrivateHead, norm_layers
-from strategies.reuse import ReusingStrategy
 
 
 class Setting(NamedTuple):
@@ -78,7 +77,7 @@ def build_strategy(name: str, setting: Setting, options: Mapping[str, Any]) -> C
         values |= _values(part, setting)
     parts = system.build(weighted_mean=setting.config.weighted_mean, **values)
     _check_layers(name, setting, *parts)
-    return ReusingStrategy(*parts, **options)
+    return ClusteredStrategy(*parts, **options)
 
 
 def check_strategy(name: str, setting: Setting) -> None:
@@ -297,6 +296,5 @@ FOUND: dict[str, Callable[[Setting], Any]] = {
     "norm_layers": lambda setting: norm_layers(initial_model(setting), setting.config.model),
     "labels": lambda setting: dict(enumerate(_federation(setting).tasks_at(0).tolist())),
     "later": _later_tasks,
-    "data_stay": lambda setting: setting.federation is not None and not setting.federation.drifters,
     "sizes": lambda setting: np.bincount(_federation(setting).partition.client_tasks).tolist(),
 }

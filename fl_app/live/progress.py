@@ -31,7 +31,6 @@ class Progress:
         self._clock = clock
         self._started = self._rounds_started = clock()
         self._width = 8
-        self._taken_over: set[tuple[str, int]] = set()
 
     def begin(
         self,
@@ -108,12 +107,6 @@ class Progress:
         self.total_rounds -= done
         print(f"{strategy:<{self._width}}  seed {seed}  resumed after round {done}", flush=True)
 
-    def taken_over(self, strategy: str, seed: int, other: str) -> None:
-        """Say that another strategy has trained what this one would."""
-        self._taken_over.add((strategy, seed))
-        said = f"same clusters as {other} from round 1 on: trained once"
-        print(f"{strategy:<{self._width}}  seed {seed}  {said}", flush=True)
-
     def ended(self, strategy: str, seed: int, report: RoundReport, why: str) -> None:
         """Say that a strategy ends early, and count on no more rounds of it."""
         self.total_rounds -= report.num_rounds - report.round
@@ -144,10 +137,7 @@ class Progress:
         """Return a callback for the rounds of one strategy and seed."""
 
         def report(round_report: RoundReport) -> None:
-            if (strategy, seed) in self._taken_over:
-                self.total_rounds -= 1  # no time went to it
-            else:
-                self.done += 1
+            self.done += 1
             if round_report.tested:
                 print(self.line(strategy, seed, round_report), flush=True)
 

@@ -207,7 +207,7 @@ def printed_strategies(runs: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def said_of(runs: Sequence[Run]) -> list[str]:
-    """Return what there is to say of a table's runs: on what they ran, and who trained for whom."""
+    """Return what there is to say of a table's runs: the seeds they lack, the values they chose."""
     seeds = {run.seed for run in runs}
     fewer = [
         f"{strategy} did not run on seed{'s' * (len(gone) > 1)} {', '.join(map(str, gone))}: "
@@ -215,11 +215,9 @@ def said_of(runs: Sequence[Run]) -> list[str]:
         for strategy in dict.fromkeys(run.strategy for run in runs)
         if (gone := sorted(seeds - {run.seed for run in runs if run.strategy == strategy}))
     ]
-    once = trained_once((run.strategy, run.seed, run.same_as) for run in runs)
     tuned = [(run.strategy, run.seed, run.tuned, run.num_clients) for run in runs]
     return [
         *fewer,
-        *once,
         *(
             f"{strategy}, seed {seed}: {choice.said(num_clients)}"
             for strategy, seed, choice, num_clients in tuned
@@ -233,25 +231,6 @@ def shared_seeds(runs: Sequence[Run]) -> set[int]:
     strategies = {run.strategy for run in runs}
     ran = [{run.seed for run in runs if run.strategy == name} for name in strategies]
     return set[int].intersection(*ran) if ran else set()
-
-
-def trained_once(runs: Iterable[tuple[str, int, str]]) -> list[str]:
-    """Return a sentence for each two strategies of which one took the other's training over.
-
-    Examples
-    --------
-    >>> trained_once([("rcc-pfl", 0, ""), ("optimum", 0, "rcc-pfl"), ("optimum", 1, "rcc-pfl")])
-    ['optimum has the same clusters as rcc-pfl from round 1 on (seeds 0, 1): trained once']
-    """
-    seeds: dict[tuple[str, str], list[int]] = {}
-    for strategy, seed, other in runs:
-        if other:
-            seeds.setdefault((strategy, other), []).append(seed)
-    return [
-        f"{strategy} has the same clusters as {other} from round 1 on "
-        f"(seed{'s' * (len(own) > 1)} {', '.join(map(str, own))}): trained once"
-        for (strategy, other), own in seeds.items()
-    ]
 
 
 def _in_lines(strategy: str) -> str:

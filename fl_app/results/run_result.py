@@ -58,8 +58,6 @@ class RunResult:
         The same of clients whose cluster took other values, by index.
     tuned : Tuned, optional
         Its values of `tune`, and all that was tried, if anything was.
-    same_as : str
-        The strategy that trained it, where another one did; its seconds are counted as if alone.
     other_test : str
         What `client-test` calls the second test of `reports`, where there is one.
     malicious, newcomers, drifters : tuple of int
@@ -85,7 +83,6 @@ class RunResult:
     label: str = ""
     labels: dict[int, str] = field(default_factory=dict)
     tuned: Tuned | None = None
-    same_as: str = ""
     other_test: str = ""
     malicious: tuple[int, ...] = ()
     newcomers: tuple[int, ...] = ()
@@ -152,7 +149,6 @@ class RunResult:
             },
             odd=dict(strategy.clusters.odd),
             unknown=dict(training.roster.unknown),
-            same_as=training.same_as,
             **known,
         )
 
@@ -220,7 +216,6 @@ class RunResult:
         reasons = {"odd-clients": self.odd, "unknown-nodes": self.unknown}
         reasons["left-out-of-sums"] = self.reports[-1].left_out_of_sums
         beside: dict[str, Any] = {
-            "same-as": self.same_as,
             "own-metric-name": self.metrics.own,
             "tuned": self.tuned and self.tuned.as_json(),
         }

@@ -46,7 +46,6 @@ from fl_app.results.folder import ResultsFolder
 from fl_app.results.run_result import RunResult
 from fl_app.run.checkpoints import Checkpoints
 from fl_app.run.early_stopping import EnoughRounds, Reports, why_enough
-from fl_app.run.kept_trainings import trainings_of
 from fl_app.run.simulation import Simulation
 from fl_app.run.world import Meet, World
 from fl_core.extras import DRAWING, need_extra
@@ -55,7 +54,6 @@ from fl_core.options import Scalar
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy, Clusters, RoundReport
 from strategies.catalogue import ALONE
-from strategies.reuse import Trainings
 
 Redraw = Callable[[ClusteredStrategy, Config, int], Clusters]
 """From a strategy that has grouped its clients, the configuration and the seed to its clusters, and
@@ -144,14 +142,11 @@ def _run_all(
             watchers = Watchers(progress, status, tracking)
             for seed in seeds:
                 setting = world.setting(seed)
-                finished = trainings_of(config)
                 for name in config.strategy:
                     # Staying alone is what all others are compared with: none of them ends it.
                     before = [run.reports for run in results.runs if run.seed == seed]
                     rivals = [] if name == ALONE else before
-                    run, strategy = run_best(
-                        name, setting, world, watchers, checkpoints, finished, rivals
-                    )
+                    run, strategy = run_best(name, setting, world, watchers, checkpoints, rivals)
                     results.add_run(run, strategy, setting.images, setting.federation)
                 if config.validation_share:
                     world.end_seed(seed, results.judge(seed))
@@ -213,7 +208,6 @@ def run_best(
     world: World,
     watchers: Watchers,
     checkpoints: Checkpoints,
-    finished: Trainings | None,
     rivals: Sequence[Reports],
 ) -> tuple[RunResult, ClusteredStrategy]:
     """Run one strategy on one seed with each of the values that it tries, and take the best.
@@ -226,8 +220,13 @@ def run_best(
     for values in tried:
         beaten_by = [*rivals, *(run.reports for run in runs)]
         run, strategy = run_strategy(
-            *(name, with_values(setting, values), world, watchers, checkpoints),
-            *(finished, beaten_by, values),
+            name,
+            with_values(setting, values),
+            world,
+            watchers,
+            checkpoints,
+            beaten_by,
+            values,
         )
         watchers.tracking.end_run()
         world.end_run(run, strategy)
@@ -246,15 +245,13 @@ def run_strategy(
     world: World,
     watchers: Watchers,
     checkpoints: Checkpoints,
-    finished: Trainings | None,
     rivals: Sequence[Reports],
     values: Mapping[str, Scalar],
 ) -> tuple[RunResult, ClusteredStrategy]:
     """Run one strategy on one seed, or what an interruption has left of it.
 
-    What one of the `finished` trainings has come to is taken from there. The setting has the
-    `values` that it tries, which are part of what it is called on the way. It ends early if its
-    `rivals` are better for everybody.
+    The setting has the `values` that it tries, which are part of what it is called on the way. It
+    ends early if its `rivals` are better for everybody.
     """
     config, seed = setting.config, setting.seed
     progress, status, tracking = watchers
@@ -272,21 +269,15 @@ def run_strategy(
     why_it_ends = partial(_why_it_ends, patience=config.early_stopping, rivals=rivals)
 
     def seconds() -> float:
-        spent = strategy.training.seconds
-        others = spent.train + spent.evaluate if strategy.training.same_as and not done else 0.0
-        return before + time.perf_counter() - started + others
+        return before + time.perf_counter() - started
 
     def on_round(report: RoundReport) -> None:
-        other = strategy.training.same_as
-        if other and report.round == 1:
-            progress.taken_over(label, seed, other)
         world.after_round(report, strategy, show)
         status.after_round(
             report, strategy.training.roster, progress.rounds_left, progress.seconds_left()
         )
         tracking.after_round(report, seconds(), setting.federation)
-        # Of a training that was taken over, only the last round's models are there.
-        if checkpoints.is_due(report) and (not other or report.round == report.num_rounds):
+        if checkpoints.is_due(report):
             if strategy.local.keeps_state:
                 states = world.keep_states(strategy, told)
                 checkpoints.save_personal(label, seed, report.round, states)
@@ -308,8 +299,6 @@ def run_strategy(
             "met": world.met,
             "secure_aggregation": config.secure_aggregation,
             "metrics": measured(setting),
-            "finished": finished,
-            "label": label,
         },
     )
     if checkpoint is not None:
@@ -333,7 +322,7 @@ def run_strategy(
             evaluate_config=tested,
         )
     run = replace(RunResult.of(name, seed, strategy, seconds(), setting.federation), label=label)
-    if done == rounds and config.validation_share and not strategy.training.same_as:
+    if done == rounds and config.validation_share:
         compare_again(grid, strategy, tested, config.round_deadline)
     return run, strategy
 

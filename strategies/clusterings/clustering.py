@@ -23,13 +23,6 @@ from strategies.engine.rounds import Clusters, Round
 _MOST_LISTED = 20  # clients in a sentence
 
 
-def acts_as(one: type, other: type) -> bool:
-    """Return whether two do the same around a round's training."""
-    names = ("before_training", "after_training", "after_last_round", "told_for_training")
-    asks = ("wants_all", "knows_by_training")  # who trains
-    return all(getattr(one, name) is getattr(other, name) for name in (*names, *asks))
-
-
 class Clustering(Remembers, ABC):
     """A way to group clients.
 
@@ -90,14 +83,6 @@ class Clustering(Remembers, ABC):
     def begins_anew_after(self, number: int) -> bool:
         """Return whether what a round comes to may be given up after it, as a warm-up's is."""
         return False
-
-    @property
-    def stays(self) -> bool:
-        """Return whether clusters stay as they were found, but for newcomers.
-
-        Trainings of clusterings that stay are the same where their clusters are.
-        """
-        return acts_as(Clustering, type(self))
 
     @property
     def needs_classes(self) -> bool:
@@ -174,11 +159,6 @@ class GivenClusters(Clustering):
     later: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
     _now: Mapping[int, int] = learnt(dict)
     _names: dict[int, int] = learnt(dict)
-
-    @property
-    def stays(self) -> bool:
-        """Return whether there are no labels for later rounds."""
-        return not self.later and acts_as(GivenClusters, type(self))
 
     def find(self, conversation: Conversation) -> Clusters:
         """Look every client up.

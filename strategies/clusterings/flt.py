@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fl_core.options import COUNT, NATURAL, number, one_of, option, or_none
 from fl_core.wire import protocol
 from fl_core.wire.protocol import NDArrays
-from strategies.clusterings.clustering import Clustering, acts_as
+from strategies.clusterings.clustering import Clustering
 from strategies.clusterings.grouping import COUNT_RULES, NumClusters
 from strategies.clusterings.signatures import (
     CENTROID_DISTANCES,
@@ -79,8 +79,6 @@ class SignatureClustering(Clustering):
         τ, in rounds; 0: never.
     seed : int
         Of UMAP.
-    data_stay : bool
-        Whether clients' images are known to be the same in all rounds, so that no flag is raised.
     """
 
     name: ClassVar[str] = "signature"
@@ -128,7 +126,6 @@ class SignatureClustering(Clustering):
     )
     refresh_every: int = option(0, NATURAL, "ask clients again every so many rounds; 0: never")
     seed: int = 0
-    data_stay: bool = False
     _signatures: dict[int, Float32] = learnt(dict)
     _means: NDArray[np.float64] = field(init=False, repr=False, compare=False)
     _changed: set[int] = learnt(set)
@@ -137,12 +134,6 @@ class SignatureClustering(Clustering):
     _leaning: set[int] = learnt(set)
     _sketches: dict[int, list[float]] = learnt(dict)
     _fine_tuned: bool = learnt(bool)
-
-    @property
-    def stays(self) -> bool:
-        """Return whether nothing can make it ask clients again."""
-        asks_again = not self.data_stay or self.watch_updates is not None or self.refresh_every
-        return not asks_again and acts_as(SignatureClustering, type(self))
 
     def find(self, conversation: Conversation) -> Clusters:
         """Form the clients' relatedness (FCR, Algorithm 2)."""

@@ -126,5 +126,4 @@ class Exchange:
 
 def warn(training: Training, client: int, reason: str, failed: str = LEFT_OUT) -> None:
     """Note that a client failed in the present round: `failed` takes its name, round and why."""
-    training.depends_on = ""
     logger.warning(failed, training.roster.name_of(client), training.round, one_line(reason))

@@ -169,11 +169,6 @@ class Training:
         Payload bytes between servers (MT-HFL's LPSs and GPS), all LPSs together.
     seconds : Seconds
         Wall-clock time of pre-round, training and evaluation.
-    same_as : str
-        The label of the strategy that trained it, where another did; empty: none.
-    depends_on : str
-        A hash of all that decides its rounds, see `strategies.reuse`; empty: more than that does,
-        or a client failed, or clusters changed.
     """
 
     roster: Roster = field(default_factory=Roster)
@@ -192,8 +187,6 @@ class Training:
     evaluate_traffic: Traffic = field(default_factory=Traffic)
     server_traffic: Traffic = field(default_factory=Traffic)
     seconds: Seconds = field(default_factory=Seconds)
-    same_as: str = ""
-    depends_on: str = ""
 
     @property
     def round(self) -> int:
@@ -234,8 +227,6 @@ class Training:
             "private": dict(self.private),
             "holders": set(self.holders),
             "seconds": dict(vars(self.seconds)),
-            "same-as": self.same_as,
-            "depends-on": self.depends_on,
             **{name: dict(vars(getattr(self, name))) for name in _TRAFFICS},
         }
 
@@ -256,8 +247,6 @@ class Training:
             holders=saved["holders"],
             reports=[RoundReport(**report) for report in saved["reports"]],
             seconds=Seconds(**saved["seconds"]),
-            same_as=saved["same-as"],
-            depends_on=saved["depends-on"],
             **{name: Traffic(**saved[name]) for name in _TRAFFICS},
         )
         training.hold([models[place] for place in saved["model-numbers"]])
@@ -298,7 +287,6 @@ class Training:
         clusters = clusters.with_everybody(list(self.roster.nodes))
         if clusters is self.clusters:
             return
-        self.depends_on = ""
         if clusters.models:
             self.begin(self.initial, clusters)
             return

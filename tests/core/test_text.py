@@ -68,19 +68,14 @@ def test_agreed_classes_are_announced_without_hidden_marks(capsys):
     assert r"cat, dog\u202e" in capsys.readouterr().out
 
 
-def test_rounds_that_another_strategy_has_trained_take_no_time(capsys):
-    """Three strategies of ten rounds, of which the second takes the first one's over."""
+def test_the_time_left_is_as_if_all_rounds_took_as_long_as_those_so_far():
     now = [0.0]
     progress = Progress(30, lambda: now[0])
     done = SimpleNamespace(tested={}, round=1)
     for _ in range(10):
         now[0] += 60
         progress.reporter("rcc-pfl", 0)(done)
-    assert progress.seconds_left() == 20 * 60
-    progress.taken_over("optimum", 0, "rcc-pfl")
-    for _ in range(10):
-        progress.reporter("optimum", 0)(done)
-    assert (progress.rounds_left, progress.seconds_left()) == (10, 10 * 60)
+    assert (progress.rounds_left, progress.seconds_left()) == (20, 20 * 60)
 
 
 @pytest.mark.parametrize("name", ["$a_$", "$", "]]><b>&amp;", *ODD])

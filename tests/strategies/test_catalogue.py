@@ -29,7 +29,6 @@ GIVEN = {
     "sizes": [2, 2, 2],
     "common_layers": ("hidden",),
     "norm_layers": "norm1,norm2",
-    "data_stay": True,
 }
 
 

@@ -80,7 +80,6 @@ class Run(Tested):
     odd: Annotated[Reasons, Field(alias="odd-clients")] = field(default_factory=dict)
     not_kept: Annotated[Reasons, Field(alias="models-not-kept")] = field(default_factory=dict)
     left_out_of_sums: Reasons = field(default_factory=dict)
-    same_as: Text = ""
     tuned: Tuned | None = None
     unknown: Annotated[Nodes, Field(alias="unknown-nodes")] = field(default_factory=dict)
     malicious: frozenset[int] = frozenset()

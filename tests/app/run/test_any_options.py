@@ -1,8 +1,7 @@
 """What must not count for a run does not, whatever its options: to the bit.
 
 Strategies, options and values are drawn from all that there are. A run is made again; then answers
-come in another order, strategies share no training with each other but may find those of a run with
-one other value, and after some checkpoint it is interrupted and resumed.
+come in another order, and after some checkpoint it is interrupted and resumed.
 """
 
 import contextlib
@@ -14,7 +13,6 @@ import pytest
 
 from fl_app.config.run_config import CHECKPOINTS, OPTIONS, WHOLE, parse_config
 from fl_app.run import checkpoints
-from fl_app.run.kept_trainings import FOLDER
 from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, OBJECTIVES, SYSTEMS
 from tests.app_runs import DEFAULTS, models_of, run, untrained_encoder, whole_space
 from tests.samples import sampled
@@ -29,7 +27,7 @@ FIXED = {
     *("dataset", "label", "target", "standardise", "window", "train-share", "features"),
     *("model", "loss", "metric", "encoder", "fine-tune", "common-layers", "private-layers"),
     *("num-clients", "clients-per-task", "tasks", "heterogeneity", "tune", "seed", "strategy"),
-    *("num-server-rounds", "repeats", "reuse", "checkpoint-every", "secure-aggregation"),
+    *("num-server-rounds", "repeats", "checkpoint-every", "secure-aggregation"),
     *("pre-round-deadline", "round-deadline", "min-answers"),
     *("batch-size", "local-epochs", "learning-rate", "weight-decay"),
 }
@@ -112,7 +110,7 @@ def outcome(folder, options, **more):
             rows = csv.DictReader(file)
             found += [[(k, v) for k, v in row.items() if "seconds" not in k] for row in rows]
     for one in summary["runs"]:
-        found.append({k: v for k, v in one.items() if k not in ("seconds", "same-as")})
+        found.append({k: v for k, v in one.items() if k != "seconds"})
         for name, model in models_of(folder, one["strategy"]).items():
             found.append((name, {key: array.tobytes() for key, array in model.items()}))
     return found
@@ -128,13 +126,7 @@ def test_a_run_is_the_same_however_it_came_about(case, tmp_path, monkeypatch):
         options = encoder | draw(rng)
         wanted = outcome(tmp_path / "plain", options)
 
-    (tmp_path / "trainings").mkdir()
-    monkeypatch.setenv(FOLDER, str(tmp_path / "trainings"))
-    key = rng.choice([*VALUES])
-    other = options | {key: rng.choice(VALUES[key])}
-    if is_allowed(other):
-        outcome(tmp_path / "other", other)
-    again = options | {"checkpoint-every": 1, "reuse": rng.random() < 0.5}
+    again = options | {"checkpoint-every": 1}
     folder = tmp_path / "stopped"
     with monkeypatch.context() as patch:
         stop_after(rng.randrange(1, 6), patch)
@@ -145,4 +137,4 @@ def test_a_run_is_the_same_however_it_came_about(case, tmp_path, monkeypatch):
     else:  # it had written no more than what clients keep
         folder = tmp_path / "again"
     found = outcome(folder, again, order=reversed)
-    assert found == wanted, json.dumps({**options, "other": {key: other.get(key)}})
+    assert found == wanted, json.dumps(options)

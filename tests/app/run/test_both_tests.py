@@ -100,12 +100,6 @@ def test_the_second_test_is_in_the_last_round_of_honest_clients_that_were_tested
     assert "the mix of classes that it has itself.<" in page
 
 
-def test_a_training_that_is_taken_over_has_both(tmp_path):
-    found, same = run(tmp_path, strategy="rcc-pfl,optimum", noise="class-dependent")["runs"]
-    assert same["same-as"] == "rcc-pfl"
-    assert same["on-its-own-data"] == found["on-its-own-data"]
-
-
 def test_an_interrupted_run_has_both(tmp_path):
     options = {"strategy": "single", "checkpoint_every": 1}
     whole = run(tmp_path, **options)

@@ -15,7 +15,6 @@ from fl_app.config.words import TRIAL_ROUNDS
 from fl_app.devices import devices_run
 from fl_app.devices.device_node import DeviceNode
 from fl_app.report.html.reading import read_result
-from fl_app.run.kept_trainings import FOLDER
 from fl_core.models.model_file import load_model
 from fl_core.wire import protocol
 from tests.app_runs import DEFAULTS, run
@@ -200,17 +199,6 @@ def test_an_interrupted_run_gives_the_verdicts_of_one_that_was_not(folder, tmp_p
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "cut", **options, spoil={("train", 0): stop, ("evaluate", 0): stop})
     found = run(tmp_path / "cut", **options, resume=str(tmp_path / "cut"))
-    assert found["verdicts"] == summary_of(folder)["verdicts"]
-
-
-@pytest.mark.faults
-def test_simulations_of_a_sweep_do_not_share_what_their_clients_must_have_scored(
-    folder, tmp_path, monkeypatch
-):
-    monkeypatch.setenv(FOLDER, str(tmp_path))
-    options = {"validation_share": 0.25, "evaluate_every": 2}
-    run(tmp_path / "first", strategy="local,single", **options)
-    found = run(tmp_path / "second", strategy=STRATEGIES, **options)
     assert found["verdicts"] == summary_of(folder)["verdicts"]
 
 

@@ -14,7 +14,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fl_core.extras import DRAWING, MissingExtraError, need_extra
+from fl_core.extras import MissingExtraError
 from fl_core.text import error_line, whole_number
 
 if TYPE_CHECKING:
@@ -79,57 +79,38 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from fl_app.config.effect import without_effect  # noqa: PLC0415
-    from fl_app.config.run_config import parse_config  # noqa: PLC0415
     from fl_app.launch.flower_app import installed_app, read_defaults, read_overrides  # noqa: PLC0415
-    from fl_app.launch.preflight import check_run, planned  # noqa: PLC0415
-    from fl_app.launch.resources import check_cluster  # noqa: PLC0415
-    from fl_app.launch.superlink import simulate  # noqa: PLC0415
-    from fl_core.data.folders import resolve_data_dir  # noqa: PLC0415
+    from fl_app.launch.preflight import planned  # noqa: PLC0415
+    from fl_app.plan import RunFailedError, prepare  # noqa: PLC0415
 
     app = options.app and options.app.absolute()
-    defaults = read_defaults(app or installed_app())
-    given, twice = read_overrides(options.overrides, defaults)
-    typed, given = given, {**options.presets, **given}
-    config = parse_config({**defaults, **given})
-    for package in ("ray", *DRAWING):
-        need_extra(package, "fedkin run")
-    if options.presets and not config.validation_share:
+    given, twice = read_overrides(options.overrides, read_defaults(app or installed_app()))
+    plan = prepare(
+        given,
+        presets=options.presets,
+        workers=options.workers,
+        gpus_per_client=options.gpus_per_client,
+        ray_address=options.ray_address,
+        app=app,
+    )
+    if options.presets and not plan.config.validation_share:
         raise ValueError(
             "validation-share is 0, but fedkin trial compares models on validation samples: leave "
             "it out, or use fedkin run."
         )
-    address, gpus = options.ray_address, options.gpus_per_client
-    folder, share = check_run(config, workers=options.workers, gpus=gpus, elsewhere=bool(address))
-    for sentence in (*twice, *without_effect(typed, config)):
+    for sentence in (*twice, *plan.warnings):
         print("warning:", sentence, file=sys.stderr, flush=True)
-    clients = config.simulated_clients
-    overrides = {**given, "num-clients": clients, "output-dir": str(folder)}
-    if config.resume:  # before anything is started
-        from fl_app.run.checkpoints import Checkpoints  # noqa: PLC0415
-
-        Checkpoints(parse_config({**defaults, **overrides}), folder)
     if options.dry_run:
-        print(planned(config, given, folder))
+        print(planned(plan.config, {**options.presets, **given}, plan.folder))
         return 0
-    if address:
-        # The nodes' variables and folders are not ours.
-        overrides["data-dir"] = str(resolve_data_dir(config.data_dir))
-        address = check_cluster(address, config, overrides["data-dir"], gpus)
-        share = gpus or 0.0
     try:
-        done = simulate(
-            app,
-            overrides,
-            num_clients=clients,
-            workers=options.workers,
-            gpus_per_client=share,
-            ray_address=address,
-        )
+        plan.run()
+    except RunFailedError:  # the log has said why
+        return 1
     except KeyboardInterrupt:
-        _say_how_to_go_on(options, overrides, folder)
+        _say_how_to_go_on(options, plan.options, plan.folder)
         raise
-    return 0 if done else 1
+    return 0
 
 
 def _say_how_to_go_on(
@@ -144,7 +125,7 @@ def _say_how_to_go_on(
         words = key_values({**again, "resume": folder})
         for name in ("app", "ray_address", "gpus_per_client", "workers"):
             value = getattr(options, name)
-            if value and (name, value) != ("workers", os.cpu_count()):
+            if value is not None and value != "":
                 words += [f"--{name.replace('_', '-')}", str(value)]
         print("to go on:", shlex.join(["fedkin", "run", *words]), file=sys.stderr)
 
@@ -172,9 +153,10 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
     )
     run.add_argument(
         "--workers",
-        type=whole_number(1),
-        default=os.cpu_count() or 1,
-        help="Ray workers, one CPU each (default: all CPUs; on a cluster always all)",
+        type=whole_number(0),
+        help="Ray workers, one CPU each; 0: no Ray, all clients in this process, which a debugger "
+        "can follow (default: 0 for a small simulation, otherwise all CPUs; on a cluster always "
+        "all)",
     )
     run.add_argument(
         "--gpus-per-client",

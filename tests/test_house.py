@@ -133,7 +133,7 @@ ROOMS = {
     ),
     "fl_app": (
         *("config", "report", "grid", "nodes", "results", "live", "launch", "run", "devices"),
-        *("client_app", "server_app", "site", "group", "studies", "api", "cli"),
+        *("client_app", "server_app", "site", "group", "studies", "plan", "api", "cli"),
     ),
 }
 

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from fl_app.api.results import Results, SweepResults, load_results, load_sweep
-from fl_app.config.effect import without_effect
-from fl_app.config.run_config import parse_config
-from fl_app.launch.flower_app import installed_app, read_defaults
-from fl_app.launch.preflight import check_training
 from fl_app.launch.superlink import print_line
-from fl_app.launch.superlink import simulate as run_simulation
+from fl_app.plan import Show, prepare
 from fl_app.studies.sweeps.plan import plan_sweep
 from fl_app.studies.sweeps.sweep_command import run_sweep
 from fl_core.extras import DRAWING, need_extra
 from fl_core.options import Scalar
 from fl_core.own_code import forget_own
-
-Show = Callable[[str], None]
-_LAST_LINES = 15  # of the log, where no sentence says what went wrong
 
 
 def simulate(
@@ -39,7 +31,8 @@ def simulate(
     Parameters
     ----------
     workers : int, optional
-        Ray workers, one CPU each; by default as many as CPUs.
+        Ray workers, one CPU each; 0: no Ray, all clients in this process. By default 0 for a small
+        simulation, otherwise as many as CPUs.
     progress : bool or callable
         Whether the run's lines are printed, or what is done with each of them.
     **options
@@ -55,44 +48,25 @@ def simulate(
     ------
     ValueError
         If an option is unknown or has a value that is not allowed, before anything starts.
-    RuntimeError
-        If the run fails, with the reason.
+    RunFailedError
+        A RuntimeError with the reason, if the run fails.
     MissingExtraError
         If the packages of the extra `simulation` are not installed.
     """
-    _check_workers("workers", workers)
-    for package in ("ray", *DRAWING, "pandas"):
-        need_extra(package, "simulate")
+    _check_workers("workers", workers, least=0)
+    need_extra("pandas", "simulate")
     _forget()
     given = {_key(name): _scalar(name, value) for name, value in options.items()}
-    config = parse_config({**read_defaults(installed_app()), **given})
-    workers = workers or os.cpu_count() or 1
-    folder, share = check_training(config, workers=workers)
-    clients = config.simulated_clients
-    overrides = {**given, "num-clients": clients, "output-dir": str(folder)}
-    log: list[str] = []
-    show = progress if callable(progress) else print_line if progress else _nothing
-    for sentence in without_effect(given, config):
-        show(f"warning: {sentence}\n")
-
-    def take(line: str) -> None:
-        log.append(line)
-        show(line)
-
-    done = run_simulation(
-        None,
-        overrides,
-        num_clients=clients,
-        workers=workers,
-        gpus_per_client=share,
-        show=take,
-    )
-    if not done:
-        said = [line.removeprefix("error: ") for line in log if line.startswith("error: ")]
-        raise RuntimeError(
-            said[0].strip() if said else f"the run failed:\n{''.join(log[-_LAST_LINES:])}"
+    if given.get("num-server-rounds") == 0:
+        raise ValueError(
+            "num-server-rounds is 0, which only groups clients: choose at least 1, or use fedkin "
+            "group."
         )
-    return load_results(folder)
+    plan = prepare(given, workers=workers)
+    show = progress if callable(progress) else print_line if progress else _nothing
+    for sentence in plan.warnings:
+        show(f"warning: {sentence}\n")
+    return load_results(plan.run(show))
 
 
 def sweep(
@@ -179,11 +153,11 @@ def _scalar(name: str, value: Any) -> Scalar:
     return value
 
 
-def _check_workers(name: str, value: object) -> None:
+def _check_workers(name: str, value: object, least: int = 1) -> None:
     if value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
-        raise ValueError(f"{name} is {value!r}, but it must be a whole number of at least 1.")
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
+        raise ValueError(f"{name} is {value!r}, but it must be a whole number of at least {least}.")
 
 
 def _nothing(line: str) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import fl_app.api.simulate as api
 from fl_app import load_results, load_sweep, simulate, sweep
 from fl_app.api.results import Pictures, Results
 from fl_app.launch.superlink import run_app
@@ -47,7 +46,7 @@ def played(monkeypatch, tmp_path):
         (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
         return True
 
-    monkeypatch.setattr(api, "run_simulation", play)
+    monkeypatch.setattr("fl_app.plan.simulate", play)
     monkeypatch.chdir(tmp_path)
     return calls
 
@@ -66,6 +65,7 @@ def test_options_are_keys_with_underscores(played, capsys):
         noise="class-dependent",
         noise_rate=np.float64(0.3),
         output_dir=Path("here"),
+        workers=2,
     )
     overrides, how = played[0]
     assert overrides["strategy"] == "rcc-pfl,single"
@@ -75,7 +75,7 @@ def test_options_are_keys_with_underscores(played, capsys):
     assert capsys.readouterr().out == "rcc-pfl  round 1\n"
     lines = []
     simulate(progress=lines.append, workers=1)
-    simulate(progress=False)
+    simulate(progress=False, workers=2)
     assert lines == ["rcc-pfl  round 1\n"]
     assert capsys.readouterr().out == ""
     assert played[1][1]["workers"] == 1
@@ -93,7 +93,7 @@ def test_options_are_keys_with_underscores(played, capsys):
         ({"num_server_rounds": 0}, "num-server-rounds is 0, .* use fedkin group"),
         ({"device": "cuda"}, 'device is "cuda", but PyTorch sees no GPU'),
         ({"track": "wandb"}, "track is wandb, but nobody has logged in"),
-        ({"workers": 0}, "workers is 0, but it must be a whole number"),
+        ({"workers": -1}, "workers is -1, but it must be a whole number of at least 0"),
         ({"workers": 2.0}, r"workers is 2\.0, but it must be a whole number"),
         ({"workers": "two"}, "workers is 'two', but it must be a whole number"),
         (
@@ -121,9 +121,9 @@ def test_a_wrong_word_of_a_sweep_is_refused(played):
 
 def test_a_run_that_fails_says_why(played):
     with pytest.raises(RuntimeError, match=r"^the disk is full\.$"):
-        simulate(output_dir="fail", progress=False)
+        simulate(output_dir="fail", progress=False, workers=2)
     with pytest.raises(RuntimeError, match="the run failed:\nrcc-pfl  round 1"):
-        simulate(output_dir="silent", progress=False)
+        simulate(output_dir="silent", progress=False, workers=2)
 
 
 def test_an_exception_of_who_is_shown_the_log_does_not_wait_for_the_run(tmp_path, monkeypatch):
@@ -266,12 +266,12 @@ def test_a_clustering_of_ones_own_runs_beside_others(own_file, tmp_path):
 
 
 def test_a_changed_file_is_read_again_by_the_next_call(own_file, played):
-    simulate(strategy="mine:BiasClustering", progress=False)
+    simulate(strategy="mine:BiasClustering", progress=False, workers=2)
     own_file.write_text(BIAS.replace("BiasClustering", "TiltClustering"), encoding="utf-8")
-    simulate(strategy="mine:TiltClustering", progress=False)
+    simulate(strategy="mine:TiltClustering", progress=False, workers=2)
     assert len(played) == 2
     with pytest.raises(ValueError, match=r"mine\.py has no BiasClustering\. Did you mean Tilt"):
-        simulate(strategy="mine:BiasClustering", progress=False)
+        simulate(strategy="mine:BiasClustering", progress=False, workers=2)
 
 
 def test_a_changed_folder_of_tables_is_read_again_by_the_next_call(tmp_path, played):
@@ -281,7 +281,7 @@ def test_a_changed_folder_of_tables_is_read_again_by_the_next_call(tmp_path, pla
     for site in ("berlin", "oslo"):
         (tables / f"{site}.csv").write_text(rows, encoding="utf-8")
     tabular = {"dataset": "tables", "data_dir": tables, "strategy": "single", "progress": False}
-    simulate(**tabular)
+    simulate(**tabular, workers=2)
     (tables / "rome.csv").write_text(rows.replace("age", "height"), encoding="utf-8")
     with pytest.raises(ValueError, match="but rome has not"):
         simulate(**tabular)
@@ -310,7 +310,7 @@ def test_a_changed_folder_of_tables_is_read_again_by_the_next_call(tmp_path, pla
 def test_what_is_no_strategy_is_refused(text, message, own_file, played):
     own_file.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=f'^strategy is "mine:BiasClustering", .*{message}'):
-        simulate(strategy="mine:BiasClustering", progress=False)
+        simulate(strategy="mine:BiasClustering", progress=False, workers=2)
     assert played == []
 
 

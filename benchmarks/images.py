@@ -27,7 +27,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
 from benchmarks.peak import Peak
-from benchmarks.writing import write
+from benchmarks.writing import RESULTS, write
 from clients.settings import TrainingSettings
 from clients.training.train import as_pixels, build_optimizer, evaluate, train
 from fl_app.launch.flower_app import read_defaults
@@ -169,7 +169,7 @@ def table(found: Mapping[str, list[float]]) -> str:
 def main() -> int:
     """Measure in turns, write the numbers and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("docs/runs/measured/images.json"))
+    parser.add_argument("--output", type=Path, default=RESULTS / "images.json.xz")
     parser.add_argument("--turns", type=int, default=2, help="of all, in processes of their own")
     parser.add_argument("--here", action="store_true", help="measure in this process, print JSON")
     options = parser.parse_args()

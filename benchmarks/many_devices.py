@@ -42,7 +42,7 @@ from flwr.supernode import fleet_http_connection
 
 from benchmarks import played_device
 from benchmarks.played_device import Call, NotedClient, play
-from benchmarks.writing import markdown, write
+from benchmarks.writing import RESULTS, markdown, write
 from fl_app.devices import grid as device_grid
 from fl_app.devices.certificates import make_certificates
 from fl_app.devices.gate import application
@@ -382,7 +382,7 @@ def main() -> None:
     parser.add_argument("--devices", type=int, nargs="+", default=[8, 16, 50, 50, 100])
     parser.add_argument("--rounds", type=int, default=2, help="of each run")
     parser.add_argument("--deadline", type=float, default=400.0, help="of a round, in seconds")
-    parser.add_argument("--output", type=Path, default=Path("docs/runs/measured/many-devices.json"))
+    parser.add_argument("--output", type=Path, default=RESULTS / "many-devices.json.xz")
     options = parser.parse_args()
     result = surroundings(options.rounds, options.deadline) | {"runs": []}
     for devices in options.devices:

@@ -26,8 +26,8 @@ from benchmarks import honest_federations as honest
 from benchmarks.clustering_grid import CLIENTS, all_features, said
 from benchmarks.honest_federations import MOST_EIGENVECTORS
 from benchmarks.many_clients import counts_of
+from benchmarks.writing import RESULTS, read, write
 from benchmarks.writing import markdown as in_markdown
-from benchmarks.writing import read, write
 from clients.attacks import random_basis
 from clients.pre_round.spectrum import Spectrum, leading_spectrum
 from clients.settings import USUAL_EIGENVECTORS
@@ -309,7 +309,7 @@ def main() -> int:
     parser.add_argument("--liars", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--honest-seeds", type=int, nargs="+", default=[200, 201, 202, 203])
-    parser.add_argument("--output", type=Path, default=Path("docs/runs/measured/odd-clients.json"))
+    parser.add_argument("--output", type=Path, default=RESULTS / "odd-clients.json.xz")
     options = parser.parse_args()
     found = read(options.output)
     for counted in without_liars(found.get("without-liars", {}), options.honest_seeds):

@@ -1,14 +1,12 @@
-"""Writes the pages of docs/measured from docs/runs: `python -m benchmarks.pages`.
+"""Writes the pages of docs/measured from what was measured: `python -m benchmarks.pages`.
 
 So each measurement stands in one place, and other pages link to it.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from benchmarks import (
     certainty,
@@ -28,7 +26,7 @@ from benchmarks import (
     superlink_database,
     verdicts,
 )
-from benchmarks.writing import markdown
+from benchmarks.writing import markdown, measured, run_of
 from experiments.cells import read_cells
 from fl_app.report.html.reading import Result, Run
 from fl_app.report.tables import event_tables, render, strategy_table
@@ -53,7 +51,7 @@ ROTATED = (
     "evaluate-every=20 fraction-train=0.1"
 )
 SGD = "optimizer=sgd learning-rate=0.1"
-# The file in docs/runs, what it shows, and the options of `fedkin run` that made it.
+# The file in experiments/results/runs, what it shows, and the options of `fedkin run` that made it.
 RUNS = {
     "all": (
         ALL,
@@ -145,13 +143,13 @@ def _page(title: str, sections: Mapping[str, str]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _read(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((ROOT / "docs/runs" / name).read_text(encoding="utf-8"))
-    return found
-
-
 def _source(name: str, command: str) -> str:
-    return f"[The numbers](../runs/measured/{name}.json), by `python -m benchmarks.{command}`."
+    link = f"[The numbers](../../benchmarks/results/{name}.json.xz)"
+    return f"{link}, by `python -m benchmarks.{command}`."
+
+
+def _link(run: str) -> str:
+    return f"[{run}](../../experiments/results/runs/{run}.json.xz)"
 
 
 def _runs() -> dict[str, str]:
@@ -172,7 +170,7 @@ def _commands(names: Sequence[str]) -> str:
 
 def _columns(name: str) -> dict[str, list[str]]:
     """Return what the table of strategies of a run has, by its heads."""
-    runs = checker(list[Run]).validate_python(_read(f"{name}.json")["runs"])
+    runs = checker(list[Run]).validate_python(run_of(name)["runs"])
     table = strategy_table([Result("", runs=runs)])
     return {head: [row[place] for row in table.rows] for place, head in enumerate(table.columns)}
 
@@ -184,15 +182,17 @@ def _found(names: Sequence[str]) -> str:
     for name in names:
         columns = _columns(name)
         rows = zip(*(columns[head] for head in heads), strict=True)
-        lines += [(f"[{name}](../runs/{name}.json)", *row) for row in rows]
-    events = [render(one) for name in names for one in event_tables(_read(f"{name}.json")["runs"])]
+        lines += [
+            (f"[{name}](../../experiments/results/runs/{name}.json.xz)", *row) for row in rows
+        ]
+    events = [render(one) for name in names for one in event_tables(run_of(name)["runs"])]
     return markdown(("run", *heads), lines) + "".join(f"\n\n```\n{one}```" for one in events)
 
 
 def _costs(names: Sequence[str]) -> str:
     """Return what the page on strategies does not say of the runs of all, side by side."""
     tables = {name: _columns(name) for name in names}
-    links = " / ".join(f"[{name}](../runs/{name}.json)" for name in names)
+    links = " / ".join(map(_link, names))
     heads = ("variance", "pre-round kB", "training kB", "seconds")
     lines = []
     for place, strategy in enumerate(tables[names[0]]["strategy"]):
@@ -206,7 +206,7 @@ def _costs(names: Sequence[str]) -> str:
 
 
 def _pacfl() -> dict[str, str]:
-    tables = principal_angles.tables(_read("measured/principal-angles.json"))
+    tables = principal_angles.tables(measured("principal-angles"))
     source = _source("principal-angles", "principal_angles")
     return {
         "PACFL's readings: tasks": (
@@ -220,7 +220,7 @@ def _pacfl() -> dict[str, str]:
 
 
 def _features() -> dict[str, str]:
-    tables = feature_kinds.tables(_read("measured/features.json"))
+    tables = feature_kinds.tables(measured("features"))
     source = _source("features", "feature_kinds")
     return {
         "What they were chosen on": (
@@ -242,13 +242,13 @@ def _features() -> dict[str, str]:
             "seed, 1 to 8 tasks; the usual ones with both partitions. Right is where the tasks are "
             "found (ARI above 0.99): with their number given, and with the number that each rule "
             f"chooses. Rows by kind, then by data. {_source('how-many', 'how_many')}\n\n"
-            f"{how_many.table(_read('measured/how-many.json'))}"
+            f"{how_many.table(measured('how-many'))}"
         ),
     }
 
 
 def _grouping() -> dict[str, str]:
-    sure, placed = (_read(f"measured/{name}.json") for name in ("certainty", "placing"))
+    sure, placed = (measured(name) for name in ("certainty", "placing"))
     wrong = {one["relevance"]: one for one in sure["summary"]}
     paper, missed = (wrong[name] for name in ("paper", "missed-energy"))
     return {
@@ -273,9 +273,9 @@ def _grouping() -> dict[str, str]:
 
 
 def _privacy() -> dict[str, str]:
-    tables = privacy.tables(_read("measured/privacy.json"))
+    tables = privacy.tables(measured("privacy"))
     source = _source("privacy", "privacy")
-    images = rebuilt.tables(_read("measured/rebuilt.json"))["rebuilt"]
+    images = rebuilt.tables(measured("rebuilt"))["rebuilt"]
     return {
         "Which classes a device holds": (
             "A server with public images guesses from eigenvectors. AUC: how often a class of the "
@@ -300,9 +300,9 @@ def _privacy() -> dict[str, str]:
 
 
 def _robustness() -> dict[str, str]:
-    measured = _read("measured/odd-clients.json")
+    odd = measured("odd-clients")
     source = _source("odd-clients", "odd_clients")
-    secure = _read("measured/secure-liars.json")
+    secure = measured("secure-liars")
     rows = [row for name in secure if ", seed " in name for row in secure[name]]
     return {
         "Honest federations": (
@@ -312,13 +312,13 @@ def _robustness() -> dict[str, str]:
             "(all, and 5,000 images), Fashion-MNIST, CIFAR-10, digits drawn in up to five styles, "
             "and photographs, of which a client sees a part of one of two; data with an odd client "
             f"have a row. {source}\n\n"
-            f"{odd_clients.honest_table(measured['without-liars']['rows'])}"
+            f"{odd_clients.honest_table(odd['without-liars']['rows'])}"
         ),
         "Lies in the pre-round": (
             "25 clients of MNIST, three tasks, five seeds, one to five liars. A cell is the honest "
             "clients' ARI, the lowest of the five numbers of liars, and, in brackets, the lowest "
             "that agglomeration alone gives; the number of clusters is given, or chosen by the "
-            "elbow.\n\n" + odd_clients.markdown(measured["rows"])
+            "elbow.\n\n" + odd_clients.markdown(odd["rows"])
         ),
         "Liars in secure sums": (
             "Twelve clients of mnist-5k in one cluster, ten rounds: accuracy of the honest ones, "
@@ -334,7 +334,7 @@ def _robustness() -> dict[str, str]:
 
 
 def _verdicts() -> dict[str, str]:
-    every = _read("measured/verdicts.json")["rows"]
+    every = measured("verdicts")["rows"]
     rows, in_full = ([row for row in every if row["in-full"] == kind] for kind in (False, True))
     seeds, both = (len({row["seed"] for row in kind}) for kind in (rows, in_full))
     return {
@@ -371,17 +371,17 @@ def _verdicts() -> dict[str, str]:
 
 
 def _scale() -> dict[str, str]:
-    tables = scale_tables.tables(_read("measured/scale.json"))
+    tables = scale_tables.tables(measured("scale"))
     source = _source("scale", "scale")
     alike = (
         "Random eigenvectors of HoG's size (d = 324), the functions that devices and server really "
         "call, one thread of a shared machine, the fastest of several calls. No network of so many "
         "devices was run: times at a speed are bytes divided by it."
     )
-    on_gpu = _read("measured/gpu.json")
+    on_gpu = measured("gpu")
     names = ("rcc-pfl-settings-cifar10", "rcc-pfl-2-cifar10")
     both = (read_cells(ROOT / f"experiments/results/{name}.json.xz") for name in names)
-    asked = superlink_database.tables(_read("measured/superlink-database.json"))
+    asked = superlink_database.tables(measured("superlink-database"))
     return {
         "Each device, with `relevance-at=clients`": f"{alike} {source}\n\n{tables['device']}",
         "The server, with `relevance-at=clients`": (
@@ -398,7 +398,7 @@ def _scale() -> dict[str, str]:
             "once. Seconds and requests are medians over the rounds, the others sums or maxima; "
             "all of it shared two cores. The longest call is a question that the gate holds. "
             f"{_source('many-devices', 'many_devices')}\n\n"
-            f"{many_devices.tables(_read('measured/many-devices.json'))['many']}"
+            f"{many_devices.tables(measured('many-devices'))['many']}"
         ),
         "What the SuperLink's database is asked": (
             "The same federation, on two cores that others used, too: what a device and round "
@@ -417,12 +417,12 @@ def _scale() -> dict[str, str]:
             "The CPU's seconds are those of a site's processes for each of its messages; memory is "
             "that of all its processes, what they share counted once; medians over the runs. "
             f"{_source('site-rounds', 'site_rounds')}\n\n"
-            f"{site_rounds.table(_read('measured/site-rounds.json'))}"
+            f"{site_rounds.table(measured('site-rounds'))}"
         ),
         "What an image costs": (
             "CIFAR-10 and the CNN of RCC-PFL's tables in batches of 16: µs of the CPU for an "
             "image, trained or tested once, one thread of a busy machine. "
-            f"{_source('images', 'images')}\n\n{images.table(_read('measured/images.json'))}"
+            f"{_source('images', 'images')}\n\n{images.table(measured('images'))}"
         ),
         "What a GPU gains": (
             f"An {on_gpu['gpu']} and one thread of the CPU beside it, PyTorch "

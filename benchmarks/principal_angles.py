@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.clustering_grid import all_features
-from benchmarks.writing import markdown, write
+from benchmarks.writing import RESULTS, markdown, write
 from clients.pre_round.spectrum import leading_spectrum
 from fl_core.data.settings import FederationSettings
 from fl_core.federation.federation import Federation, simulate_federation
@@ -160,9 +160,7 @@ def main() -> None:
     """Measure, write the numbers, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--datasets", default=DATASETS)
-    parser.add_argument(
-        "--output", type=Path, default=Path("docs/runs/measured/principal-angles.json")
-    )
+    parser.add_argument("--output", type=Path, default=RESULTS / "principal-angles.json.xz")
     options = parser.parse_args()
     datasets = options.datasets.split(",")
     measured = {"tasks": list(on_tasks(datasets)), "pairs": list(on_pairs(datasets))}

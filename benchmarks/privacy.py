@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -24,7 +23,7 @@ from sklearn.metrics import adjusted_rand_score, roc_auc_score
 from threadpoolctl import threadpool_limits
 
 from benchmarks.clustering_grid import said
-from benchmarks.writing import markdown
+from benchmarks.writing import RESULTS, markdown, read, write
 from clients.features.compute import feature_map
 from clients.pre_round.spectrum import (
     RELEVANCES,
@@ -38,7 +37,6 @@ from clients.settings import USUAL_EIGENVECTORS
 from fl_core.data.dataset import Dataset
 from fl_core.data.settings import FederationSettings
 from fl_core.federation.federation import Federation, simulate_federation
-from fl_core.files import replacing
 from fl_core.partitions.partition import Spread, default_tasks
 from fl_core.relevance import MISSED_ENERGY
 from strategies.clusterings.grouping import agglomerate, average_relevance
@@ -287,30 +285,20 @@ def measured_before(path: Path, header: Mapping[str, Any]) -> dict[str, Any]:
     Rows of another header must not be shown under this one: they are measured anew.
     """
     fresh: dict[str, Any] = json.loads(json.dumps(header))
-    if not path.exists():
+    stored = read(path)
+    if not stored:
         return fresh
-    stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     if {name: stored.get(name) for name in fresh} == fresh:
         return stored
     print(f"{path} was measured with other settings: all of it is measured anew.", flush=True)
     return fresh
 
 
-def write(result: Mapping[str, Any], path: Path) -> None:
-    """Write what was measured, lists of numbers on one line each."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = re.sub(
-        r"\[[^][{}]+\]", lambda found: " ".join(found[0].split()), json.dumps(result, indent=1)
-    )
-    with replacing(path) as partial:
-        partial.write_text(text + "\n", encoding="utf-8")
-
-
 def main() -> None:
     """Measure what the output file does not have yet, and write it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--datasets", default=DATASETS, help="names by commas")
-    parser.add_argument("--output", type=Path, default=Path("docs/runs/measured/privacy.json"))
+    parser.add_argument("--output", type=Path, default=RESULTS / "privacy.json.xz")
     options = parser.parse_args()
     threadpool_limits(1)
     header: dict[str, Any] = {"clients": CLIENTS, "tasks": TASKS, "seeds": SEEDS}

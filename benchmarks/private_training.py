@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.privacy import measured_before, write
-from benchmarks.writing import markdown
+from benchmarks.privacy import measured_before
+from benchmarks.writing import RESULTS, markdown, write
 from fl_app.launch.superlink import simulate
 
 EPSILONS = (0, 0.1, 0.5, 1, 2, 8)
@@ -77,9 +77,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epsilons", type=float, nargs="+", default=EPSILONS)
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument(
-        "--output", type=Path, default=Path("docs/runs/measured/private-training.json")
-    )
+    parser.add_argument("--output", type=Path, default=RESULTS / "private-training.json.xz")
     options = parser.parse_args()
     result = measured_before(options.output, {"options": OPTIONS, "clients": CLIENTS})
     rows = result.setdefault("rows", [])

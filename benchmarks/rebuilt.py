@@ -22,8 +22,8 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics import roc_auc_score
 from threadpoolctl import threadpool_limits
 
-from benchmarks.privacy import DELTA, federation, hog_features, write
-from benchmarks.writing import markdown
+from benchmarks.privacy import DELTA, federation, hog_features
+from benchmarks.writing import RESULTS, markdown, write
 from clients.features.compute import feature_map
 from clients.pre_round.spectrum import gram_matrix, leading_spectrum, spectrum_of_gram
 from clients.privacy.mechanisms import bounded_features, noise_multiplier, private_gram
@@ -268,7 +268,7 @@ def tables(measured: Mapping[str, Any]) -> dict[str, str]:
 def main() -> None:
     """Measure everything, write and draw it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("docs/runs/measured/rebuilt.json"))
+    parser.add_argument("--output", type=Path, default=RESULTS / "rebuilt.json.xz")
     parser.add_argument("--picture", type=Path, default=Path("docs/pictures/rebuilt.png"))
     options = parser.parse_args()
     threadpool_limits(1)

@@ -37,7 +37,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.privacy import EIGENVECTORS
 from benchmarks.scale_tables import most_devices_named, most_devices_within, tables
-from benchmarks.writing import write
+from benchmarks.writing import RESULTS, write
 from clients.attacks import random_basis
 from clients.client import Client
 from clients.features.compute import feature_map
@@ -268,7 +268,7 @@ def measure_server(devices: int, times: int) -> dict[str, Any]:
 
 
 def measure() -> dict[str, Any]:
-    """Return everything measured, as docs/runs/measured/scale.json has it."""
+    """Return everything measured, as benchmarks/results/scale.json.xz has it."""
     dimension = feature_dimension("hog", (1, 28, 28))
     owns = {name: device(count) for name, count in EIGENVECTORS.items()}
     rows = []
@@ -289,7 +289,7 @@ def measure() -> dict[str, Any]:
 def main() -> None:
     """Measure, write the result and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("docs/runs/measured/scale.json"))
+    parser.add_argument("--output", type=Path, default=RESULTS / "scale.json.xz")
     options = parser.parse_args()
     torch.set_num_threads(1)
     threadpool_limits(1)

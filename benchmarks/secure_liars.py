@@ -24,7 +24,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
 
-from benchmarks.writing import markdown, read, write
+from benchmarks.writing import RESULTS, markdown, read, write
 from fl_app.client_app import app
 from fl_app.config.run_config import Config, parse_config
 from fl_app.config.systems import Setting, build_strategy, initial_model
@@ -357,7 +357,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--searches", type=int, default=200)
-    parser.add_argument("--output", type=Path, default=Path("docs/runs/measured/secure-liars.json"))
+    parser.add_argument("--output", type=Path, default=RESULTS / "secure-liars.json.xz")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     for name in ("_run_id", "_task_id", "_node_id"):  # messages want to know who makes them

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
-from benchmarks.writing import markdown, read, write
+from benchmarks.writing import RESULTS, markdown, read, write
 from fl_app.launch.superlink import simulate
 
 CLIENTS, ROUNDS = 25, 10
@@ -97,7 +97,7 @@ def main() -> int:
     """Measure the federations that the output file does not have yet; write and print all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--output", type=Path, default=Path("docs/runs/measured/secure-sums.json"))
+    parser.add_argument("--output", type=Path, default=RESULTS / "secure-sums.json.xz")
     options = parser.parse_args()
     rows = read(options.output).get("rows", [])
     for name in FEDERATIONS:

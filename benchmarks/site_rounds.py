@@ -24,7 +24,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.writing import markdown, write
+from benchmarks.writing import RESULTS, markdown, write
 from fl_app.site.warm import READY
 from tests.device_images import write_sites
 from tests.device_processes import Program, federation
@@ -143,7 +143,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=2, help="of each way, in turns")
     parser.add_argument("--rounds", type=int, default=3, help="of each run")
     parser.add_argument("--before", type=Path, help="a checkout of an earlier version")
-    parser.add_argument("--output", type=Path, default=Path("docs/runs/measured/site-rounds.json"))
+    parser.add_argument("--output", type=Path, default=RESULTS / "site-rounds.json.xz")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"  # sites share the cores; one thread sums in one order
     result: dict[str, Any] = {

@@ -21,7 +21,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks import many_devices
-from benchmarks.writing import markdown, read, write
+from benchmarks.writing import RESULTS, markdown, read, write
 
 FLOWER, FEDKIN = "Flower's own", "with `?plugin=fedkin`"
 _PLUGINS = {FLOWER: "?plugin=counted", FEDKIN: "?plugin=fedkin&plugin=counted"}
@@ -182,7 +182,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--add", action="store_true", help="to the runs that the output has")
     parser.add_argument("--deadline", type=float, default=120.0, help="of a round, in seconds")
-    path = Path("docs/runs/measured/superlink-database.json")
+    path = RESULTS / "superlink-database.json.xz"
     parser.add_argument("--output", type=Path, default=path)
     options = parser.parse_args()
     result = many_devices.surroundings(options.rounds, options.deadline) | {"runs": []}

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.writing import write
+from benchmarks.writing import RESULTS, write
 from fl_app.studies.sweeps.plan import plan_sweep
 from fl_app.studies.sweeps.sweep_command import run_sweep
 
@@ -49,9 +49,7 @@ def seconds(processes: int) -> float:
 def main() -> int:
     """Measure in turns; write the seconds by simulations at a time after each, and print them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--output", type=Path, default=Path("docs/runs/measured/sweep-processes.json")
-    )
+    parser.add_argument("--output", type=Path, default=RESULTS / "sweep-processes.json.xz")
     options = parser.parse_args()
     cpus = os.cpu_count() or 1
     found: dict[str, list[float]] = {"1": [], str(cpus): []}

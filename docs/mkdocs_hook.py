@@ -37,15 +37,12 @@ PROJECT = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 # What pages link to, or show.
 LINKED = (
     "docs/pictures/*",
-    "docs/example/*.json",
-    "docs/runs/**/*.json",
-    "docs/runs/**/*.txt",
-    "experiments/results/*.xz",
+    "benchmarks/results/*",
+    "experiments/results/**/*.xz",
     "docs/results/*.png",
     "experiments/*.toml",
     "experiments/*.py",
     "deploy/*",
-    "deploy/cluster/*",
     "examples/*/**/*.py",
     "examples/notebooks/*.ipynb",
     "pyproject-flwr.toml",

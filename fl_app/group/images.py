@@ -61,7 +61,7 @@ def regrouped(
     """Group clients so many times, each time with a fifth of everybody's images left out.
 
     Drawing images with replacement, as a bootstrap does, leaves two fifths of the different ones
-    out, and finds doubts where there are none: docs/runs/measured/certainty.json. A resample in
+    out, and finds doubts where there are none: benchmarks/results/certainty.json.xz. A resample in
     which nothing but zeros is left of a client's features has no spectrum of it, and does not
     count.
     """

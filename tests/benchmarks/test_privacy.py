@@ -1,10 +1,9 @@
 """The benchmarks of differential privacy show no old row under new settings."""
 
-import json
-
 import pytest
 
 from benchmarks import privacy, private_training
+from benchmarks.writing import read
 
 
 @pytest.fixture
@@ -23,7 +22,7 @@ def training(tmp_path, monkeypatch):
         given = ["private_training", "--output", str(path), "--epsilons", *map(str, epsilons)]
         monkeypatch.setattr("sys.argv", given)
         assert private_training.main() == 0
-        return asked, json.loads(path.read_text(encoding="utf-8"))
+        return asked, read(path)
 
     return run
 
@@ -71,4 +70,4 @@ def test_the_pre_round_is_measured_again_if_its_settings_change(tmp_path, monkey
     monkeypatch.setattr(privacy, "DELTA", 1e-6)
     privacy.main()
     assert asked[2:] == asked[:2]
-    assert json.loads(path.read_text(encoding="utf-8"))["delta"] == 1e-6
+    assert read(path)["delta"] == 1e-6

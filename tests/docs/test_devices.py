@@ -1,9 +1,9 @@
 """The numbers of docs/devices.md are those of the committed run."""
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 
+from benchmarks.writing import measured
 from fl_app.report.tables import cluster_table, printed_strategies, render
 from fl_app.report.verdicts import EXPLAINED, SeedVerdicts
 from fl_app.results.verdict_table import print_verdicts
@@ -15,7 +15,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 def test_the_tables_on_the_page_are_those_of_the_committed_run(capsys):
     page = (DOCS / "devices.md").read_text(encoding="utf-8")
-    run = json.loads((DOCS / "runs/measured/devices.json").read_text(encoding="utf-8"))
+    run = measured("devices")
     assert render(printed_strategies(run["runs"])) in page
     assert render(cluster_table(run["runs"][0])) in page
     first = SimpleNamespace(names=run["runs"][0]["names"], metrics=OF_CLASSES)

@@ -1,4 +1,4 @@
-"""Tables that a benchmark prints stand in the docs as it printed them (docs/runs/printed)."""
+"""Tables that a benchmark prints stand in the docs as it printed them (benchmarks/results)."""
 
 import re
 from pathlib import Path
@@ -33,7 +33,7 @@ def tables_in(text):
 
 
 def printed(name):
-    return (DOCS / "runs/printed" / f"{name}.txt").read_text(encoding="utf-8")
+    return (DOCS.parent / "benchmarks/results" / f"{name}.txt").read_text(encoding="utf-8")
 
 
 def test_the_weights_of_labels_are_those_printed():

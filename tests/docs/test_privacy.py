@@ -1,6 +1,5 @@
 """docs/privacy.md and docs/scale.md say what was measured, and what they claim is so."""
 
-import json
 import math
 from itertools import combinations, product
 from pathlib import Path
@@ -14,6 +13,7 @@ from PIL import Image
 
 from benchmarks import federations, privacy, private_training, rebuilt, scale, scale_tables
 from benchmarks.privacy import EIGENVECTORS
+from benchmarks.writing import measured, run_of
 from clients.features.dimensions import feature_dimension
 from clients.pre_round.spectrum import leading_spectrum, relevance
 from clients.privacy.mechanisms import PROJECTED, noise_multiplier
@@ -25,15 +25,14 @@ PRIVACY, SCALE = (
     (ROOT / f"docs/{name}.md").read_text(encoding="utf-8") for name in ("privacy", "scale")
 )
 PRIVACY_RUN, REBUILT_RUN, TRAINING_RUN, SCALE_RUN = (
-    json.loads((ROOT / f"docs/runs/measured/{name}.json").read_text(encoding="utf-8"))
-    for name in ("privacy", "rebuilt", "private-training", "scale")
+    measured(name) for name in ("privacy", "rebuilt", "private-training", "scale")
 )
 TABLES = {
     "sizes": privacy.tables(PRIVACY_RUN)["sizes"],
     "membership": rebuilt.tables(REBUILT_RUN)["membership"],
     "training": private_training.table(TRAINING_RUN["rows"]),
 }
-EXAMPLE = json.loads((ROOT / "docs/example/summary.json").read_text(encoding="utf-8"))
+EXAMPLE = run_of("make-run")
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -53,8 +52,7 @@ def test_the_committed_measurement_is_that_of_the_benchmark():
 
 
 def test_the_page_on_scale_shows_the_measured_federations():
-    path = ROOT / "docs/runs/measured/federations.json"
-    assert federations.table(json.loads(path.read_text(encoding="utf-8"))["rows"]) in SCALE
+    assert federations.table(measured("federations")["rows"]) in SCALE
 
 
 def row(message):

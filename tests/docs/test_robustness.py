@@ -1,12 +1,12 @@
 """What docs/robustness.md says of the lies and the honest federations that were measured."""
 
-import json
 from pathlib import Path
 
+from benchmarks.writing import measured
 from fl_app.report.tables import cluster_table, render
 
 DOCS = Path(__file__).parents[2] / "docs"
-MEASURED = json.loads((DOCS / "runs/measured/odd-clients.json").read_text(encoding="utf-8"))
+MEASURED = measured("odd-clients")
 
 
 def test_no_lie_spoils_the_clustering():

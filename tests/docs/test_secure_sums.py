@@ -1,12 +1,12 @@
 """docs/privacy.md says what secure aggregation was measured to cost, and what it refuses."""
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 
 from benchmarks.secure_sums import table
+from benchmarks.writing import measured
 from fl_core.wire.masking import MOST_CHANGE, STEP, heaviest, threshold
 from strategies.catalogue import SYSTEMS
 from strategies.secure.secure_round import why_not
@@ -14,7 +14,7 @@ from strategies.secure.secure_round import why_not
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "privacy.md").read_text(encoding="utf-8")
 SECTION = PAGE.partition("## Secure aggregation")[2]
-ROWS = json.loads((DOCS / "runs/measured/secure-sums.json").read_text(encoding="utf-8"))["rows"]
+ROWS = measured("secure-sums")["rows"]
 
 
 def test_the_table_is_the_measured_one_and_accuracy_stays():

@@ -1,11 +1,11 @@
 """docs/watching.md says what is measured, what is sent, and what the terminal shows."""
 
-import json
 import re
 import tomllib
 from pathlib import Path
 
 from benchmarks import watching
+from benchmarks.writing import measured
 from fl_app.config.run_config import TRACKERS
 from fl_app.live.trackers import TRACKER_OF
 from fl_app.live.tracking import round_values
@@ -16,14 +16,9 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/watching.md").read_text(encoding="utf-8")
 
 
-def measured(name):
-    path = ROOT / f"docs/runs/measured/{name}.json"
-    return json.loads(path.read_text(encoding="utf-8"))["rows"]
-
-
 def test_the_tables_are_the_measured_ones():
-    assert watching.table(measured("watching")) in PAGE
-    thousand = next(row for row in measured("watching") if row["clients"] == 1_000)
+    assert watching.table(measured("watching")["rows"]) in PAGE
+    thousand = next(row for row in measured("watching")["rows"] if row["clients"] == 1_000)
     assert thousand["status"] < 10  # milliseconds: a thousandth of a round of ten seconds
 
 

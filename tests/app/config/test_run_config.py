@@ -1,4 +1,3 @@
-import json
 import re
 import subprocess
 import sys
@@ -7,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.writing import run_of
 from fl_app.config.run_config import OPTIONS, parse_config
 from fl_app.launch.flower_app import parse_override
 from fl_app.report.tables import printed_strategies, render
@@ -155,7 +155,7 @@ def test_the_page_of_simulations_lists_a_dozen_keys_with_their_defaults():
 
 
 def test_the_readme_shows_the_table_of_the_committed_run():
-    summary = json.loads((ROOT / "docs/example/summary.json").read_text(encoding="utf-8"))
+    summary = run_of("make-run")
     table = render(printed_strategies(summary["runs"]))
     assert table in (ROOT / "README.md").read_text(encoding="utf-8")
     by_name = {row["strategy"]: row["accuracy-mean"] for row in summary["table"]}
@@ -165,10 +165,7 @@ def test_the_readme_shows_the_table_of_the_committed_run():
 
 def test_the_readme_says_how_close_training_alone_comes():
     """By how much grouping wins on clients' own data, with wrong labels and with right ones."""
-    noisy, clean = (
-        json.loads((ROOT / f"docs/example/{name}.json").read_text(encoding="utf-8"))
-        for name in ("summary", "clean-labels")
-    )
+    noisy, clean = (run_of(name) for name in ("make-run", "make-run-clean-labels"))
     changed = {key for key, value in noisy["config"].items() if clean["config"][key] != value}
     assert changed == {"noise"}
     assert clean["config"]["noise"] == "none"
@@ -188,7 +185,7 @@ def test_the_readme_says_how_close_training_alone_comes():
 
 
 def test_a_long_name_of_parts_is_broken_before_its_last_part():
-    summary = json.loads((ROOT / "docs/example/summary.json").read_text(encoding="utf-8"))
+    summary = run_of("make-run")
     runs = [{**run, "strategy": "single+mean+private-layers"} for run in summary["runs"]]
     lines = render(printed_strategies(runs)).splitlines()
     assert [line.split("│")[1].strip() for line in lines if line.startswith("│")] == [

@@ -15,6 +15,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import fl_app.nodes.simulated_node
+from benchmarks.writing import run_of
 from fl_app import server_app
 from fl_app.client_app import app
 from fl_app.config.run_config import parse_config
@@ -115,7 +116,7 @@ def test_make_run_shows_what_it_promises(tmp_path):
 
 
 def test_the_committed_example_was_made_by_make_run():
-    committed = json.loads((ROOT / "docs/example/summary.json").read_text(encoding="utf-8"))
+    committed = run_of("make-run")
     told = {**make_run_options(), "num-clients": 25}
     resolved = {"tasks", "data-dir", "output-dir", "num-clusters", "num-eigenvectors", "model"}
     resolved |= {"features"}

@@ -12,21 +12,21 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Published:
-    """Where a data set's files are, and how torchvision calls it.
+    """A data set of torchvision, and what is known of it before anything is read.
 
     Attributes
     ----------
     kind : str
         torchvision's class.
     archives : tuple of str
-        The downloads that a user may have put in its folder.
+        The files that torchvision downloads.
     idx : tuple of str
         Its IDX files: training images and labels, test images and labels; empty: it has others.
     class_names : tuple of str
         Empty: those that torchvision gives.
     num_classes, num_train, num_test : int
     image_shape : tuple of int
-        Channels, height and width. All this is known before anything is read.
+        Channels, height and width.
     options : mapping
         Of torchvision's class.
     transposed : bool

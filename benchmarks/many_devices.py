@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -195,17 +195,8 @@ def ask_for_lock(database: Path, waits: list[float], stopping: threading.Event) 
     connection.close()
 
 
-def measure(
-    devices: int,
-    rounds: int,
-    deadline: float,
-    folder: Path,
-    words: Callable[[Path, int, Path], list[str]] = superlink_words,
-) -> dict[str, Any]:
-    """Run rounds of so many devices, and return what they took.
-
-    `words` returns the SuperLink's command line. Each round's row stays in `folder/report.json`.
-    """
+def measure(devices: int, rounds: int, deadline: float, folder: Path) -> dict[str, Any]:
+    """Run rounds of so many devices, and return what they took."""
     certificates, report = folder / "certificates", folder / "report.json"
     database = folder / "superlink" / "state.db"
     make_certificates(certificates, ["localhost"], [])
@@ -220,7 +211,7 @@ def measure(
     played_device.calls.clear()
     played_device.losses.clear()
     with (
-        running(words(certificates, port, database), folder / "superlink") as its_process,
+        running(superlink_words(certificates, port, database), folder / "superlink") as its_process,
         running(gate_words, folder / "gate") as gate_process,
         mock.patch.object(fleet_http_connection, "FleetHttpClient", NotedClient),
     ):

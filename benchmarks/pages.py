@@ -13,7 +13,6 @@ from benchmarks import (
     feature_kinds,
     gpu,
     how_many,
-    images,
     many_devices,
     odd_clients,
     placing,
@@ -23,7 +22,6 @@ from benchmarks import (
     scale_tables,
     secure_liars,
     site_rounds,
-    superlink_database,
     verdicts,
 )
 from benchmarks.writing import markdown, measured, run_of
@@ -381,7 +379,6 @@ def _scale() -> dict[str, str]:
     on_gpu = measured("gpu")
     names = ("rcc-pfl-settings-cifar10", "rcc-pfl-2-cifar10")
     both = (read_cells(ROOT / f"experiments/results/{name}.json.xz") for name in names)
-    asked = superlink_database.tables(measured("superlink-database"))
     return {
         "Each device, with `relevance-at=clients`": f"{alike} {source}\n\n{tables['device']}",
         "The server, with `relevance-at=clients`": (
@@ -400,29 +397,12 @@ def _scale() -> dict[str, str]:
             f"{_source('many-devices', 'many_devices')}\n\n"
             f"{many_devices.tables(measured('many-devices'))['many']}"
         ),
-        "What the SuperLink's database is asked": (
-            "The same federation, on two cores that others used, too: what a device and round "
-            "cost, medians over the runs. SQLite gives one transaction at a time its lock, until "
-            "the commit. Statements that begin with `WITH` commit by themselves, and are not "
-            "counted as locking. The CPU's seconds are those of the whole run. "
-            f"{_source('superlink-database', 'superlink_database')}\n\n"
-            f"{asked['each']}\n\n"
-            "Who asked most, of the most devices, with `?plugin=fedkin`; handlers are those of "
-            f"devices and of the run's own process together:\n\n{asked['who']}\n\n"
-            "What was written and how often that was flushed (`fdatasync`), beneath `strace`, for "
-            f"each device and round:\n\n{asked['written']}"
-        ),
         "What a message costs a site": (
             "Four sites of 360 digits, a CNN, the real programs on a busy machine of two cores. "
             "The CPU's seconds are those of a site's processes for each of its messages; memory is "
             "that of all its processes, what they share counted once; medians over the runs. "
             f"{_source('site-rounds', 'site_rounds')}\n\n"
             f"{site_rounds.table(measured('site-rounds'))}"
-        ),
-        "What an image costs": (
-            "CIFAR-10 and the CNN of RCC-PFL's tables in batches of 16: µs of the CPU for an "
-            "image, trained or tested once, one thread of a busy machine. "
-            f"{_source('images', 'images')}\n\n{images.table(measured('images'))}"
         ),
         "What a GPU gains": (
             f"An {on_gpu['gpu']} and one thread of the CPU beside it, PyTorch "
@@ -431,9 +411,9 @@ def _scale() -> dict[str, str]:
         ),
         "Whether a GPU finds the same": (
             "Models of 16 rounds, 100,000 steps, on CIFAR-10: as RCC-PFL's Table II trained them "
-            "on the CPU, and the same options and seeds on the GPU above. The numbers: "
-            "[rcc-pfl-2-cifar10](../results/rcc-pfl-2-cifar10.json), "
-            "[rcc-pfl-settings-cifar10](../results/rcc-pfl-settings-cifar10.json).\n\n"
+            "on the CPU, and the same options and seeds on the GPU above. From "
+            "[rcc-pfl-2-cifar10](../results/rcc-pfl-2-cifar10.md) and "
+            "[rcc-pfl-settings-cifar10](../results/rcc-pfl-settings-cifar10.md).\n\n"
             f"{gpu.agreement(*both)}"
         ),
     }

@@ -4,7 +4,7 @@
 the same clients' images in as many processes as there are workers, without Flower, messages, models
 sent or averaged. Both are timed in turn, in one run, and compared as a ratio: a simulation with the
 mean of the bare loops before and after it, since machines change their speed. Below the bare loop
-lie its matrix products alone. With --fluke, FedAvg by fluke does the same work in the same run.
+lie its matrix products alone.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ import json
 import multiprocessing
 import os
 import platform
-import subprocess
 import tempfile
 import time
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-import numpy as np
 import torch
 from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
@@ -126,49 +124,23 @@ def products_seconds(config: Config, workers: int) -> float:
     return (time.perf_counter() - started) / workers
 
 
-def fluke_seconds(python: Path, config: Config, workers: int, rounds: int) -> float:
-    """Return the mean seconds of a round of fluke's FedAvg, with as many threads as workers.
-
-    `python` is that of an environment with fluke-fl, which this project does not need.
-    """
-    federation = simulate_federation(config.federation_settings(CLIENTS, config.seed))
-    arrays: dict[str, Any] = {"clients": CLIENTS}
-    for client in range(CLIENTS):
-        images, labels = federation.training_data(client)
-        arrays |= {f"images-{client}": images.numpy(), f"labels-{client}": labels.numpy()}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "clients.npz"
-        np.savez(path, allow_pickle=False, **arrays)
-        done = subprocess.run(
-            [str(python), str(ROOT / "benchmarks" / "fluke_rounds.py"), str(path), str(rounds)],
-            env={**os.environ, "OMP_NUM_THREADS": str(workers)},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    return float(done.stdout.split()[-1])
-
-
 def main() -> None:
     """Time all in turn and print the ratio."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--fluke", type=Path, help="the Python of an environment with fluke-fl")
     options = parser.parse_args()
     config = parse_config({**read_defaults(ROOT), **OPTIONS})
     # Here, an unreadable data set is an error; in a pool's workers it would be one for ever.
     simulate_federation(config.federation_settings(CLIENTS, config.seed))
-    rows, fluke = [], []
+    rows = []
     before = bare_seconds(config, options.workers, options.rounds)
     for _ in range(options.repeats):
         simulated, pre_round = simulated_seconds(options.workers, options.rounds)
         after = bare_seconds(config, options.workers, options.rounds)
         rows.append(((before + after) / 2, simulated, pre_round))
         before = after
-        if options.fluke:
-            fluke.append(fluke_seconds(options.fluke, config, options.workers, options.rounds))
     print(f"\n{platform.machine()}, {options.workers} workers, {options.rounds} rounds each")
     print("bare loop s/round   simulated s/round   ratio   pre-round s   pre-round / round")
     for bare, simulated, pre_round in rows:
@@ -182,8 +154,6 @@ def main() -> None:
     print(
         f"the matrix products alone: {floor:.2f} s, {floor / median(r[0] for r in rows):.2f} of it"
     )
-    if fluke:
-        print(f"fluke, in one process: {median(fluke):.2f} s/round ({min(fluke):.2f} at best)")
     print(f"median: {ratio:.2f} of the bare loop's speed; the pre-round costs {share:.2f} rounds")
 
 

@@ -4,8 +4,6 @@ import re
 import tomllib
 from pathlib import Path
 
-from benchmarks import watching
-from benchmarks.writing import measured
 from fl_app.config.run_config import TRACKERS
 from fl_app.live.trackers import TRACKER_OF
 from fl_app.live.tracking import round_values
@@ -14,12 +12,6 @@ from strategies import RoundReport
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/watching.md").read_text(encoding="utf-8")
-
-
-def test_the_tables_are_the_measured_ones():
-    assert watching.table(measured("watching")["rows"]) in PAGE
-    thousand = next(row for row in measured("watching")["rows"] if row["clients"] == 1_000)
-    assert thousand["status"] < 10  # milliseconds: a thousandth of a round of ten seconds
 
 
 def test_every_tracker_is_an_option_an_extra_and_on_the_page():

@@ -44,7 +44,7 @@ Say = Callable[[str], None]
 def default_processes(cells: int) -> int:
     """Return how many simulations run at a time: one for each CPU, each with one worker.
 
-    The start of a simulation, and its server, use one CPU: docs/sweeps.md has the measurement.
+    The start of a simulation, and its server, use one CPU.
     """
     return max(1, min(cells, os.cpu_count() or 1))
 

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import fl_app.launch.superlink
-from benchmarks.writing import measured
 from fl_app.api.results import load_sweep
 from fl_app.api.simulate import simulate, sweep
 from fl_app.cli import main
@@ -31,7 +30,6 @@ from fl_app.studies.sweeps.sweep_tables import summary_page, tidy_columns
 from tests.app_runs import undrawn_pictures
 from tests.processes import fedkin, processes_with, wait_for_line
 
-DOCS = Path(__file__).parents[3] / "docs"
 SMALL = {"strategy": "optimum,single", "num-clients": 6, "num-tasks": 3, "model": "mlp-32"}
 NOISY = {**SMALL, "noise": "class-dependent", "noise-rate": [0, 0.2, 0.4], "repeats": 2}
 
@@ -471,16 +469,6 @@ def test_where_nothing_was_tested_there_is_no_picture(tmp_path):
     draw(planned, cells, tmp_path / "sweep.png")
     assert not list(tmp_path.iterdir())
     assert "| 2 | – |" not in summary_page(planned, cells, "", "")
-
-
-def test_the_page_has_the_seconds_that_were_measured():
-    found = measured("sweep-processes")
-    one, two = (found["seconds"][count] for count in ("1", "2"))
-    page = (DOCS / "sweeps.md").read_text(encoding="utf-8")
-    assert f"took {one[0]:.0f} and {one[1]:.0f} seconds one after the other" in page
-    assert f"and {two[0]:.0f} and {two[1]:.0f} seconds at the same time" in page
-    load = found["load-before"]
-    assert f"(a load of {min(load):.0f} to {max(load):.0f})" in page
 
 
 def test_cpus_are_shared(monkeypatch):

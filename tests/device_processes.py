@@ -190,13 +190,10 @@ class Federation:
     def register(self, *names: str) -> list[int]:
         """Make devices' keys, register them, and return their node ids."""
         make_certificates(self.certificates, [], names)
+        keys = [str(self.certificates / f"devices/{name}.pub") for name in names]
         return [
-            int(
-                self.flwr("supernode", "register", str(self.certificates / f"devices/{name}.pub"))[
-                    "node-id"
-                ]
-            )
-            for name in names
+            int(self.flwr("supernode", "register", key, "--name", name)["node-id"])
+            for key, name in zip(keys, names, strict=True)
         ]
 
     @contextmanager

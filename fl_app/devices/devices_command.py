@@ -26,13 +26,20 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "whether it is connected or when it was last, and its cluster in the last run.",
     )
     _add_server_options(parser)
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path(),
+        metavar="FOLDER",
+        help="where the SuperLink was started, with the results of runs (default: .)",
+    )
     parser.set_defaults(call=_list)
     more = parser.add_subparsers(metavar="COMMAND")
     revoke = more.add_parser(
         "revoke",
-        help="shut a device out, and free its name",
+        help="shut a device out",
         description="On the server, unregister a device: its SuperNode is refused from now on, "
-        "and Flower never takes its key again. Its name is free for another key.",
+        "and Flower never takes its key again. Its name can be registered with another key.",
     )
     revoke.add_argument(
         "name", metavar="NAME", help="its name or its key, as `fedkin devices` lists them"
@@ -66,10 +73,6 @@ def _add_server_options(parser: argparse.ArgumentParser, *, suppressed: bool = F
     for option, kind, default, metavar, what in (
         ("--superlink", str, "127.0.0.1:8000", "HOST:PORT", "where the SuperLink listens"),
         ("--certificates", Path, Path("certificates"), "FOLDER", "the folder with ca.crt"),
-        (
-            *("--folder", Path, Path(), "FOLDER"),
-            "where the SuperLink was started, with device-names.json and results",
-        ),
     ):
         parser.add_argument(
             option,
@@ -86,40 +89,36 @@ def _add_server_options(parser: argparse.ArgumentParser, *, suppressed: bool = F
 def _list(options: argparse.Namespace) -> int:
     from fl_app.devices.registry import (  # noqa: PLC0415
         control_client,
-        find_devices,
         last_clusters,
+        list_devices,
+        refused_devices,
     )
     from fl_app.report.tables import render  # noqa: PLC0415
 
-    _check_server(options)
+    parse_address(options.superlink, "--superlink")
+    if not options.folder.is_dir():
+        raise ValueError(
+            f"--folder {options.folder} is not a folder: name where the SuperLink was started."
+        )
     with control_client(options.superlink, options.certificates) as client:
-        devices = find_devices(client, options.folder)
+        devices = list_devices(client)
     clusters = last_clusters(options.folder)
     print(render(device_table(devices, clusters)), end="")
+    for sentence in refused_devices(devices):
+        print(sentence)
     if clusters is not None:
         print(f"clusters: {clusters.strategy}, seed {clusters.seed}, {clusters.summary}")
     return 0
 
 
 def _revoke(options: argparse.Namespace) -> int:
-    from fl_app.devices.names import NAMES_FILE, short  # noqa: PLC0415
+    from fl_app.devices.names import short  # noqa: PLC0415
     from fl_app.devices.registry import control_client, revoke  # noqa: PLC0415
 
-    _check_server(options)
+    parse_address(options.superlink, "--superlink")
     with control_client(options.superlink, options.certificates) as client:
-        device = revoke(client, options.folder, options.name)
-    key = short(device.key)
-    if device.node is None:
-        print(f"key {key} was not registered any more.")
-    else:
-        print(f"key {key} is not registered any more: the device is shut out.")
-    if not (options.folder / NAMES_FILE).exists():
-        print(
-            f"No name was freed, since {options.folder} has no {NAMES_FILE}: if devices have "
-            "taken part in a run, run this again with --folder where the SuperLink was started."
-        )
-    elif device.name:
-        print(f"The name {device.name} is free for another key.")
+        device = revoke(client, options.name)
+    print(f"key {short(device.key)} is not registered any more: the device is shut out.")
     return 0
 
 
@@ -157,14 +156,6 @@ def _node_config(text: str) -> NodeConfig:
     return NodeConfig.of(own)
 
 
-def _check_server(options: argparse.Namespace) -> None:
-    parse_address(options.superlink, "--superlink")
-    if not options.folder.is_dir():
-        raise ValueError(
-            f"--folder {options.folder} is not a folder: name where the SuperLink was started."
-        )
-
-
 def device_table(devices: list[RegisteredDevice], clusters: ClustersOfRun | None) -> Table:
     """Return one row per device."""
     from rich.table import Table  # noqa: PLC0415
@@ -178,18 +169,16 @@ def device_table(devices: list[RegisteredDevice], clusters: ClustersOfRun | None
     for device in devices:
         cluster = of_name.get(device.name)
         table.add_row(
-            device.name or "(never said)",
+            device.name or "(none)",
             short(device.key),
             _connected(device),
             "" if cluster is None else str(cluster),
-            "" if device.node is None else str(device.node),  # so a run calls who said no name
+            str(device.node),
         )
     return table
 
 
 def _connected(device: RegisteredDevice) -> str:
-    if device.node is None:
-        return "not registered"
     if device.is_online:
         return "yes"
     return "never" if device.seen is None else f"last {device.seen:%Y-%m-%d %H:%M} UTC"

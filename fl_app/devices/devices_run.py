@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from flwr.app import ConfigRecord, ConfigRecordValues
@@ -17,7 +17,7 @@ from fl_app.config.run_config import Config
 from fl_app.config.systems import Setting
 from fl_app.devices.common_scale import with_common_scale
 from fl_app.devices.handing_out import deploy_models, hand_out_models
-from fl_app.devices.names import NAMES_FILE, KnowsKeys, NameOwners
+from fl_app.devices.names import KnowsRegistrations, refused_names
 from fl_app.live.progress import Progress
 from fl_app.nodes.personal_store import ConfigValues, keep_states
 from fl_app.report.verdicts import NONE, SeedVerdicts
@@ -58,8 +58,8 @@ class Devices:
         known = checkpoints.took_part  # a run that is resumed waits for those it had
         wait_for_devices(grid, config.num_clients or len(known), config.pre_round_deadline)
         self.met = Roster(by_name=True, names=dict(checkpoints.names))
-        if isinstance(grid, KnowsKeys):
-            self.met.refused = NameOwners(Path(NAMES_FILE), grid).refused
+        if isinstance(grid, KnowsRegistrations):
+            self.met.refused = partial(refused_names, grid)
         self._roll = Conversation(
             grid, {protocol.SEED: config.seed}, config.pre_round_deadline, self.met
         )

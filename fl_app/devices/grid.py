@@ -6,18 +6,17 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar, cast
-from unicodedata import normalize
 
 import httpx
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from fl_app.devices.message_sizes import most_bytes_of_answer
-from fl_app.devices.names import Key, fingerprint
+from fl_app.devices.names import Registration
 from fl_app.grid.quorum import Patience, QuorumGrid, failure
 from fl_core.flower.basics import SUPERLINK_NODE_ID
 from fl_core.flower.messages import (
@@ -83,7 +82,7 @@ class DeviceGrid(QuorumGrid):
       still being sent keeps nobody waiting;
     - an answer holds twice the bytes of the largest message so far, and a little more, at most;
     - nobody can foresee what a message's parts are called (`fl_core.wire.packing`);
-    - it is known with which key a node has been registered, as the SuperLink checks it;
+    - it is known with which key and name a node was registered, as the SuperLink checks it;
     - what the SuperLink failed at is tried again.
     """
 
@@ -92,7 +91,7 @@ class DeviceGrid(QuorumGrid):
         self._http = grid
         self._node = Node(node_id=SUPERLINK_NODE_ID)
         self._largest = 0
-        self._keys: dict[int, Key] = {}
+        self._registrations: dict[int, Registration] = {}
         self._began: dict[int, float] = {}
         self._fetched: dict[str, _Fetch] = {}
 
@@ -101,21 +100,16 @@ class DeviceGrid(QuorumGrid):
         nodes = _tried_again(lambda: list(self._http.get_nodes()))
         for node in nodes:
             # Without TLS nobody registers keys, and each SuperNode makes one up at each start.
-            if node.node_id not in self._keys and not self._http._insecure:
-                name = normalize("NFC", node.name)
-                self._keys[node.node_id] = Key(fingerprint(node.public_key), name)
+            if node.node_id not in self._registrations and not self._http._insecure:
+                self._registrations[node.node_id] = Registration.of(node)
             if node.last_activated_at:
                 began = datetime.fromisoformat(node.last_activated_at)
                 self._began[node.node_id] = began.timestamp()
         return [node.node_id for node in nodes]
 
-    def key_of(self, node: int) -> Key | None:
-        """Return the key with which a node that has been connected proves who it is."""
-        return self._keys.get(node)
-
-    def keys_connected(self) -> Collection[Key]:
-        """Return the keys of all nodes that are connected, as the SuperLink says it now."""
-        return [self._keys[node] for node in self.get_node_ids() if node in self._keys]
+    def registrations(self) -> Mapping[int, Registration]:
+        """Return how all nodes that were connected in this run are registered; none without TLS."""
+        return self._registrations
 
     def _exchange(
         self, messages: list[Message], patience: Patience

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -13,41 +14,41 @@ from typing import Any, NamedTuple
 import httpx
 
 from fl_app.devices.gate.gate_command import superlink_tls
-from fl_app.devices.names import NAMES_FILE, changed_names, fingerprint, key_in, read_names, short
+from fl_app.devices.names import Registration, short
 from fl_core.flower.basics import NodeStatus
 from fl_core.flower.calls import FlowerError
-from fl_core.flower.messages import ListNodesRequest, NodeInfo, UnregisterNodeRequest
+from fl_core.flower.messages import ListNodesRequest, UnregisterNodeRequest
 from fl_core.flower.server import ControlHttpClient
 
 _log = logging.getLogger(__name__)
 
 
 class RegisteredDevice(NamedTuple):
-    """A device that is registered, or has been.
+    """A device that is registered.
 
     Attributes
     ----------
     name : str
-        With which it was registered, or which it said first; empty: nobody knows one.
+        With which it was registered; empty: without one.
     key : str
         The fingerprint of its key.
-    node : int, optional
-        Flower's number for it; None: its key is not registered any more, but its name is taken.
+    node : int
+        Flower's number for it.
     is_online : bool
         Whether it is connected.
     seen : datetime, optional
-        When it was connected last, if it is not; None: never, or nobody knows.
+        When it was connected last, if it is not; None: never.
     """
 
     name: str
     key: str
-    node: int | None
-    is_online: bool = False
-    seen: datetime | None = None
+    node: int
+    is_online: bool
+    seen: datetime | None
 
 
 class ClustersOfRun(NamedTuple):
-    """Where the devices belonged at the end of a run.
+    """The clusters of the devices at the end of a run.
 
     Attributes
     ----------
@@ -67,7 +68,7 @@ class ClustersOfRun(NamedTuple):
 
 @contextmanager
 def control_client(superlink: str, certificates: Path) -> Iterator[ControlHttpClient]:
-    """Yield a client of the SuperLink's Control API, which must be on a machine of ours.
+    """Yield a client of the SuperLink's Control API, for devices to be listed or unregistered.
 
     Parameters
     ----------
@@ -100,67 +101,48 @@ def control_client(superlink: str, certificates: Path) -> Iterator[ControlHttpCl
         ) from error
 
 
-def find_devices(client: ControlHttpClient, folder: Path) -> list[RegisteredDevice]:
-    """Return all devices, by name; `folder` is where the SuperLink was started.
-
-    Raises
-    ------
-    ValueError, OSError
-        If the file of names is damaged or cannot be read.
-    """
-    nodes = client.ListNodes(ListNodesRequest()).nodes_info
-    return known_devices(nodes, read_names(folder / NAMES_FILE))
-
-
-def known_devices(nodes: Iterable[NodeInfo], names: Mapping[str, str]) -> list[RegisteredDevice]:
-    """Return the devices with these nodes, and those of which there is but a name, by name.
-
-    `names` are from name to its key's fingerprint. Nodes that were unregistered are left out.
-    """
-    name_of = {key: name for name, key in names.items()}
+def list_devices(client: ControlHttpClient) -> list[RegisteredDevice]:
+    """Return the devices that are registered, by name; of one name, the first registered first."""
     devices = []
-    for node in nodes:
+    nodes = client.ListNodes(ListNodesRequest()).nodes_info
+    for node in sorted(nodes, key=lambda node: node.registered_at):
         if node.status != NodeStatus.UNREGISTERED:
-            key = fingerprint(node.public_key)
             is_online = node.status == NodeStatus.ONLINE
             left = node.last_deactivated_at
             seen = datetime.fromisoformat(left) if left and not is_online else None
-            name = node.name or name_of.get(key, "")
-            devices.append(RegisteredDevice(name, key, node.node_id, is_online, seen))
-    registered = {device.key for device in devices}
-    devices += [
-        RegisteredDevice(name, key, None) for name, key in names.items() if key not in registered
+            own = Registration.of(node)
+            devices.append(RegisteredDevice(own.name, own.key, node.node_id, is_online, seen))
+    return sorted(devices, key=lambda device: (not device.name, device.name))
+
+
+def refused_devices(devices: Iterable[RegisteredDevice]) -> list[str]:
+    """Return a sentence for each name that a run refuses, since Flower accepts any."""
+    count = Counter(device.name for device in devices)
+    nameless = count.pop("", 0)
+    sentences = [
+        f"{number} keys are registered as {name}: a run takes the first, so revoke the other by "
+        "its key."
+        for name, number in sorted(count.items())
+        if number > 1
     ]
-    return sorted(devices, key=lambda device: (not device.name, device.name, device.key))
+    if nameless:
+        sentences.append(
+            f"{nameless} without a name: no run takes them, so revoke each by its key, make it a "
+            "new one and register that with --name."
+        )
+    return sentences
 
 
-def revoke(client: ControlHttpClient, folder: Path, called: str) -> RegisteredDevice:
-    """Unregister a device and free its name; return the device as it was.
-
-    Parameters
-    ----------
-    client : ControlHttpClient
-    folder : Path
-        Where the SuperLink was started.
-    called : str
-        The device's name, or the beginning of its key's fingerprint, "SHA256:" and more.
+def revoke(client: ControlHttpClient, called: str) -> RegisteredDevice:
+    """Unregister a device, by its name or the beginning of its key; return it as it was.
 
     Raises
     ------
     ValueError
-        If no device is called so, or several are; or the file of names is damaged.
-    OSError
-        If the file of names cannot be read or written.
+        If no device is called so, or several are.
     """
-    device = one_device(find_devices(client, folder), called)
-    if device.node is not None:
-        # First: whatever happens to the file, the device is shut out.
-        client.UnregisterNode(UnregisterNodeRequest(node_id=device.node))
-    if not (folder / NAMES_FILE).exists():
-        return device
-    with changed_names(folder / NAMES_FILE) as names:
-        for name in [name for name, entry in names.items() if key_in(entry) == device.key]:
-            del names[name]
+    device = one_device(list_devices(client), called)
+    client.UnregisterNode(UnregisterNodeRequest(node_id=device.node))
     return device
 
 

@@ -57,8 +57,7 @@ class Roster:
     unknown : dict of str
         From node id to why it is out, of nodes that never said by which name they go.
     refused : callable
-        Says, from node to the name that it gives, which nodes may not use theirs, nor, any more,
-        the name that they gave before.
+        Says, from node to the name that it gives, which nodes may not use theirs.
     """
 
     nodes: dict[int, int] = field(default_factory=dict)
@@ -195,10 +194,8 @@ class Roster:
         refused = self.refused({node: name for node, name in given.items() if name is not None})
         allowed = {node: name for node, name in given.items() if node not in refused}
         index_of = self._known(filter(None, allowed.values()))
-        here = {*given, *self.nodes.values()}
         for node, refusal in sorted(refused.items()):
-            if node in here:
-                self._refuse(node, refusal)
+            self._refuse(node, refusal)
         return {node: None if name is None else index_of[name] for node, name in allowed.items()}
 
     def _known(self, names: Iterable[str]) -> dict[str, int]:

@@ -214,7 +214,7 @@ def set_up(folder: Path, names: list[str]) -> Iterator[tuple[Site, ExitStack, di
         gate.wait_for("the gate listens")
         site.wait_for_superlink()
         for name in names:
-            site.call(f"flwr supernode register certificates/devices/{name}.pub")
+            site.call(f"flwr supernode register certificates/devices/{name}.pub --name {name}")
         yield site, stack, write_sites(folder / "sites", {name: SITES[name] for name in names})
 
 

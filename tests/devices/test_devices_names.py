@@ -1,31 +1,24 @@
-"""Whose a name is, and `fedkin devices`: real SuperLink, real gate, real SuperNodes."""
+"""Names of devices, and `fedkin devices`: real SuperLink, real gate, real SuperNodes."""
 
 import json
 import re
 import threading
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
-import httpx
 import pytest
-from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from flwr.app import Context, RecordDict
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from fl_app.cli import main
 from fl_app.client_app import app
 from fl_app.devices.certificates import make_certificates
-from fl_app.devices.names import changed_names, fingerprint, read_names, short
 from fl_app.launch.flower_app import toml_lines
-from fl_app.launch.processes import stop_family
 from fl_app.launch.superlink import program_path
 from tests.app_runs import DEFAULTS
 from tests.device_images import write_sites
 from tests.device_processes import (
     federation,
     running,
-    superlink_words,
-    wait_until_healthy,
 )
 from tests.raw_device import RawDevice
 
@@ -39,7 +32,7 @@ OPTIONS = {
     "strategy": "single",
     "model": "mlp-32",
     "num-server-rounds": 1,
-    "num-clients": 2,
+    "num-clients": 4,
     "pre-round-deadline": 60.0,
 }
 
@@ -56,13 +49,13 @@ def started(tmp_path, monkeypatch):
 class Answering:
     """A device that answers all it is asked, in a thread: it starts no process for a message.
 
-    It is connected for the length of the block, and trains once `may_train` is set.
+    It is connected for the length of the block.
     """
 
     def __init__(self, devices, name, own, run_config):
         self._device = RawDevice(devices, name)
         self._config = own, run_config
-        self.may_train, self._end = threading.Event(), threading.Event()
+        self._end = threading.Event()
         self._thread = threading.Thread(target=self._answer)
 
     def __enter__(self):
@@ -71,7 +64,6 @@ class Answering:
         return self
 
     def __exit__(self, *error):
-        self.may_train.set()
         self._end.set()
         self._thread.join()
         self._device.__exit__(*error)
@@ -79,73 +71,42 @@ class Answering:
     def _answer(self):
         own, run_config = self._config
         while not self._end.wait(0.2):
-            with suppress(httpx.HTTPError):  # the SuperLink is being restarted
-                message = self._device.next_message()
-                if message is not None:
-                    if message.metadata.message_type == "train":
-                        self.may_train.wait()
-                    about = message.metadata.run_id, self._device.node_id
-                    context = Context(*about, own, RecordDict(), dict(run_config))
-                    self._device.push(app(message, context))
+            if (message := self._device.next_message()) is not None:
+                about = message.metadata.run_id, self._device.node_id
+                context = Context(*about, own, RecordDict(), dict(run_config))
+                self._device.push(app(message, context))
 
 
-def test_a_name_belongs_to_its_key_while_its_owner_is_away(started, tmp_path):
-    """In a later run, after a restart of the SuperLink, until the owner comes back."""
+def test_a_device_takes_no_part_under_a_name_that_is_not_its_own(started, tmp_path):
+    """Eve says that she is lyon, and rome's key was registered as berlin after berlin's."""
     devices = started
     devices.register("berlin", "lyon", "eve")
-    images = write_sites(tmp_path / "sites", dict.fromkeys(("berlin", "lyon", "eve"), (0, 2)))
-    models = {name: tmp_path / f"{name}.safetensors" for name in images}
-    run_config = {**DEFAULTS, **OPTIONS}
-
-    def device(name, says):
-        own = {"name": says, "data-path": str(images[name]), "model-path": str(models[name])}
-        return Answering(devices, name, own, run_config)
-
-    def run(name, **options):
-        keys = {**OPTIONS, "output-dir": str(tmp_path / name), **options}
-        file = tmp_path / f"{name}.toml"
-        file.write_text(toml_lines(keys), encoding="utf-8")
-        words = [program_path("flwr"), "run", str(ROOT), "devices", "--stream"]
-        home = tmp_path / f"home-{name}"
-        return running(name, [*words, "--run-config", str(file)], home, env=devices.env)
-
-    def found(name):
-        summary = json.loads((tmp_path / name / "summary.json").read_text(encoding="utf-8"))
-        return summary["runs"][0]
-
-    folder = devices.folder / "superlink"
+    make_certificates(devices.certificates, [], ["rome"])
+    key = str(devices.certificates / "devices/rome.pub")
+    devices.flwr("supernode", "register", key, "--name", "berlin")
+    says = {"berlin": "berlin", "lyon": "lyon", "eve": "lyon", "rome": "berlin"}
+    images = write_sites(tmp_path / "sites", dict.fromkeys(says, (0, 2)))
+    models = {name: tmp_path / f"{name}.safetensors" for name in says}
+    run_config = {**DEFAULTS, **OPTIONS, "output-dir": str(tmp_path / "out")}
+    file = tmp_path / "run.toml"
+    file.write_text(toml_lines({**OPTIONS, "output-dir": str(tmp_path / "out")}), encoding="utf-8")
+    words = [program_path("flwr"), "run", str(ROOT), "devices", "--stream"]
     with ExitStack() as stack:
-        berlin = stack.enter_context(device("berlin", "berlin"))
-        berlin.may_train.set()
-        with device("lyon", "lyon") as lyon, run("first") as first:
-            lyon.may_train.set()
-            assert first.wait_for_exit(_PATIENCE) == 0, first.text
-        assert found("first")["names"] == ["berlin", "lyon"]
-        names = json.loads((folder / "device-names.json").read_text(encoding="utf-8"))
-        models["lyon"].unlink()
-
-        stop_family(devices.superlink.process, folder)
-        words = superlink_words(devices.certificates, devices.port, folder / "state.db")
-        with running("again", words, folder, folder) as again, stack.pop_all():
-            wait_until_healthy(again, devices.certificates, devices.port)
-            berlin.may_train.clear()
-            with device("eve", "lyon"), run("second", **{"num-server-rounds": 2}) as second:
-                refused = "is left out: it says that it is lyon, but that name belongs to key "
-                line = second.wait_for(refused, _PATIENCE)
-                with device("lyon", "lyon") as lyon:
-                    lyon.may_train.set()
-                    berlin.may_train.set()
-                    assert second.wait_for_exit(_PATIENCE) == 0, second.text
-    one = found("second")
-    assert (one["names"][0], one["names"][2]) == ("berlin", "lyon")
-    assert line.startswith(f"{one['names'][1]} (node ")
-    assert one["names"][1].startswith("key SHA256:")
-    assert one["failures"] == {"1": line.partition("is left out: ")[2]}
-    assert line.endswith(short(names["lyon"]))
-    assert one["clusters"] == [0, -1, 0]
-    assert models["lyon"].exists()
-    assert not models["eve"].exists()
-    assert json.loads((folder / "device-names.json").read_text(encoding="utf-8")) == names
+        for name, said in says.items():
+            own = {"name": said, "data-path": str(images[name]), "model-path": str(models[name])}
+            stack.enter_context(Answering(devices, name, own, run_config))
+        words += ["--run-config", str(file)]
+        with running("run", words, tmp_path / "home", env=devices.env) as run:
+            assert run.wait_for_exit(_PATIENCE) == 0, run.text
+    summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
+    one = summary["runs"][0]
+    assert one["names"][:2] == ["berlin", "lyon"]
+    reason_of = {one["names"][int(client)]: why for client, why in one["failures"].items()}
+    assert reason_of.pop("eve") == "it says that it is lyon, but its key is registered as eve"
+    ((name, reason),) = reason_of.items()
+    assert name.startswith("key SHA256:")
+    assert reason.startswith("its key was registered as berlin after key SHA256:")
+    assert [models[name].exists() for name in says] == [True, True, False, False]
 
 
 def cells(row):
@@ -189,19 +150,15 @@ def test_devices_are_listed_checked_and_revoked(started, tmp_path, monkeypatch, 
     status, wrong = check(auth_supernode_private_key=tmp_path / "strangers/devices/eve.key")
     assert (status, len(wrong)) == (1, 1)
     assert re.match(r"✗ key +SHA256:\S+ is not registered: send the public key", wrong[0])
-    assert [row[:3:2] for row in listed()] == [["(never said)", "never"]] * 2
-    key = load_ssh_public_key((devices.certificates / "devices/berlin.pub").read_bytes())
-    with changed_names(Path("device-names.json")) as names:  # as a run would
-        names["berlin"] = fingerprint(public_key_to_bytes(key))
+    assert [row[:3:2] for row in listed()] == [["berlin", "never"], ["lyon", "never"]]
     with devices.supernode("berlin", own["node_config"]) as supernode:
         supernode.wait_for("SuperNode ID")
         assert check() == (0, [])  # it asks, and changes nothing
         assert listed()[0][:3:2] == ["berlin", "yes"]
         status, said = call("revoke", "berlin", *server)
-        assert (status, said[1]) == (0, "The name berlin is free for another key.")
+        assert (status, len(said)) == (0, 1)
         supernode.wait_for_exit()
-    assert [row[0] for row in listed()] == ["(never said)"]
-    assert read_names(Path("device-names.json")) == {}
+    assert [row[0] for row in listed()] == ["lyon"]
     assert check()[0] == 1
     with devices.supernode("berlin", own["node_config"]) as supernode:
         assert supernode.wait_for_exit() != 0

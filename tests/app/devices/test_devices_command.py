@@ -20,11 +20,9 @@ from PIL import Image
 from fl_app.cli import main
 from fl_app.devices import model_places, registry, site_check
 from fl_app.devices.certificates import make_certificates
-from fl_app.devices.devices_command import device_table
 from fl_app.devices.gate.gate_command import server_tls
-from fl_app.devices.names import fingerprint, read_names
-from fl_app.devices.registry import find_devices, known_devices, last_clusters, one_device, revoke
-from fl_app.report.tables import render
+from fl_app.devices.names import fingerprint
+from fl_app.devices.registry import last_clusters, list_devices, one_device
 from fl_app.site.node_command import run_node
 
 LEFT = "2026-11-21T16:45:01+00:00"
@@ -33,7 +31,7 @@ LEFT = "2026-11-21T16:45:01+00:00"
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
     folder = tmp_path_factory.mktemp("certificates")
-    make_certificates(folder, ["localhost"], ["berlin", "lyon", "oslo", "rome"])
+    make_certificates(folder, ["localhost"], ["berlin", "lyon", "oslo", "paris", "rome"])
     return folder
 
 
@@ -47,17 +45,20 @@ def key(certificates, name):
 
 
 def node(certificates, number, device, status, **known):
-    return NodeInfo(node_id=number, public_key=pem(certificates, device), status=status, **known)
+    public_key = pem(certificates, device)
+    at = f"2026-11-20T00:00:0{number}+00:00"
+    return NodeInfo(node_id=number, public_key=public_key, status=status, registered_at=at, **known)
 
 
 @pytest.fixture
 def nodes(certificates):
-    """Oslo's key was exchanged for rome's."""
+    """Oslo's key was exchanged for rome's; berlin's is registered again; nobody named lyon."""
     return [
-        node(certificates, 1, "rome", "registered", name="oslo"),
-        node(certificates, 2, "berlin", "online", last_deactivated_at=LEFT),
+        node(certificates, 4, "paris", "registered", name="berlin"),
+        node(certificates, 2, "berlin", "online", name="berlin", last_deactivated_at=LEFT),
         node(certificates, 3, "lyon", "offline", last_deactivated_at=LEFT),
-        node(certificates, 4, "oslo", "unregistered", name="oslo", last_deactivated_at=LEFT),
+        node(certificates, 1, "oslo", "unregistered", name="oslo", last_deactivated_at=LEFT),
+        node(certificates, 5, "rome", "registered", name="oslo"),
     ]
 
 
@@ -74,26 +75,26 @@ class SuperLink:
         self.unregistered.append(request.node_id)
 
 
-def rows(devices, clusters=None):
-    lines = render(device_table(devices, clusters)).splitlines()
-    cells = ([cell.strip() for cell in line.strip("│").split("│")] for line in lines)
-    return [one for one in cells if len(one) == 5]
-
-
-def test_devices_are_listed_by_name(certificates, nodes, tmp_path):
-    names = {"berlin": key(certificates, "berlin"), "gone": "SHA256:" + "x" * 43}
-    found = known_devices(nodes, names)
-    summary = {"names": ["berlin", "lyon", "gone"], "clusters": [1, 0, -1]}
-    write_summary(tmp_path, "one", [summary])
-    listed = rows(found, last_clusters(tmp_path))
+def test_devices_are_listed_by_name(certificates, nodes, tmp_path, monkeypatch, capsys):
+    superlink = SuperLink(nodes)
+    monkeypatch.setattr(registry, "control_client", lambda *_: nullcontext(superlink))
+    write_summary(tmp_path, "one", [{"names": ["berlin", "lyon", "gone"], "clusters": [1, 0, -1]}])
+    assert main(["devices", "--folder", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    cells = ([cell.strip() for cell in line.strip("│").split("│")] for line in said.splitlines())
+    listed = [one for one in cells if len(one) == 5]
     assert [[*row[:1], *row[2:]] for row in listed] == [
         ["berlin", "yes", "1", "2"],
-        ["gone", "not registered", "", ""],
-        ["oslo", "never", "", "1"],
-        ["(never said)", "last 2026-11-21 16:45 UTC", "", "3"],
+        ["berlin", "never", "1", "4"],
+        ["oslo", "never", "", "5"],
+        ["(none)", "last 2026-11-21 16:45 UTC", "", "3"],
     ]
     assert listed[0][1] == key(certificates, "berlin")[:19] + "…"
-    assert [one.node for one in found] == [2, None, 1, 3]
+    assert "2 keys are registered as berlin: a run takes the first, so revoke the other" in said
+    assert "1 without a name: no run takes them, so revoke each by its key" in said
+    superlink.nodes = nodes[1:2]
+    assert main(["devices", "--folder", str(tmp_path)]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 7
 
 
 def write_summary(folder, name, runs):
@@ -149,12 +150,14 @@ def test_a_summary_that_cannot_be_read_is_passed_over(tmp_path, caplog):
 
 
 def test_a_device_is_called_by_its_name_or_its_key(certificates, nodes):
-    found = known_devices(nodes, {"berlin": key(certificates, "berlin")})
+    found = list_devices(SuperLink(nodes))
     lyon = key(certificates, "lyon")
-    assert one_device(found, "berlin").node == 2
+    assert one_device(found, "oslo").node == 5
     assert one_device(found, lyon[:19] + "…").node == one_device(found, lyon).node == 3
     with pytest.raises(ValueError, match="no device is called tunis: `fedkin devices` lists"):
         one_device(found, "tunis")
+    with pytest.raises(ValueError, match=r"^2 devices are called berlin: name one by its key, SHA"):
+        one_device(found, "berlin")
     twins = [found[0], found[0]._replace(name="rome")]
     with pytest.raises(ValueError, match=r"^2 devices are called SHA256:.*: name one by its key"):
         one_device(twins, twins[0].key[:12])
@@ -165,43 +168,19 @@ def test_a_device_is_called_by_its_name_or_its_key(certificates, nodes):
         one_device(found, "")
 
 
-def test_who_is_revoked_loses_its_key_and_its_name(certificates, nodes, tmp_path):
-    path = tmp_path / "device-names.json"
-    names = {name: key(certificates, name) for name in ("berlin", "lyon")}
-    names["lyon"] += " registered"
-    path.write_text(json.dumps(names), encoding="utf-8")
-    superlink = SuperLink(nodes)
-    assert revoke(superlink, tmp_path, "lyon").node == 3
-    assert superlink.unregistered == [3]
-    assert list(read_names(path)) == ["berlin"]
-
-
-def test_a_key_that_is_not_registered_any_more_frees_its_name(certificates, nodes, tmp_path):
-    path = tmp_path / "device-names.json"
-    path.write_text(json.dumps({"rome": key(certificates, "oslo")}), encoding="utf-8")
-    superlink = SuperLink(nodes)
-    assert revoke(superlink, tmp_path, "rome").node is None
-    assert superlink.unregistered == []
-    assert read_names(path) == {}
-
-
-def test_in_another_folder_no_name_is_freed_and_this_is_said(nodes, tmp_path, monkeypatch, capsys):
+def test_a_device_that_is_revoked_is_unregistered(certificates, nodes, monkeypatch, capsys):
     superlink = SuperLink(nodes)
     monkeypatch.setattr(registry, "control_client", lambda *_: nullcontext(superlink))
-    called = find_devices(superlink, tmp_path)[0].key
-    assert main(["devices", "revoke", called, "--folder", str(tmp_path)]) == 0
-    assert superlink.unregistered
-    said = capsys.readouterr().out
-    assert f"No name was freed, since {tmp_path} has no device-names.json" in said
-    assert "is free for another key" not in said
-    assert not list(tmp_path.iterdir())
+    assert main(["devices", "revoke", "oslo"]) == 0
+    assert superlink.unregistered == [5]
+    shown = key(certificates, "rome")[:19]
+    assert capsys.readouterr().out.startswith(f"key {shown}… is not registered any more")
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["--superlink", "x"], "--superlink 'x' is not HOST:PORT"),
-        (["--folder", "nowhere"], "--folder nowhere is not a folder"),
         ([], "--certificates certificates: ca.crt cannot be read"),
     ],
 )
@@ -213,6 +192,11 @@ def test_wrong_usage(command, words, said, tmp_path, monkeypatch, capsys):
     # Before the command, too.
     assert main(["devices", *words, *command]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_folder_that_is_not_there(capsys):
+    assert main(["devices", "--folder", "nowhere"]) == 2
+    assert "--folder nowhere is not a folder" in capsys.readouterr().err
 
 
 def test_a_superlink_that_is_not_there(certificates, tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from datetime import UTC, datetime
 
 import httpx
 import numpy as np
@@ -328,6 +329,7 @@ def post_with(get_nodes, *, insecure=False):
 
 
 def node_info(node, **known):
+    known["registered_at"] = "2026-11-21T00:00:00+00:00"
     return NodeInfo(node_id=node, public_key=PUBLIC_KEY[0], **known)
 
 
@@ -347,27 +349,25 @@ def test_a_node_has_the_key_with_which_it_is_registered():
     """Also when it has left; as ssh-keygen shows it."""
     infos = [node_info(5, name="berlin"), node_info(6)]
     grid = DeviceGrid(post_with(lambda: infos))
-    assert grid.key_of(5) is None
+    assert not grid.registrations()
     grid.get_node_ids()
-    assert [key.name for key in grid.keys_connected()] == ["berlin", ""]
     infos.pop(0)
-    assert [key.name for key in grid.keys_connected()] == [""]
-    assert (grid.key_of(5).name, grid.key_of(6).name) == ("berlin", "")
-    assert grid.key_of(5).fingerprint == grid.key_of(6).fingerprint == PUBLIC_KEY[1]
-    assert grid.key_of(7) is None
+    grid.get_node_ids()
+    at = datetime(2026, 11, 21, tzinfo=UTC)
+    assert grid.registrations() == {5: (PUBLIC_KEY[1], "berlin", at), 6: (PUBLIC_KEY[1], "", at)}
 
 
 def test_the_name_of_a_key_is_the_same_however_its_letters_are_put_together():
     grid = DeviceGrid(post_with(lambda: [node_info(5, name="Zu\u0308rich")]))
     grid.get_node_ids()
-    assert grid.key_of(5).name == "Z\u00fcrich"
+    assert grid.registrations()[5].name == "Z\u00fcrich"
 
 
 def test_without_tls_a_node_has_no_key():
     """It makes one up at each start."""
     grid = DeviceGrid(post_with(lambda: [node_info(5)], insecure=True))
     assert grid.get_node_ids() == [5]
-    assert grid.key_of(5) is None
+    assert not grid.registrations()
 
 
 def names_of(grid):

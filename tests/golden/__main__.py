@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import io
+import os
 import shutil
 import sys
 import tempfile
@@ -27,6 +28,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="RUN", help=", ".join(RUNS))
     parser.add_argument("--all-lines", action="store_true", help="print whole diffs")
     given = parser.parse_args()
+    os.environ.pop("FL_DATA_DIR", None)  # its path would be in the results
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
     differing = 0
     for name in given.names or RUNS:

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
+from fl_core.data.folders import cache_dir
+
 _TIMES = {"seconds", "versions"}
 _PLACES = {"output-dir", "data-dir", "resume", "encoder"}
 
@@ -33,10 +35,10 @@ def frozen(folder: Path) -> dict[str, str]:
             found[f"{name}.txt"] = _report(path.read_text(encoding="utf-8"))
         elif path.suffix == ".safetensors" and "models" in path.parts:
             found["models.txt"] = found.get("models.txt", "") + f"{name} {_digest(path)}\n"
-    return {
-        name: text.replace(str(folder), "FOLDER").replace(folder.name, "NAME")
-        for name, text in found.items()
-    }
+    places = {str(cache_dir()): "CACHE", str(folder): "FOLDER", folder.name: "NAME"}
+    for place, word in places.items():
+        found = {name: text.replace(place, word) for name, text in found.items()}
+    return found
 
 
 def _without(value: Any) -> Any:

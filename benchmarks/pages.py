@@ -20,7 +20,6 @@ from benchmarks import (
     privacy,
     rebuilt,
     scale_tables,
-    secure_liars,
     site_rounds,
     verdicts,
 )
@@ -300,8 +299,6 @@ def _privacy() -> dict[str, str]:
 def _robustness() -> dict[str, str]:
     odd = measured("odd-clients")
     source = _source("odd-clients", "odd_clients")
-    secure = measured("secure-liars")
-    rows = [row for name in secure if ", seed " in name for row in secure[name]]
     return {
         "Honest federations": (
             "In how many federations without a liar somebody is called odd, and, in brackets, how "
@@ -317,16 +314,6 @@ def _robustness() -> dict[str, str]:
             "clients' ARI, the lowest of the five numbers of liars, and, in brackets, the lowest "
             "that agglomeration alone gives; the number of clusters is given, or chosen by the "
             "elbow.\n\n" + odd_clients.markdown(odd["rows"])
-        ),
-        "Liars in secure sums": (
-            "Twelve clients of mnist-5k in one cluster, ten rounds: accuracy of the honest ones, "
-            "mean over three seeds, and, in brackets, after how many rounds the last spoiler was "
-            "left out in the slowest seed. Nobody else was. "
-            f"{_source('secure-liars', 'secure_liars')}\n\n{secure_liars.table(rows)}"
-        ),
-        "Searches for spoilers": (
-            "200 searches of 30 rounds each, with sums made up; spoilers spoil in all rounds / in "
-            "half / in a fifth of them.\n\n" + secure_liars.search_table(secure["searches"])
         ),
     }
 

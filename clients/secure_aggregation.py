@@ -11,7 +11,7 @@ import os
 from typing import cast
 
 import numpy as np
-from cryptography.fernet import Fernet, InvalidToken
+from cryptography.fernet import InvalidToken
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
@@ -21,6 +21,7 @@ from fl_core.flower.keys import (
     bytes_to_public_key,
     create_shares,
     decrypt,
+    encrypt,
     generate_key_pairs,
     generate_shared_key,
     private_key_to_bytes,
@@ -33,10 +34,10 @@ from fl_core.wire import masking, protocol
 STATE = "secure-aggregation"
 
 # What waits there: of the pair of keys for masks the secret, of that for shares the private key;
-# then the places of this client and how many there are, the seed of its own mask, and the keys
-# that it has in common with each other client.
+# then this client's position, the seed of the mask that it adds alone, and the keys that it has in
+# common with each other client.
 _MASK_SECRET, _SHARE_KEY = "mask-secret", "share-key"
-_PLACE, _SEED, _MASK_KEYS, _SHARE_KEYS = "place", "seed", "mask-keys", "share-keys"
+_POSITION, _SEED, _MASK_KEYS, _SHARE_KEYS = "position", "seed", "mask-keys", "share-keys"
 
 
 def public_keys(client: Client) -> RecordDict:
@@ -73,19 +74,18 @@ def shares_of_secrets(client: Client) -> RecordDict:
             f"{count} clients' keys came, of which {masking.FEWEST} or more, each different and "
             "this client's own among them, are needed to hide an update."
         )
-    place = keys.index(own)
+    position = keys.index(own)
     publics = [[bytes_to_public_key(key) for key in pair] for pair in keys]
     share_keys = [generate_shared_key(for_shares, public) for _, public in publics]
     seed = os.urandom(masking.SECRET_BYTES)
     shares = [create_shares(s, masking.threshold(count), count) for s in (seed, secret)]
-    # Not as of now: who has a wrong clock would be known by it, under whatever keys.
     ciphertexts = [
-        Fernet(key).encrypt_at_time(share_keys_plaintext_concat(place, other, *both), 0)
+        encrypt(key, share_keys_plaintext_concat(position, other, *both))
         for other, (key, both) in enumerate(zip(share_keys, zip(*shares, strict=True), strict=True))
     ]
     client.context.state[STATE] = ConfigRecord(
         {
-            _PLACE: place,
+            _POSITION: position,
             _SEED: seed,
             _MASK_KEYS: [masking.common_key(for_masks, public) for public, _ in publics],
             _SHARE_KEYS: share_keys,
@@ -108,24 +108,24 @@ def mask_mod(message: Message, context: Context, call_next: ClientAppCallable) -
     ValueError
         If too few others take part, there are no keys, or the update does not fit a sum.
     """
-    told = message.content.config_records.get(protocol.CONFIG, ConfigRecord())
-    if message.metadata.message_type != protocol.TRAIN or protocol.PEERS not in told:
+    config = message.content.config_records.get(protocol.CONFIG, ConfigRecord())
+    if message.metadata.message_type != protocol.TRAIN or protocol.PEERS not in config:
         return call_next(message, context)
-    peers = [int(place) for place in cast(list[int], told[protocol.PEERS])]
+    peers = [int(peer) for peer in cast(list[int], config[protocol.PEERS])]
     state = context.state.config_records.get(STATE, ConfigRecord())
     if _MASK_KEYS not in state:
-        raise ValueError("this client was told to mask an update, but has no keys left for it.")
+        raise ValueError("this client is to mask an update, but has no keys left for it.")
     keys = cast(list[bytes], state.pop(_MASK_KEYS))  # they mask one update, and no other
-    place, count = cast(int, state[_PLACE]), len(keys)
-    if not _are_places(peers, count) or place not in peers or len(peers) < masking.threshold(count):
+    position, count = cast(int, state[_POSITION]), len(keys)
+    if not _is_safe(peers, [], position, count):
         raise ValueError(
             f"{len(peers)} of {count} clients are to be summed, but fewer than "
-            f"{masking.threshold(count)}, a sum without this client, or one with places that are "
-            "none hides nothing."
+            f"{masking.threshold(count)}, a sum without this client, or one with positions that "
+            "are none hides nothing."
         )
     answer = call_next(message, context)
     metrics = protocol.metrics_of(answer.content)
-    weight = metrics[protocol.NUM_EXAMPLES] if told[protocol.WEIGHTED] else 1
+    weight = metrics[protocol.NUM_EXAMPLES] if config[protocol.WEIGHTED] else 1
     masked = masking.to_words(
         protocol.to_arrays(answer.content.array_records[protocol.ARRAYS]),
         protocol.to_arrays(message.content.array_records[protocol.ARRAYS]),
@@ -135,8 +135,8 @@ def mask_mod(message: Message, context: Context, call_next: ClientAppCallable) -
     )
     masked += masking.mask(cast(bytes, state[_SEED]), len(masked))
     for other in peers:
-        if other != place:
-            masking.add_common_mask(masked, keys[other], place, other)
+        if other != position:
+            masking.add_common_mask(masked, keys[other], position, other)
     return Message(protocol.with_arrays({protocol.MASKED: masked}), reply_to=message)
 
 
@@ -152,38 +152,39 @@ def revealed_shares(client: Client) -> RecordDict:
     if STATE not in client.context.state:
         raise ValueError("this client has revealed its shares already, or has none.")
     state = client.context.state.config_records.pop(STATE)
-    place, keys = cast(int, state[_PLACE]), cast(list[bytes], state[_SHARE_KEYS])
-    there, gone = (
+    position, keys = cast(int, state[_POSITION]), cast(list[bytes], state[_SHARE_KEYS])
+    summed, dropped = (
         _sent(client.message, name).tolist() for name in (protocol.SURVIVORS, protocol.DROPPED)
     )
-    if (
-        not _are_places([*there, *gone], len(keys))
-        or place not in there
-        or len(there) < masking.threshold(len(keys))
-    ):
+    if not _is_safe(summed, dropped, position, len(keys)):
         raise ValueError(
-            f"shares for a sum of {len(there)} of {len(keys)} clients are refused: it needs "
+            f"shares for a sum of {len(summed)} of {len(keys)} clients are refused: it needs "
             f"{masking.threshold(len(keys))}, this one among them, and nobody twice, be it in the "
             "sum or not."
         )
     rows = [bytes(masking.SHARE_BYTES)] * len(keys)
-    for other, ciphertext in enumerate(_sent(client.message, protocol.SHARES)):
-        if other not in {*there, *gone}:
-            continue
+    ciphertexts = _sent(client.message, protocol.SHARES)
+    for other in (*summed, *dropped):
         try:
-            found = share_keys_plaintext_separate(decrypt(keys[other], ciphertext.tobytes()))
+            plaintext = decrypt(keys[other], ciphertexts[other].tobytes())
         except InvalidToken:
             continue  # the server finds that it is missing
-        source, target, of_seed, of_key = found
-        share = of_seed if other in there else of_key
-        if (source, target, len(share)) == (other, place, masking.SHARE_BYTES):
+        source, target, of_seed, of_key = share_keys_plaintext_separate(plaintext)
+        share = of_seed if other in summed else of_key
+        if (source, target, len(share)) == (other, position, masking.SHARE_BYTES):
             rows[other] = share
     return protocol.with_arrays({protocol.SHARES: masking.as_rows(rows)})
 
 
-def _are_places(places: list[int], count: int) -> bool:
-    """Return whether they are places of `count` clients, and each another."""
-    return len(set(places)) == len(places) and set(places) <= set(range(count))
+def _is_safe(summed: list[int], dropped: list[int], position: int, count: int) -> bool:
+    """Return whether a sum over these of `count` positions hides what the client at one sends."""
+    named = [*summed, *dropped]
+    return (
+        len(set(named)) == len(named)
+        and set(named) <= set(range(count))
+        and position in summed
+        and len(summed) >= masking.threshold(count)
+    )
 
 
 def _sent(message: Message, name: str) -> np.ndarray:

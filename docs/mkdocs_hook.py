@@ -55,7 +55,7 @@ ROOMS = (
     "clients",
     *(f"clients/{room}" for room in ("training", "privacy", "features", "pre_round")),
     "strategies",
-    *(f"strategies/{room}" for room in ("engine", "aggregations", "clusterings", "secure")),
+    *(f"strategies/{room}" for room in ("engine", "aggregations", "clusterings")),
     "fl_app",
     "fl_app/config",
     "fl_app/nodes",

@@ -37,12 +37,9 @@ from strategies.engine.rounds import Clusters, Update
 from strategies.engine.training import RoundReport, Training, count_from
 from strategies.objectives import LocalObjective, Plain
 from strategies.parts import P, clusters_by, combine
-from strategies.secure.secure_round import SecureRound, check_fraction
-from strategies.secure.spoilers import Spoilers
+from strategies.secure_aggregation import SecureAggregation, check_fraction
 
 logger = logging.getLogger(__name__)
-
-_PARTS = 0x9A275
 
 
 @dataclass(eq=False, repr=False)
@@ -82,7 +79,7 @@ class ClusteredStrategy(Strategy):
         Clients that have told their indices already: they are not asked again.
     secure_aggregation : bool
         Let clients mask what they train, so that the server learns each cluster's mean and no
-        client's model (strategies/secure/secure_round.py). The ClientApp needs the mod
+        client's model (strategies/secure_aggregation.py). The ClientApp needs the mod
         `clients.secure_aggregation.mask_mod`.
     metrics : Metrics
         What tests send: of a number that clients predict, `rmse` in place of `accuracy`.
@@ -111,9 +108,7 @@ class ClusteredStrategy(Strategy):
     training: Training = field(default_factory=Training, init=False)
     local_told: dict[str, ConfigRecordValues] = field(default_factory=dict, init=False)
     _checkpoint: Mapping[str, Any] | None = field(default=None, init=False)
-    _secure: SecureRound | None = field(default=None, init=False)
-    _spoilers: Spoilers = field(init=False)
-    _summed: bool = field(default=False, init=False)
+    _secure: SecureAggregation | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         """Refuse, by a ValueError, what a run configuration could not say of it."""
@@ -200,7 +195,7 @@ class ClusteredStrategy(Strategy):
         left = num_rounds - done
         models = protocol.pack_models(training.records)
         result = super().start(grid, models, left, timeout, train_config, evaluate_config, test)
-        if self._secure is not None and not self._summed:
+        if self._secure is not None and not self._secure.has_summed:
             raise RuntimeError(
                 "secure-aggregation is on, and no round had a sum, so nothing was learnt: the "
                 "warnings say what was missing."
@@ -249,7 +244,6 @@ class ClusteredStrategy(Strategy):
         checkpoint: Mapping[str, Any] | None,
     ) -> None:
         """Meet the clients, and start a training with them or go on with the checkpoint's."""
-        self._secure, self._summed = None, False
         patience = self._timeout if self.pre_round_timeout is None else self.pre_round_timeout
         roster = Roster() if self.met is None else self.met.for_another_training()
         conversation = self._conversation = Conversation(grid, config, patience, roster)
@@ -264,9 +258,10 @@ class ClusteredStrategy(Strategy):
             self.aggregation.recall(checkpoint["aggregation"])
             conversation.traffic = self.training.pre_round_traffic  # the roll counts once
         conversation.training_traffic = self.training.train_traffic
-        # Devices know the seed of a run; a simulation must come out the same again.
-        parts = None if roster.by_name else [self.seed, _PARTS]
-        self._spoilers = Spoilers(np.random.default_rng(parts))
+        self._secure = None
+        if self.secure_aggregation:
+            weighted = self.aggregation.weighted
+            self._secure = SecureAggregation(conversation, weighted, self._timeout)
 
     def _regroup(
         self, method: Callable[P, Clusters], *arguments: P.args, **named: P.kwargs
@@ -289,20 +284,16 @@ class ClusteredStrategy(Strategy):
         training.heard([client for client, node in before.items() if now.get(client) != node], ())
         if newcomers:
             self._regroup(self.clustering.place, newcomers, training.clusters, conversation)
-        untrained, out = self.clustering.knows_by_training, self._spoilers.left_out
-        least = FEWEST if self.secure_aggregation else 1
+        untrained, secure = self.clustering.knows_by_training, self._secure
+        out, least = (secure.left_out, FEWEST) if secure else ({}, 1)
         share = 1.0 if self.clustering.wants_all(training.round) else self.fraction_train
         drawn = draw_participants(
             training, share, self.seed, untrained=untrained, without=out, at_least=least
         )
         self._regroup(self.clustering.before_training, training.as_round(drawn), conversation)
         self._participants = [client for client in drawn if client in conversation.nodes]
-        if self.secure_aggregation:
-            weighted = self.aggregation.weighted
-            self._secure = SecureRound(
-                conversation, training.clusters, weighted, self._timeout, self._spoilers
-            )
-            self._participants = self._secure.agree(self._participants)
+        if secure:
+            self._participants = secure.agree(training.clusters, self._participants)
         self._exchange = Exchange(training, self._participants, training.train_traffic)
         told = {**config, **self.local_told}
         messages = self._exchange.messages(protocol.TRAIN, told, self._timeout, self._told)
@@ -313,7 +304,7 @@ class ClusteredStrategy(Strategy):
         """Return the part of a training message that is for this client alone."""
         told = self.clustering.told_for_training(client)
         if self._secure is not None:
-            told = {**told, **self._secure.told(client)}
+            told = {**told, **self._secure.config_for(client)}
         kept = self._conversation.place_of_kept(client, self._exchange.sent[client])
         return told if kept is None else {**told, protocol.KEPT_MODEL: kept}
 
@@ -361,7 +352,9 @@ class ClusteredStrategy(Strategy):
             raise RuntimeError(f"no client sent a usable model in round {training.round}: {why}")
         logger.warning("round %d is lost: no participant sent a usable model", training.round)
 
-    def _combine_sums(self, replies: Iterable[Message], secure: SecureRound) -> list[float | None]:
+    def _combine_sums(
+        self, replies: Iterable[Message], secure: SecureAggregation
+    ) -> list[float | None]:
         """Take each cluster's mean from a secure sum; return its mean loss for each client."""
         training, sent = self.training, self._exchange.sent
         masked = self._exchange.read(replies, lambda c, content: secure.read(c, sent[c], content))
@@ -369,8 +362,7 @@ class ClusteredStrategy(Strategy):
             self._lose_round()
         training.heard(sent, masked)
         totals = secure.unmask(masked, training.models)
-        self._summed |= bool(totals)
-        self.reports[-1].left_out_of_sums = dict(self._spoilers.left_out)
+        self.reports[-1].left_out_of_sums = dict(secure.left_out)
         current = enumerate(training.models)
         training.hold([totals[c].model if c in totals else model for c, model in current])
         return [total.loss for total in totals.values() for _ in range(total.num_clients)]

@@ -14,7 +14,7 @@ from fl_core.options import COUNT, SHARE, Rule, key_of, or_words, refusal
 from strategies.aggregations.aggregation import Aggregation
 from strategies.clusterings.clustering import Clustering
 from strategies.objectives import LocalObjective
-from strategies.secure.secure_round import why_not
+from strategies.secure_aggregation import why_not
 
 
 def check_rounds(fraction_train: float, evaluate_every: int, fraction_evaluate: float) -> None:

@@ -16,7 +16,7 @@ from fl_core.options import at_value, refusal
 from fl_core.wire.protocol import CLASS_ENERGY
 from strategies.catalogue import ALONE, parameters, system_of
 from strategies.clusterings.spectral import AT_CLIENTS, AT_SERVER
-from strategies.secure.secure_round import why_not
+from strategies.secure_aggregation import why_not
 
 LAST_SEED = 2**32 - 1
 VERDICT = "verdict"

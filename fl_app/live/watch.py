@@ -209,8 +209,8 @@ def lines_of(status: Mapping[str, Any], now: float) -> Iterator[str]:
             yield f"now: {status['doing']}, for {clock(now - status['since'])}"
         yield from _asking(status, now)
     yield from _clients(status["clients"])
-    if spoilers := status.get("left-out-of-sums"):
-        yield f"left out of secure sums: {_reasons(spoilers, len(spoilers))}"
+    if left_out := status.get("left-out-of-sums"):
+        yield f"left out of secure sums: {_reasons(left_out, len(left_out))}"
     for one in status["failures"]:
         yield printable(
             f"{clock(now - one['at'])} ago {one['client']} failed ({one['what']}): {one['reason']}"

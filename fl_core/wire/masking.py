@@ -59,21 +59,18 @@ class Total(NamedTuple):
         How many they are.
     loss : float, optional
         The mean of their training losses, if all of them had one.
-    weight : int
-        By how much they count together.
-    length : float
-        How far the mean is from what they were sent: the Euclidean norm over all but whole numbers.
+    norm : float
+        The Euclidean norm of their mean update, over all but whole numbers.
     """
 
     model: NDArrays
     num_clients: int
     loss: float | None
-    weight: int
-    length: float
+    norm: float
 
 
-class SpoiltError(ValueError):
-    """A sum came to nothing since somebody has sent garbage, not for want of answers."""
+class CorruptedSumError(ValueError):
+    """A sum fails since a client has sent garbage, not for want of answers."""
 
 
 def threshold(num_clients: int) -> int:
@@ -104,8 +101,8 @@ def common_key(private: ec.EllipticCurvePrivateKey, public: ec.EllipticCurvePubl
     return base64.urlsafe_b64decode(generate_shared_key(private, public))
 
 
-def add_common_mask(words: Words, key: bytes, place: int, other: int) -> None:
-    """Add, in place, what the client at `place` adds for the one at `other`.
+def add_common_mask(words: Words, key: bytes, position: int, other: int) -> None:
+    """Add, in place, what the client at one position adds for the one at `other`.
 
     Added for both of them, it cancels.
 
@@ -114,11 +111,11 @@ def add_common_mask(words: Words, key: bytes, place: int, other: int) -> None:
     words : array of uint64
     key : bytes
         What the two have in common, see `common_key`.
-    place, other : int
+    position, other : int
         Different ones.
     """
     common = mask(key, len(words))
-    if place < other:
+    if position < other:
         words += common
     else:
         words -= common
@@ -223,7 +220,7 @@ def from_words(
 
     Raises
     ------
-    SpoiltError
+    CorruptedSumError
         If it cannot be the sum of so many updates.
     """
     numbers = summed.view(np.int64)
@@ -232,7 +229,9 @@ def from_words(
     # Compared as floats: the absolute value of the smallest integer is no integer.
     largest = np.abs(numbers[_HEAD:].astype(np.float64)).max(initial=0)
     if not (sensible and 0 <= loss <= num_losses * _LARGEST and largest <= weight * _LARGEST):
-        raise SpoiltError("what they sent does not add up to updates: one of them sent garbage")
+        raise CorruptedSumError(
+            "what they sent does not add up to updates: one of them sent garbage"
+        )
     model, start, squares = {}, _HEAD, 0.0
     for name, before in received.items():
         moved = numbers[start : start + before.size].reshape(before.shape)
@@ -241,31 +240,31 @@ def from_words(
         squares += float((moved**2).sum()) if before.dtype.kind == "f" else 0.0
         if is_variance(name):
             if mean.min(initial=0) < -STEP:
-                raise SpoiltError("the mean of their variances is negative: one sent garbage")
+                raise CorruptedSumError("the mean of their variances is negative: one sent garbage")
             mean = np.maximum(mean, 0)
         model[name] = as_type(before.dtype, mean)
         start += before.size
     mean_loss = loss * STEP / num_clients if num_losses == num_clients else None
-    return Total(model, num_clients, mean_loss, weight, sqrt(squares))
+    return Total(model, num_clients, mean_loss, sqrt(squares))
 
 
-def shortened(total: Total, received: Mapping[str, NDArray[Any]], length: float) -> Total:
-    """Return a sum whose mean update is of another length, shorter than its own.
+def with_norm(total: Total, received: Mapping[str, NDArray[Any]], norm: float) -> Total:
+    """Return a sum whose mean update is scaled to another norm, smaller than its own.
 
     Parameters
     ----------
     total : Total
     received : mapping of arrays
         The model that all of its clients were sent.
-    length : float
-        As `Total.length`.
+    norm : float
+        As `Total.norm`.
     """
-    share = length / total.length
+    share = norm / total.norm
     model = {}
     for name, before in received.items():
         moved = np.subtract(total.model[name], before, dtype=np.float64)
         model[name] = as_type(before.dtype, before + share * moved)
-    return total._replace(model=model, length=length)
+    return total._replace(model=model, norm=norm)
 
 
 def _step(array: NDArray[Any]) -> float:

@@ -131,7 +131,9 @@ def test_variances_of_a_sum_are_not_negative(variance):
     trained = [{"norm1.running_var": np.float32([one])} for one in (0, 0, variance)]
     words = summed(received, trained, [1, 1, 1])
     if variance == -5:
-        with pytest.raises(masking.SpoiltError, match="the mean of their variances is negative"):
+        with pytest.raises(
+            masking.CorruptedSumError, match="the mean of their variances is negative"
+        ):
             from_words(words, received, 3, 1)
         return
     assert from_words(words, received, 3, 1).model["norm1.running_var"] == 0
@@ -178,7 +180,7 @@ def test_the_threshold_is_three_and_more_than_half():
     assert all(2 * threshold(n) > n for n in range(3, 300))
 
 
-def test_a_sum_is_shortened_with_all_that_belongs_to_its_model():
+def test_a_sum_is_scaled_with_all_that_belongs_to_its_model():
     """From (0, 0) to (30, 40) is 50; a tenth of it, of the variance and of the count of batches."""
     sent = {
         "weight": np.zeros(2, np.float32),
@@ -190,20 +192,20 @@ def test_a_sum_is_shortened_with_all_that_belongs_to_its_model():
         "running_var": np.array([0.5], np.float32),
         "batches": np.array(27, np.int64),
     }
-    total = masking.Total(model, num_clients=3, loss=2.0, weight=9, length=50.0)
-    found = masking.shortened(total, sent, 5.0)
+    total = masking.Total(model, num_clients=3, loss=2.0, norm=50.0)
+    found = masking.with_norm(total, sent, 5.0)
     assert found.model["weight"].tolist() == [3, 4]
     assert found.model["running_var"] == pytest.approx(0.95)
     assert found.model["batches"] == 9
     assert {name: array.dtype for name, array in found.model.items()} == {
         name: array.dtype for name, array in sent.items()
     }
-    assert found._replace(model=model) == total._replace(length=5.0)
+    assert found._replace(model=model) == total._replace(norm=5.0)
 
 
-def test_the_length_of_a_sum_is_that_of_its_real_numbers():
+def test_the_norm_of_a_sum_is_that_of_its_real_numbers():
     """Batches are counted in whole numbers: they would hide how far a model has moved."""
     received = {"w": np.float32([1, 1]), "steps": np.array(0, np.int64)}
     trained = {"w": np.float32([4, 5]), "steps": np.array(12, np.int64)}  # 3, 4 and 12
     words = summed(received, [trained] * 3, [1, 1, 1])
-    assert from_words(words, received, 3, 1).length == pytest.approx(5)
+    assert from_words(words, received, 3, 1).norm == pytest.approx(5)

@@ -9,7 +9,7 @@ from benchmarks.secure_sums import table
 from benchmarks.writing import measured
 from fl_core.wire.masking import MOST_CHANGE, STEP, heaviest, threshold
 from strategies.catalogue import SYSTEMS
-from strategies.secure.secure_round import why_not
+from strategies.secure_aggregation import why_not
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "privacy.md").read_text(encoding="utf-8")

@@ -1,9 +1,7 @@
 """Secure aggregation between a strategy and clients in this process; toy_app has the numbers."""
 
-import base64
 import itertools
 import logging
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -18,7 +16,7 @@ from clients.secure_aggregation import STATE
 from fl_core.wire import masking, protocol
 from strategies import ClusterMean, GivenClusters, LpsGps, Optimum, Random, RccPfl, Single
 from strategies.base import ClusteredStrategy
-from strategies.secure.secure_group import Group
+from strategies.secure_aggregation import ClusterSum, bounded_norm
 from tests.local_grid import LocalGrid, Visits
 from tests.samples import sampled
 from tests.toy_app import (
@@ -368,10 +366,10 @@ def set_places(**places):
     return change
 
 
-def tell(**values):
+def with_config(**values):
     def change(message):
-        told = dict(message.content.config_records[protocol.CONFIG])
-        message.content[protocol.CONFIG] = ConfigRecord({**told, **values})
+        config = dict(message.content.config_records[protocol.CONFIG])
+        message.content[protocol.CONFIG] = ConfigRecord({**config, **values})
 
     return change
 
@@ -398,12 +396,12 @@ def two_keys(message):
         (UNMASK, set_places(survivors=[0, 1, 5], dropped=[]), "shares for a sum of 3 of"),
         (UNMASK, set_places(survivors=[0, 1, 1], dropped=[]), "shares for a sum of 3 of"),
         (UNMASK, set_places(survivors=[0, 1, 2], dropped=[-1]), "shares for a sum of 3 of"),
-        (protocol.TRAIN, tell(peers=[0, 1]), "2 of 5 clients are to be summed"),
+        (protocol.TRAIN, with_config(peers=[0, 1]), "2 of 5 clients are to be summed"),
         # -1 is the last one, too: the masks in common with it would cancel.
-        (protocol.TRAIN, tell(peers=[0, 4, -1]), "3 of 5 clients are to be summed"),
-        (protocol.TRAIN, tell(peers=[0, 1, 5]), "3 of 5 clients are to be summed"),
-        (protocol.TRAIN, tell(peers=[0, 1, 1]), "3 of 5 clients are to be summed"),
-        (protocol.TRAIN, tell(peers=[1, 2, 3]), "3 of 5 clients are to be summed"),
+        (protocol.TRAIN, with_config(peers=[0, 4, -1]), "3 of 5 clients are to be summed"),
+        (protocol.TRAIN, with_config(peers=[0, 1, 5]), "3 of 5 clients are to be summed"),
+        (protocol.TRAIN, with_config(peers=[0, 1, 1]), "3 of 5 clients are to be summed"),
+        (protocol.TRAIN, with_config(peers=[1, 2, 3]), "3 of 5 clients are to be summed"),
         (SHARES, repeat_key, "5 clients' keys came"),
         (SHARES, two_keys, "2 clients' keys came"),
     ],
@@ -444,15 +442,19 @@ def test_nothing_is_answered_twice(stage, reason):
     assert reason in said
 
 
-def garbage(name, row=slice(None)):
-    """Return a change of an answer's array: random bits in it, or in a row."""
+def noise_in(name, row=slice(None)):
+    """Return a change of an array: random bits in it, or in a row."""
 
     def change(arrays):
         bits = np.random.default_rng(1).bytes(arrays[name].nbytes)
         noise = np.frombuffer(bits, arrays[name].dtype).reshape(arrays[name].shape)
         arrays[name][row] = noise[row]
 
-    return with_arrays(change)
+    return change
+
+
+def garbage(name, row=slice(None)):
+    return with_arrays(noise_in(name, row))
 
 
 def shortened(name):
@@ -464,8 +466,8 @@ def shortened(name):
 
 # Client 1 sent client 0 what is no share, or client 0 says so: the server cannot tell.
 UNREAD = (
-    "client 0 failed at unmask in round 1: its shares of client 1 could not be read and are left "
-    "out; either side may be at fault"
+    "client 0 failed at unmask in round 1: its shares of client 1 are not what was announced and "
+    "are left out; either side may be at fault"
 )
 
 
@@ -544,93 +546,108 @@ def test_shares_that_spoil_a_sum_cost_one_round_and_their_client_all_others(name
     assert [report.left_out_of_sums for report in strategy.reports] == [{1: reason}] * 3
 
 
-def test_a_cluster_of_fewer_than_six_says_that_it_cannot_search(caplog):
-    grid = grid_of({(protocol.TRAIN, 1): in_rounds(1, 2, spoil=garbage("masked"))})
-    assert weights(run(optimum(), grid, 3)) == pytest.approx([3, 21])
-    lines = logged(caplog)
+def heavier(arrays):
+    """Add to a weight, under its mask: the sum is refused, although it can be read."""
+    arrays[protocol.MASKED][0] += np.uint64(1000)
+
+
+def garbage_in(*rounds, client=1, change=heavier):
+    return {(protocol.TRAIN, client): in_rounds(*rounds, spoil=with_arrays(change))}
+
+
+def test_a_sum_that_fails_without_a_culprit_does_not_count_and_names_its_participants(caplog):
+    strategy = optimum()
+    assert weights(run(strategy, grid_of(garbage_in(1, 2)), 3)) == pytest.approx([3, 21])
     for number in (1, 2):
-        lost = f"cluster 0 keeps its model in round {number}: what they sent does not add up to"
-        assert any(line.startswith(lost) for line in lines)
-    (said,) = [line for line in lines if "spoils" in line]
-    assert "cluster 0 has a client that spoils sums" in said
-    assert "5 clients are too few to search for it, which takes 6" in said
-
-
-def test_a_cluster_of_fewer_than_six_does_not_stand_still_for_good():
-    """Client 0 makes two sums short, and behaves: others' updates are then too long, but usual."""
-    trained = Counter()
-
-    def step(client, task):
-        trained[client] += 1
-        return (-3.9 if client == 0 and trained[client] < 3 else 1, 0)
-
-    strategy = optimum([0] * 5)
-    (found,) = weights(run(strategy, LocalGrid(toy_app([0] * 5, step=step), 5), 6))
-    assert found == pytest.approx(4 * 0.1 / 5 + 2)  # rounds 3 and 4 count as long as the first two
+        assert any(
+            line.startswith(
+                f"cluster 0 keeps its model in round {number}: the sum over client 0, client 1, "
+                "client 2, client 3, client 4 failed: what they sent does not add up to updates"
+            )
+            for line in logged(caplog)
+        )
     assert not strategy.reports[-1].left_out_of_sums
 
 
-def test_a_sum_alone_that_is_too_long_counts_so_that_the_next_updates_are_others(caplog):
-    """The same updates, summed over other clients, would tell what one of them sent."""
-
-    def step(client, task):
-        trained[client] += 1
-        return (100.0 if (client, trained[client]) == (0, 3) else 1, 0)
-
-    trained = Counter()
-    strategy = optimum([0] * 5)
-    (found,) = weights(run(strategy, LocalGrid(toy_app([0] * 5, step=step), 5), 4))
-    assert found == pytest.approx(4)
-    assert any("cluster 0 counts with less in round 3: their" in line for line in logged(caplog))
+@pytest.mark.parametrize("change", [heavier, noise_in(protocol.MASKED)])
+def test_three_sums_in_a_row_that_fail_without_a_culprit_end_the_run(change):
+    grid = grid_of(garbage_in(2, 3, 4, change=change))
+    message = (
+        r"^secure-aggregation is on, and 3 sums of cluster 0 in a row have failed\. The sum over "
+        r"client 0, client 1, client 2, client 3, client 4 failed: .* set secure-aggregation to "
+    )
+    with pytest.raises(RuntimeError, match=message):
+        run(optimum(), grid, 5)
+    assert max(int(message.metadata.group_id) for message in trainings(grid)) == 4
 
 
-def test_sums_that_come_to_nothing_do_not_tell_what_one_client_sent(caplog, monkeypatch):
-    """Client 4 adds to its weight alone: the sum is refused, although it can be read."""
+def test_failures_are_counted_by_cluster_and_only_in_a_row():
+    spoil = garbage_in(1, 2, 4, 5) | garbage_in(3, 6, client=6)
+    assert weights(run(optimum(), grid_of(spoil), 6)) == pytest.approx([2 * 3, 4 * 7])
 
-    def heavier(arrays):
-        arrays["masked"][0] += np.uint64(1000)
 
-    def unmasked(group, places, secrets, updates):
-        read.append([group.members[place] for place in places])
-        return unmask(group, places, secrets, updates)
-
-    read, unmask = [], Group.unmasked
-    monkeypatch.setattr(Group, "unmasked", unmasked)
-    spoil = {
-        (protocol.TRAIN, 4): in_rounds(1, 2, 3, spoil=with_arrays(heavier)),
-        (protocol.TRAIN, 0): in_rounds(2),
-    }
-    run(optimum([0] * 5), grid_of(spoil, [0] * 5), 4)
-    # Not those of round 2, which are all but client 0. In round 4 the sum is right.
-    assert read == [[0, 1, 2, 3, 4]] * 3
-    lost = "cluster 0 keeps its model in round 2: beside a sum that came to nothing, theirs would"
-    assert any(line.startswith(lost) for line in logged(caplog))
+def test_a_failure_with_a_culprit_is_not_one_of_the_three():
+    """Clients 1 and 3 lie about their secrets, one after the other; others send garbage."""
+    spoil = {(SHARES, client): in_rounds(client, spoil=garbage("digests")) for client in (1, 3)}
+    spoil |= garbage_in(2, client=0) | garbage_in(4, client=2)
+    assert weights(run(optimum([0] * 8), grid_of(spoil, [0] * 8), 5)) == pytest.approx([30 / 6])
 
 
 @pytest.mark.parametrize("clients", [5, 12])
-def test_a_sum_that_nobody_read_keeps_no_others_from_being_read(clients):
-    """In round 2 too few reveal shares; from round 3 on client 0 has left for good."""
+def test_too_few_answers_are_no_failure_and_the_next_sum_may_be_over_others(clients):
+    """In rounds 2 to 5 too few reveal shares; from round 6 on client 0 has left for good."""
     tasks = [0] * clients
-    spoil = {(UNMASK, client): in_rounds(2) for client in range(1, clients)}
-    grid = Visits(toy_app(tasks, spoil), clients, {0: {3, 4}})
-    (found,) = weights(run(optimum(tasks), grid, 4))
+    spoil = {(UNMASK, client): in_rounds(2, 3, 4, 5) for client in range(1, clients)}
+    grid = Visits(toy_app(tasks, spoil), clients, {0: {6, 7}})
+    (found,) = weights(run(optimum(tasks), grid, 7))
     mean = [np.mean(range(1 + gone, clients + 1)) for gone in (0, 1, 1)]
     assert found == pytest.approx(sum(mean))
 
 
-def test_whoever_stretches_what_is_usual_round_by_round_is_found():
-    """Client 7 makes each mean 3.9 times as long as the median of those before it, backwards."""
-    lengths = []
+def read_sums(monkeypatch):
+    """Return a list to which the clients of each sum are added that is unmasked."""
 
-    def step(client, task):
-        if client != 7:
-            return (1, 0)
-        lengths.append(3.9 * np.median(lengths) if lengths else 1.0)
-        return (1 if len(lengths) == 1 else -(12 * min(lengths[-1], 20) + 11), 0)
+    def unmasked(one, secrets):
+        read.append(sorted(one.summed))
+        return unmask(one, secrets)
 
-    strategy = optimum([0] * 12)
-    run(strategy, LocalGrid(toy_app([0] * 12, step=step), 12), 12)
-    assert sorted(strategy.reports[-1].left_out_of_sums) == [7]
+    read, unmask = [], ClusterSum.unmasked
+    monkeypatch.setattr(ClusterSum, "unmasked", unmasked)
+    return read
+
+
+def test_after_a_sum_that_is_not_right_none_over_others_is_read(caplog, monkeypatch):
+    """Client 0 is away in round 2: the difference of both sums would be its update.
+
+    In round 3 the model changes, so that client 0 may be away in round 4.
+    """
+    read = read_sums(monkeypatch)
+    spoil = garbage_in(1, client=4) | {(protocol.TRAIN, 0): in_rounds(2, 4)}
+    assert weights(run(optimum([0] * 5), grid_of(spoil, [0] * 5), 4)) == pytest.approx([6.5])
+    assert read == [[0, 1, 2, 3, 4]] * 2 + [[1, 2, 3, 4]]
+    lost = (
+        "cluster 0 keeps its model in round 2: the sum over client 1, client 2, client 3, client 4 "
+        "failed: the last sum was over other clients, and both may show a single update"
+    )
+    assert lost in logged(caplog)
+
+
+def test_sums_that_would_show_an_update_end_the_run_after_three_in_a_row(monkeypatch):
+    read = read_sums(monkeypatch)
+    spoil = garbage_in(1, client=4) | {(protocol.TRAIN, 0): in_rounds(2, 3)}
+    with pytest.raises(RuntimeError, match="both may show a single update"):
+        run(optimum([0] * 5), grid_of(spoil, [0] * 5), 4)
+    assert read == [[0, 1, 2, 3, 4]]
+
+
+def test_after_a_sum_that_is_not_right_its_culprit_may_be_missing(monkeypatch):
+    """Client 1 shares nothing readable with itself, and sends garbage: it is known from then on."""
+    read = read_sums(monkeypatch)
+    spoil = garbage_in(1) | {(SHARES, 1): in_rounds(1, spoil=garbage("shares", 1))}
+    strategy = optimum([0] * 5)
+    assert weights(run(strategy, grid_of(spoil, [0] * 5), 2)) == pytest.approx([13 / 4])
+    assert list(strategy.reports[-1].left_out_of_sums) == [1]
+    assert read == [[0, 1, 2, 3, 4], [0, 2, 3, 4]]
 
 
 TWELVE = [0] * 12
@@ -638,6 +655,61 @@ TWELVE = [0] * 12
 
 def usual(client, task):
     return (client % 3 + 1, 0)
+
+
+def test_a_sum_that_is_far_too_long_counts_with_the_usual_norm(caplog):
+    """A model that stayed would get the same updates again, perhaps over other clients."""
+
+    def step(client, task):
+        trained[client] += 1
+        return (200.0 if (client, trained[client]) == (7, 3) else 2, 0)
+
+    trained = dict.fromkeys(range(12), 0)
+    strategy = optimum(TWELVE)
+    (found,) = weights(run(strategy, LocalGrid(toy_app(TWELVE, step=step), 12), 4))
+    assert found == pytest.approx(8)
+    said = "the sum over cluster 0 counts with the usual norm in round 3: its own is more than 4 "
+    assert [line for line in logged(caplog) if line.startswith(said)]
+    assert not strategy.reports[-1].left_out_of_sums
+
+
+def bounded(norms):
+    """Return with which norms sums count, one after another."""
+    model, before, counted = {"w": np.zeros(1)}, [], []
+    for norm in norms:
+        total = masking.Total({"w": np.array([norm])}, num_clients=3, loss=None, norm=norm)
+        found = bounded_norm(total, before, model)
+        assert found.model["w"].tolist() == pytest.approx([found.norm])
+        counted.append(found.norm)
+    return counted
+
+
+def test_norms_are_bounded_by_four_times_the_median_of_the_rounds_before():
+    assert bounded([1, 4, 2, 8, 8.1]) == [1, 4, 2, 8, 8.1]  # medians 1, 2.5, 2, 3
+    assert bounded([1, 4.1, 10.1]) == [1, 1, 2.5]  # 4.1 is noted as 4
+
+
+def test_no_single_client_makes_large_norms_usual_at_once_and_small_ones_do_not_stay():
+    assert max(bounded([1, 1e6, 1e6, 1e6, 1e6])) < 10
+    counted = bounded([0.1, 0.1, *[1.0] * 8])
+    assert counted[2] == 0.1
+    assert counted[-1] == 1
+
+
+def test_until_a_cluster_moves_at_all_nothing_is_usual():
+    assert bounded([0, 0, 5, 50]) == [0, 0, 5, 50]
+
+
+def test_an_update_of_usual_length_is_trusted_whatever_its_direction():
+    """It is a limit, and docs/robustness.md says so: only who sees updates sees it."""
+
+    def step(client, task):
+        return (-22.0, 0) if client == 7 else usual(client, task)
+
+    strategy = optimum(TWELVE)
+    (found,) = weights(run(strategy, LocalGrid(toy_app(TWELVE, step=step), 12), 3))
+    assert found == pytest.approx(0, abs=0.5)  # eleven honest ones moved by two in a round
+    assert not strategy.reports[-1].left_out_of_sums
 
 
 LIARS = (2, 7)
@@ -658,46 +730,13 @@ LIARS = (2, 7)
         2,
     ),
 )
-def test_who_sends_what_cannot_be_right_is_left_out_after_its_first_round(stage, spoil, caplog):
+def test_what_cannot_be_right_leaves_its_client_out_from_the_second_round_on(stage, spoil, caplog):
     app = toy_app(TWELVE, {(stage, client): spoil for client in LIARS}, usual)
     strategy = optimum(TWELVE)
     run(strategy, LocalGrid(app, 12), 2)
     assert [sorted(report.left_out_of_sums) for report in strategy.reports] == [list(LIARS)] * 2
     for client in LIARS:
         assert any(line.startswith(f"client {client} takes part in no") for line in logged(caplog))
-
-
-def test_garbage_under_masks_is_searched_for_and_the_others_learn_meanwhile(caplog):
-    app = toy_app(TWELVE, {(protocol.TRAIN, c): garbage("masked") for c in LIARS}, usual)
-    strategy = optimum(TWELVE)
-    (found,) = weights(run(strategy, LocalGrid(app, 12), 10))
-    assert sorted(strategy.reports[-1].left_out_of_sums) == list(LIARS)
-    assert 17 <= found <= 23  # honest clients move the weight by two in a round on average
-    assert any("searched for by sums over parts of the cluster" in line for line in logged(caplog))
-
-
-def test_a_plausible_but_huge_update_is_found_under_its_mask(caplog):
-    def step(client, task):
-        return (200.0, 0) if client == 7 else usual(client, task)
-
-    strategy = optimum(TWELVE)
-    (found,) = weights(run(strategy, LocalGrid(toy_app(TWELVE, step=step), 12), 6))
-    assert sorted(strategy.reports[-1].left_out_of_sums) == [7]
-    assert 10 <= found <= 14
-    assert any(
-        "their mean update is many times as long as usual" in line for line in logged(caplog)
-    )
-
-
-def test_shares_do_not_say_when_they_were_made():
-    """A clock that is wrong would tell others in whose part they are, in each round anew."""
-    times = set()
-
-    def note(arrays):
-        times.update(base64.urlsafe_b64decode(row.tobytes())[1:9] for row in arrays["shares"])
-
-    run(optimum(), grid_of({(SHARES, client): with_arrays(note) for client in range(8)}))
-    assert times == {bytes(8)}
 
 
 def test_who_is_left_out_does_not_make_the_others_fewer():
@@ -714,30 +753,6 @@ def test_who_is_left_out_does_not_end_the_run_while_the_others_are_away():
     spoil = {(KEYS, 6): shortened("keys")}
     grid = Visits(toy_app([0] * 7, spoil), 7, {client: [2] for client in range(6)})
     assert weights(run(optimum([0] * 7), grid, 3)) == pytest.approx([2 * 3.5])
-
-
-def test_an_update_of_usual_length_is_believed_whatever_its_direction():
-    """It is a limit, and docs/robustness.md says so: only who sees updates sees it."""
-
-    def step(client, task):
-        return (-22.0, 0) if client == 7 else usual(client, task)
-
-    strategy = optimum(TWELVE)
-    (found,) = weights(run(strategy, LocalGrid(toy_app(TWELVE, step=step), 12), 3))
-    assert found == pytest.approx(0, abs=0.5)  # eleven honest ones moved by two in a round
-    assert not strategy.reports[-1].left_out_of_sums
-
-
-def test_parts_come_to_the_mean_of_all():
-    tasks = [0] * 8
-    strategy = optimum(tasks, weighted_mean=True)
-    grid = LocalGrid(toy_app(tasks, step=usual), 8)
-    (found,) = weights(run(strategy, grid))
-    assert {len(m.content[protocol.CONFIG][protocol.PEERS]) for m in trainings(grid)} == {4}
-    counts = np.arange(1, 9)
-    moved = [usual(client, 0)[0] for client in range(8)]
-    assert found == pytest.approx(np.average(moved, weights=counts))
-    assert strategy.reports[-1].train_loss == pytest.approx(3.5)
 
 
 def trainings(grid):

@@ -75,10 +75,10 @@ def answer(result: Result) -> list[str]:
         said.append(
             f"{_count(len(failed), 'client').capitalize()} failed: {named(failed, _MOST_NAMES)}."
         )
-    spoilers = sorted({run.names[c] for run in result.runs for c in run.left_out_of_sums})
-    if spoilers:
-        text = f"{_count(len(spoilers), 'client').capitalize()} spoilt secure sums"
-        said.append(f"{text} and took part in no more of them: {named(spoilers, _MOST_NAMES)}.")
+    left_out = sorted({run.names[c] for run in result.runs for c in run.left_out_of_sums})
+    if left_out:
+        text = f"{_count(len(left_out), 'client').capitalize()} sent what cannot be right"
+        said.append(f"{text} and took part in no more secure sums: {named(left_out, _MOST_NAMES)}.")
     unknown = {node for run in result.runs for node in run.unknown}
     if result.grouping is not None:
         unknown |= result.grouping.unknown.keys()

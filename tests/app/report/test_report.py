@@ -357,7 +357,10 @@ def test_what_happened_to_clients_is_told_by_name(tmp_path):
     ]
     page = page_of(folder)
     assert "One client failed: berlin." in page.text
-    assert "One client spoilt secure sums and took part in no more of them: paris." in page.text
+    assert (
+        "One client sent what cannot be right and took part in no more secure sums: paris."
+        in page.text
+    )
     assert "paris (joined later)" in page.text
     assert "left out" in page.words
 

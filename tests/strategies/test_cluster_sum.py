@@ -4,17 +4,13 @@ import numpy as np
 import pytest
 
 from fl_core.wire import masking
-from strategies.secure.secure_group import Group
+from strategies.secure_aggregation import ClusterSum
 
 
-def group_of(count):
+def sum_of(count):
     members = list(range(count))
     keys = np.zeros((count, 2, masking.PUBLIC_KEY_BYTES), np.uint8)
-    return Group(0, members, [str(m) for m in members], keys, dict.fromkeys(members, keys[0]))
-
-
-def between(*pairs):
-    return dict.fromkeys(pairs, "could not be read")
+    return ClusterSum(0, members, [str(m) for m in members], keys, dict.fromkeys(members, keys[0]))
 
 
 @pytest.mark.parametrize(
@@ -36,4 +32,4 @@ def between(*pairs):
     ],
 )
 def test_who_is_at_fault(count, unfit, named):
-    assert sorted(group_of(count).at_fault(between(*unfit))) == named
+    assert sorted(sum_of(count).at_fault(unfit)) == named

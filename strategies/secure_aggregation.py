@@ -1,0 +1,553 @@
+"""Secure aggregation, the server's side: it learns the sum of a cluster's updates, and no update.
+
+Bonawitz et al., CCS 2017, for a server that keeps to the protocol (fl_core.wire.masking). Before a
+round's training, a cluster's participants send public keys, then shares of their two secrets, which
+only the client that a share is for can read. What they train comes back masked. Afterwards those
+whose update came reveal one share of each secret that is needed to take the masks off the sum.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
+from numpy.typing import NDArray
+
+from fl_core.flower.keys import bytes_to_public_key, public_key_to_bytes
+from fl_core.text import one_line
+from fl_core.wire import masking, protocol
+from fl_core.wire.masking import CorruptedSumError, Total, Words
+from fl_core.wire.protocol import NDArrays
+from fl_core.wire.shares import combine_shares
+from strategies.aggregations.aggregation import Aggregation, ClusterMean
+from strategies.clusterings.clustering import Clustering, OwnCluster
+from strategies.engine.conversation import Conversation
+from strategies.engine.replies import read_answers
+from strategies.engine.rounds import Clusters
+
+logger = logging.getLogger(__name__)
+
+Reading = TypeVar("Reading")
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+MOST_FAILURES = 3
+"""So many sums of a cluster may fail in a row before the run ends."""
+
+MOST_TIMES = 4.0
+"""How many times as long as usual a cluster's mean update may be."""
+
+
+def why_not(clustering: type[Clustering], aggregation: type[Aggregation]) -> str | None:
+    """Say why these parts need to see single updates; None if they do not."""
+    if aggregation is not ClusterMean:
+        return f"the aggregation {aggregation.name} needs each client's model"
+    if clustering.after_training is not Clustering.after_training:
+        return f"the clustering {clustering.name} looks at each client's model"
+    if clustering is OwnCluster:
+        return "the sum over a single client's cluster is its model"
+    return None
+
+
+def check_fraction(fraction: float, num_clients: int) -> None:
+    """Refuse a share of the clients that is too small for a sum in any round.
+
+    Raises
+    ------
+    RuntimeError
+        If fewer than three train in a round, although there are as many.
+    """
+    if round(fraction * num_clients) < masking.FEWEST <= num_clients:
+        raise RuntimeError(
+            f"secure-aggregation is on, but fraction-train is {fraction:g}, which of "
+            f"{num_clients} clients is fewer than {masking.FEWEST} in a round, and the sum over "
+            "fewer hides no model: choose a larger share, or turn it off."
+        )
+
+
+@dataclass(eq=False)
+class ClusterSum:
+    """The sum over one cluster in one round; clients know each other by their positions in it.
+
+    Attributes
+    ----------
+    cluster : int
+    members : list of int
+        Client indices.
+    names : list of str
+        Their names in messages.
+    keys : array of uint8, shape (n, 2, bytes)
+        The public keys of each member: for masks, and for shares.
+    shares : dict of arrays, shape (n, bytes)
+        From a position to the encrypted shares of its secrets, one for each position.
+    digests : dict of arrays, shape (2, n, bytes)
+        And to the digests of its shares: of its seed, and of its key.
+    updates : dict of arrays of uint64
+        From a position to its masked update. Where there is one, the seed is revealed in the end,
+        and where there is none, the key.
+    revealed : dict of arrays, shape (n, bytes)
+        From a position to the shares that it has revealed, one of each position's secrets.
+    """
+
+    cluster: int
+    members: list[int]
+    names: list[str]
+    keys: masking.Bytes
+    shares: dict[int, masking.Bytes] = field(default_factory=dict)
+    digests: dict[int, masking.Bytes] = field(default_factory=dict)
+    updates: dict[int, Words] = field(default_factory=dict)
+    revealed: dict[int, masking.Bytes] = field(default_factory=dict)
+
+    @property
+    def threshold(self) -> int:
+        """Return how many must be left at the end."""
+        return masking.threshold(len(self.members))
+
+    @property
+    def summed(self) -> set[int]:
+        """Return the clients whose updates are in the sum."""
+        return {self.members[position] for position in self.updates}
+
+    def named(self, positions: Iterable[int]) -> str:
+        """Return the names of the clients at some positions."""
+        return ", ".join(self.names[position] for position in positions)
+
+    def keys_for(self, position: int) -> RecordDict:
+        """Return what a client needs to share its secrets: the keys of all."""
+        return protocol.with_arrays({protocol.KEYS: self.keys})
+
+    def read_shares(self, position: int, content: RecordDict) -> None:
+        """Store the encrypted shares of a client's secrets; a ValueError if they are none."""
+        count = len(self.members)
+        ciphertexts, digests = (count, masking.CIPHERTEXT_BYTES), (2, count, masking.DIGEST_BYTES)
+        self.digests[position] = _read_array(content, protocol.DIGESTS, digests, np.uint8)
+        self.shares[position] = _read_array(content, protocol.SHARES, ciphertexts, np.uint8)
+
+    def ciphertexts_for(self, position: int) -> RecordDict:
+        """Return what a client needs to reveal its shares: them, and of whom which."""
+        ciphertexts = np.zeros((len(self.members), masking.CIPHERTEXT_BYTES), np.uint8)
+        for owner, rows in self.shares.items():
+            ciphertexts[owner] = rows[position]
+        return protocol.with_arrays(
+            {
+                protocol.SHARES: ciphertexts,
+                protocol.SURVIVORS: np.array(list(self.updates), np.int64),
+                protocol.DROPPED: np.array(sorted(self.shares.keys() - self.updates), np.int64),
+            }
+        )
+
+    def read_revealed(self, position: int, content: RecordDict) -> None:
+        """Store the shares that a client reveals; a ValueError if they are none."""
+        shape = (len(self.members), masking.SHARE_BYTES)
+        self.revealed[position] = _read_array(content, protocol.SHARES, shape, np.uint8)
+
+    def unfit_shares(self) -> set[tuple[int, int]]:
+        """Return which revealed shares are not what was announced: by owner and holder."""
+        unfit = set()
+        for owner in self.shares:
+            announced = self.digests[owner][0 if owner in self.updates else 1]
+            for holder, rows in self.revealed.items():
+                if masking.digest(rows[owner].tobytes()) != announced[holder].tobytes():
+                    unfit.add((owner, holder))
+        return unfit
+
+    def at_fault(self, unfit: Iterable[tuple[int, int]]) -> set[int]:
+        """Return the positions that are certainly at fault for unfit shares.
+
+        Either side of a pair may be. But a client whose share for itself does not fit is at fault.
+        So is one that, these apart, does not fit three others and more than half of them: most
+        clients are honest.
+        """
+        pairs = list(unfit)
+        certain = {owner for owner, holder in pairs if owner == holder}
+        others: dict[int, set[int]] = {}
+        for owner, holder in pairs:
+            if certain.isdisjoint((owner, holder)):
+                others.setdefault(owner, set()).add(holder)
+                others.setdefault(holder, set()).add(owner)
+        most = max(masking.FEWEST - 1, (len(self.shares) - 1) // 2)
+        return certain | {one for one, partners in others.items() if len(partners) > most}
+
+    def doubtful(self, unfit: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
+        """Return, by holder, the owners of unfit shares for which neither is certainly at fault."""
+        pairs = sorted(unfit)
+        at_fault = self.at_fault(pairs)
+        owners: dict[int, list[int]] = {}
+        for owner, holder in pairs:
+            if at_fault.isdisjoint((owner, holder)):
+                owners.setdefault(holder, []).append(owner)
+        return owners
+
+    def secrets(self, unfit: Container[tuple[int, int]]) -> tuple[dict[int, bytes], list[int]]:
+        """Return the seed of each position in the sum, the key of the others, and who lied.
+
+        Of a client that lied, shares that fit do not make a secret. If too few fit, a
+        CorruptedSumError says so; if too few came at all, another ValueError.
+        """
+        secrets, liars = {}, []
+        for owner in self.shares:
+            fit = [
+                rows[owner].tobytes()
+                for holder, rows in self.revealed.items()
+                if (owner, holder) not in unfit
+            ]
+            if len(fit) < self.threshold:
+                reason = (
+                    f"of {self.names[owner]}'s secret {len(fit)} fitting shares came back, and it "
+                    f"takes {self.threshold}"
+                )
+                enough = len(self.revealed) >= self.threshold
+                raise CorruptedSumError(reason) if enough else ValueError(reason)
+            try:
+                secrets[owner] = combine_shares(fit[: self.threshold])
+                _check_secret(
+                    secrets[owner], None if owner in self.updates else self.keys[owner, 0]
+                )
+            except ValueError:
+                liars.append(owner)
+        return secrets, liars
+
+    def unmasked(self, secrets: Mapping[int, bytes]) -> Words:
+        """Return the sum of the updates without their masks.
+
+        Parameters
+        ----------
+        secrets : mapping of bytes
+            From a position in the sum to its seed, from one that is not to its key.
+        """
+        total = np.zeros_like(next(iter(self.updates.values())))
+        for words in self.updates.values():
+            total += words
+        publics = {p: bytes_to_public_key(self.keys[p, 0].tobytes()) for p in self.updates}
+        for position, secret in secrets.items():
+            if position in self.updates:
+                total -= masking.mask(secret, len(total))
+                continue
+            private = masking.private_key(secret)
+            for other, public in publics.items():
+                # What the absent client would have added: it cancels what `other` added.
+                common = masking.common_key(private, public)
+                masking.add_common_mask(total, common, position, other)
+        return total
+
+
+class SecureAggregation:
+    """The secure sums of a training: one over each cluster in each round.
+
+    Parameters
+    ----------
+    conversation : Conversation
+    weighted : bool
+        Whether clients count by their number of samples.
+    timeout : float
+        Seconds to wait for the answers to each query.
+
+    Attributes
+    ----------
+    left_out : dict of str
+        Why clients take part in no sum any more, by client index.
+    has_summed : bool
+        Whether there has been a sum in any round.
+    """
+
+    def __init__(self, conversation: Conversation, weighted: bool, timeout: float) -> None:
+        self.left_out: dict[int, str] = {}
+        self.has_summed = False
+        self._conversation = conversation
+        self._weighted = weighted
+        self._timeout = timeout
+        # This round's sums, and in which of them a client is, and at which position.
+        self._sums: list[ClusterSum] = []
+        self._position_of: dict[int, tuple[ClusterSum, int]] = {}
+        # By cluster: the norms of its mean updates in earlier rounds, how many sums in a row have
+        # failed, and over which clients the last one was that could be read, but was not right.
+        self._norms: dict[int, list[float]] = {}
+        self._failures: Counter[int] = Counter()
+        self._rejected: dict[int, set[int]] = {}
+
+    def agree(self, clusters: Clusters, participants: Sequence[int]) -> list[int]:
+        """Let participants exchange keys and shares, and return those that may train.
+
+        A cluster with fewer than three that take part does not train. If none has three clients, a
+        RuntimeError ends the run.
+        """
+        if max(np.bincount(list(clusters.of_client.values()))) < masking.FEWEST:
+            raise RuntimeError(
+                f"secure-aggregation is on, but no cluster has {masking.FEWEST} clients, and the "
+                "sum over fewer hides no model: choose fewer clusters, or turn it off."
+            )
+        chosen = [
+            client
+            for cluster, members in _by_cluster(clusters, participants).items()
+            if self._enough(cluster, len(members), masking.FEWEST, "take part")
+            for client in members
+        ]
+        keys = self._ask(protocol.PUBLIC_KEYS, chosen, lambda _: RecordDict(), _read_keys)
+        for client in _senders_of_repeated(keys):  # all others would refuse them
+            del keys[client]
+            reason = "another client sent one of its keys, too"
+            self._conversation.warn(client, protocol.PUBLIC_KEYS, reason)
+        self._sums = [
+            ClusterSum(
+                cluster,
+                members,
+                [self._conversation.roster.name_of(client) for client in members],
+                np.stack([keys[client] for client in members]),
+            )
+            for cluster, members in _by_cluster(clusters, keys).items()
+            if self._enough(cluster, len(members), masking.FEWEST, "sent keys")
+        ]
+        self._position_of = {
+            client: (one, position)
+            for one in self._sums
+            for position, client in enumerate(one.members)
+        }
+        self._ask_members(
+            protocol.SHARE_KEYS, self._position_of, ClusterSum.keys_for, ClusterSum.read_shares
+        )
+        self._sums = [
+            one
+            for one in self._sums
+            if self._enough(one.cluster, len(one.shares), one.threshold, "sent shares")
+        ]
+        return sorted(one.members[position] for one in self._sums for position in one.shares)
+
+    def config_for(self, client: int) -> dict[str, ConfigRecordValues]:
+        """Return with which others a client's update is to be summed, and how it counts."""
+        one, _ = self._position_of[client]
+        return {protocol.PEERS: sorted(one.shares), protocol.WEIGHTED: self._weighted}
+
+    def read(self, client: int, model: NDArrays, content: RecordDict) -> Words:
+        """Return the masked update of a client that was sent `model`, or raise a ValueError."""
+        try:
+            if protocol.MASKED not in content.array_records.get(protocol.ARRAYS, ArrayRecord()):
+                raise ValueError(
+                    "its update is not masked: its ClientApp needs the mod "
+                    "clients.secure_aggregation.mask_mod"
+                )
+            return _read_array(content, protocol.MASKED, (masking.size_of(model),), np.uint64)
+        except Exception as error:  # bytes from the network may be anything
+            self._leave_out(client, one_line(str(error)))
+            raise
+
+    def unmask(self, masked: Mapping[int, Words], models: Sequence[NDArrays]) -> dict[int, Total]:
+        """Return the sum of each cluster's updates; one whose masks cannot be taken off has none.
+
+        Updates are by client; `models` are those that the clusters' clients were sent.
+        """
+        for client, words in sorted(masked.items()):
+            one, position = self._position_of[client]
+            one.updates[position] = words
+        self._sums = [
+            one
+            for one in self._sums
+            if self._enough(one.cluster, len(one.updates), one.threshold, "sent an update")
+            and self._reveals_no_more(one)
+        ]
+        asked = [client for one in self._sums for client in one.summed]
+        self._ask_members(
+            protocol.UNMASK, asked, ClusterSum.ciphertexts_for, ClusterSum.read_revealed
+        )
+        totals = {}
+        for one in self._sums:
+            num_blamed = len(self.left_out)
+            try:
+                totals[one.cluster] = self._total(one, models[one.cluster])
+            except CorruptedSumError as error:
+                if len(self.left_out) > num_blamed:
+                    self._log_lost(one.cluster, str(error))
+                else:
+                    self._fail(one, str(error))
+            except ValueError as error:  # too few have answered, which is not a fault
+                self._log_lost(one.cluster, str(error))
+        self.has_summed |= bool(totals)
+        return totals
+
+    def _reveals_no_more(self, one: ClusterSum) -> bool:
+        """Return whether a sum, with the last one that was read of the same model, is safe.
+
+        Until a cluster's model changes, clients may send the same updates again. The difference of
+        two sums over different clients is then that of those who are in one of them only.
+        """
+        before = self._rejected.get(one.cluster, one.summed) - self.left_out.keys()
+        if before != one.summed:
+            reason = "the last sum was over other clients, and both may show a single update"
+            self._fail(one, reason)
+        return before == one.summed
+
+    def _total(self, one: ClusterSum, model: NDArrays) -> Total:
+        """Return a sum that counts, with a bounded norm."""
+        words = one.unmasked(self._secrets(one))
+        most = masking.heaviest(len(one.members)) if self._weighted else 1
+        try:
+            total = masking.from_words(words, model, len(one.updates), most)
+        except CorruptedSumError:
+            self._rejected[one.cluster] = one.summed
+            raise
+        self._rejected.pop(one.cluster, None)
+        del self._failures[one.cluster]
+        norms = self._norms.setdefault(one.cluster, [])
+        bounded = bounded_norm(total, norms, model)
+        if bounded is not total:
+            logger.warning(
+                "the sum over cluster %d counts with the usual norm in round %d: its own is more "
+                "than %g times as large, so one of its clients may be far off",
+                *(one.cluster, self._conversation.server_round, MOST_TIMES),
+            )
+        return bounded
+
+    def _secrets(self, one: ClusterSum) -> dict[int, bytes]:
+        """Return the secrets of a sum, and leave out clients that must have lied about them."""
+        unfit = one.unfit_shares()
+        for position in sorted(one.at_fault(unfit)):
+            reason = "its secrets' shares are not what was announced"
+            self._leave_out(one.members[position], reason)
+        for holder, owners in one.doubtful(unfit).items():
+            reason = (
+                f"its shares of {one.named(owners)} are not what was announced and are left out; "
+                "either side may be at fault"
+            )
+            self._conversation.warn(one.members[holder], protocol.UNMASK, reason)
+        secrets, liars = one.secrets(unfit)
+        for position in liars:
+            self._leave_out(one.members[position], "it shared something else than its secret")
+        if liars:
+            raise CorruptedSumError(f"{one.named(liars)} shared something else than a secret")
+        return secrets
+
+    def _ask_members(
+        self,
+        action: str,
+        clients: Iterable[int],
+        content_for: Callable[[ClusterSum, int], RecordDict],
+        read: Callable[[ClusterSum, int, RecordDict], None],
+    ) -> None:
+        """Ask clients by their positions in this round's sums."""
+        self._ask(
+            action,
+            sorted(clients),
+            lambda client: content_for(*self._position_of[client]),
+            lambda client, content: read(*self._position_of[client], content),
+        )
+
+    def _ask(
+        self,
+        action: str,
+        clients: Sequence[int],
+        content_for: Callable[[int], RecordDict],
+        read: Callable[[int, RecordDict], Reading],
+    ) -> dict[int, Reading]:
+        """Read each client's answer by `read`; one at which it fails is left out."""
+        if not clients:
+            return {}
+        answers = self._conversation.ask(
+            action, content_for, clients=clients, for_training=True, timeout=self._timeout
+        )
+        failures: dict[int, str] = {}
+        found = read_answers(answers, failures, read)
+        for client, reason in failures.items():
+            self._conversation.warn(client, action, reason)
+            self._leave_out(client, reason)
+        return found
+
+    def _leave_out(self, client: int, reason: str) -> None:
+        """Leave a client that has sent what cannot be right out of all further sums."""
+        if client not in self.left_out:
+            self.left_out[client] = reason
+            name = self._conversation.roster.name_of(client)
+            logger.warning("%s takes part in no secure sum of this run any more: %s", name, reason)
+
+    def _fail(self, one: ClusterSum, reason: str) -> None:
+        """Log that a sum failed without a culprit, and end the run after three in a row."""
+        failed = f"the sum over {one.named(one.updates)} failed: {reason}"
+        self._log_lost(one.cluster, failed)
+        self._failures[one.cluster] += 1
+        if self._failures[one.cluster] >= MOST_FAILURES:
+            raise RuntimeError(
+                f"secure-aggregation is on, and {MOST_FAILURES} sums of cluster {one.cluster} in a "
+                f"row have failed. {failed[0].upper()}{failed[1:]}. Masks hide which of them is at "
+                "fault: leave out clients that you do not trust, or set secure-aggregation to "
+                "false, so that each client's model is checked."
+            )
+
+    def _enough(self, cluster: int, number: int, least: int, did: str) -> bool:
+        if number < least:
+            self._log_lost(cluster, f"{number} of its clients {did}, and it takes {least}")
+        return number >= least
+
+    def _log_lost(self, cluster: int, reason: str) -> None:
+        now = self._conversation.server_round
+        logger.warning("cluster %d keeps its model in round %d: %s", cluster, now, reason)
+
+
+def bounded_norm(total: Total, norms: list[float], model: NDArrays) -> Total:
+    """Return a sum with the usual norm if its own is far larger.
+
+    Usual is the median of the rounds before. A norm that is too large is noted as the largest that
+    would have counted: updates may be larger from now on, but no single round decides that.
+
+    Parameters
+    ----------
+    total : Total
+    norms : list of float
+        Those of the cluster's mean updates in the rounds before; this one's is added.
+    model : dict of arrays
+        What the cluster's clients were sent.
+    """
+    usual = float(np.median(norms)) if norms else 0.0
+    most = MOST_TIMES * usual or np.inf
+    norms.append(min(total.norm, most))
+    return total if total.norm <= most else masking.with_norm(total, model, usual)
+
+
+def _by_cluster(clusters: Clusters, clients: Iterable[int]) -> dict[int, list[int]]:
+    members: dict[int, list[int]] = {}
+    for client in clients:
+        members.setdefault(clusters.of_client[client], []).append(client)
+    return dict(sorted(members.items()))
+
+
+def _check_secret(secret: bytes, key: masking.Bytes | None) -> None:
+    """Raise a ValueError if a secret is none, or not that of a public key."""
+    if len(secret) != masking.SECRET_BYTES:
+        raise ValueError("its length is wrong")
+    if key is not None:
+        public = public_key_to_bytes(masking.private_key(secret).public_key())
+        if public != key.tobytes():
+            raise ValueError("it is not that of the public key")
+
+
+def _read_keys(client: int, content: RecordDict) -> masking.Bytes:
+    """Return a client's two public keys, shape (2, bytes); a ValueError if they are none."""
+    keys = _read_array(content, protocol.KEYS, (2, masking.PUBLIC_KEY_BYTES), np.uint8)
+    for key in keys:
+        if not masking.is_public_key(key.tobytes()):
+            raise ValueError("its keys are none of ours")
+    if np.array_equal(*keys):
+        raise ValueError("its two keys are the same")
+    return keys
+
+
+def _senders_of_repeated(keys: Mapping[int, masking.Bytes]) -> list[int]:
+    """Return the clients with a key that another sent, too."""
+    sent = Counter(key.tobytes() for pair in keys.values() for key in pair)
+    return [c for c, pair in keys.items() if any(sent[key.tobytes()] > 1 for key in pair)]
+
+
+def _read_array(
+    content: RecordDict, name: str, shape: tuple[int, ...], kind: type[Scalar]
+) -> NDArray[Scalar]:
+    """Return an array of a client's answer; a ValueError says how it is of another form."""
+    record = content.array_records.get(protocol.ARRAYS, ArrayRecord())
+    if name not in record:
+        raise ValueError(f"its answer has no {name}")
+    array: NDArray[Scalar] = record[name].numpy()
+    if array.shape != shape or array.dtype != kind:
+        raise ValueError(
+            f"its {name} are {array.dtype} of shape {array.shape}, not {np.dtype(kind)} of {shape}"
+        )
+    return array

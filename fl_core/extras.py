@@ -14,7 +14,6 @@ EXTRA_OF = {
     "vl_convert": "server",
     "ray": "simulation",
     "mlxtend": "simulation",
-    "skimage": "simulation",
     "pandas": "tables",
     "pyarrow": "tables",
     "opacus": "privacy",

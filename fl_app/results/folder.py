@@ -20,7 +20,6 @@ from fl_app.report.html.reading import read_result
 from fl_app.report.html.report_page import NO_REPORT, REPORT, write_report
 from fl_app.report.html.words import command
 from fl_app.report.tables import print_results, shared_test
-from fl_app.report.typical import typical_of_clusters
 from fl_app.report.verdicts import SeedVerdicts
 from fl_app.results.grouping_report import (
     GROUPING,
@@ -243,13 +242,11 @@ class ResultsFolder:
             self.pictures.append(pictures.save(figure, self._picture(name)))
 
     def _draw_clusters(self, run: RunResult, federation: Federation) -> None:
-        """Draw typical images of the first clusters that were found by HoG, with their HoG."""
+        """Draw typical images of the first clusters that were found by HoG."""
         path = self._picture("clusters")
         if self.config.features != "hog" or run.tasks is None or path in self.pictures:
             return
-        shown = typical_of_clusters(
-            federation, run.of_client, run.tasks, len(run.reports), pictures.MOST_CLUSTERS
-        )
+        shown = pictures.typical_of_clusters(federation, run.of_client, run.tasks, len(run.reports))
         figure = pictures.clusters_figure(
             shown,
             len(set(run.of_client.values())),

@@ -8,7 +8,7 @@ threads and on machines without a screen.
 
 from fl_app.report.pictures.certainty import certainty_figure
 from fl_app.report.pictures.clients import Tested, clients_figure
-from fl_app.report.pictures.clusters import MOST_CLUSTERS, clusters_figure
+from fl_app.report.pictures.clusters import clusters_figure, typical_of_clusters
 from fl_app.report.pictures.dots import dots_figure
 from fl_app.report.pictures.figure import Spec, on_page, save
 from fl_app.report.pictures.labels import labels_figure
@@ -20,7 +20,6 @@ from fl_app.report.pictures.traffic import traffic_figure
 from fl_app.report.pictures.verdicts import verdicts_figure
 
 __all__ = [
-    "MOST_CLUSTERS",
     "Group",
     "Spec",
     "Tested",
@@ -38,5 +37,6 @@ __all__ = [
     "save",
     "similarity_figure",
     "traffic_figure",
+    "typical_of_clusters",
     "verdicts_figure",
 ]

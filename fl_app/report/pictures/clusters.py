@@ -1,217 +1,160 @@
-"""What each cluster looks like: typical images, and what HoG sees of them."""
+"""Typical images of each cluster of a simulation."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
-from clients.features.dimensions import CELLS_PER_BLOCK, ORIENTATIONS, cell_size
+from clients.features.hog import hog
 from fl_app.report.pictures import style
 from fl_app.report.pictures.figure import Spec, data_url, picture, short_name
-from fl_app.report.typical import TypicalImages
-from fl_core.extras import load_extra
+from fl_core.federation.federation import Federation
 
-MOST_CLUSTERS = 6  # fit on a page
-_ACROSS = style.WIDTH - 16  # points without the margins
-_LARGEST = 53.0  # that the longer side of an image takes at most
-_STRIP, _LEFT, _BETWEEN, _GAP = 5, 16, 3, 10  # the strip, where images begin, beside and between
-_HEADER, _CAPTION = 15, 12  # what lines of text take
-_TEXT = 62  # where a cluster's tasks are written
-_LETTER = 4.3  # of small text
-_WEAKEST = 0.03  # of the strongest: shorter strokes would be dots
+MOST_CLUSTERS, MOST_CLASSES = 6, 6  # that fit on a page, and beside each other
+_FEWEST = 0.25  # of the largest class: fewer came with clients' few images of other tasks
+_MOST_COMPARED = 100  # images of a class; HoG of photos takes a millisecond each
+_LEFT, _PITCH, _LARGEST = 14, 66, 53  # points: where images begin, from one to the next, its side
+_HEAD, _ROW = 15, 92  # points above the images of a cluster, and of a cluster in all
+_LETTERS, _CAPTION = 82, 14  # of the line about a cluster, and below an image
 
 
-def clusters_figure(
-    clusters: Sequence[TypicalImages],
-    num_clusters: int,
-    found_by: str,
-    task_names: Sequence[str],
-) -> Spec:
-    """Draw typical images of each cluster, each beside its histogram of oriented gradients.
+class Typical(NamedTuple):
+    """What is shown of one cluster.
 
-    Places are in points, y downwards.
+    Attributes
+    ----------
+    cluster : int
+        Its number.
+    tasks : dict of int
+        How many of its clients have each true task, the most frequent first.
+    images : NDArray[np.uint8], shape (n, C, H, W)
+        The typical image of each class that is shown.
+    captions : tuple of n str
+        Their true classes.
+    num_classes : int
+        How many classes the cluster has a typical image of, shown or not.
+    """
+
+    cluster: int
+    tasks: dict[int, int]
+    images: NDArray[np.uint8]
+    captions: tuple[str, ...]
+    num_classes: int
+
+
+def typical_of_clusters(
+    federation: Federation,
+    of_client: Mapping[int, int],
+    tasks: Sequence[int],
+    server_round: int,
+) -> list[Typical]:
+    """Return typical training images of the largest clusters, by cluster number.
 
     Parameters
     ----------
-    clusters : sequence of TypicalImages
-        From top to bottom.
-    num_clusters : int
-        How many there are; the picture says so where some are not shown.
-    found_by : str
-        What found the clusters.
-    task_names : sequence of str
-        What to call the tasks; task t is `task_names[t]`.
+    federation : Federation
+    of_client : mapping of int
+        From client to cluster. Their order does not matter.
+    tasks : sequence of K int
+        The true task of each client.
+    server_round : int
+        After which clients hold the images.
     """
-    if not clusters:
-        raise ValueError("there is no cluster to draw")
-    height, width = clusters[0].images.shape[2:]
-    pitch = (_ACROSS - _LEFT) / max(len(one.images) for one in clusters)
-    pixel = min(_LARGEST, (pitch - 1.5 * _GAP) / 2) / max(height, width)
-    row = _HEADER + pixel * height + _CAPTION
-    strips: list[Spec] = []
-    words: list[Spec] = []
-    images: list[Spec] = []
-    lines: list[Spec] = []
-    for place, one in enumerate(clusters):
-        y = (row + _GAP) * place
-        strips.append({"y": y, "y2": y + row, "colour": style.cluster_colour(one.cluster)})
-        words.append({"x": _LEFT, "y": y, "said": f"Cluster {one.cluster}", "bold": True})
-        words.append({"x": _LEFT + _TEXT, "y": y + 1, "said": _describe(one, task_names)})
-        for column, (image, caption) in enumerate(zip(one.images, one.captions, strict=True)):
-            x, top = _LEFT + pitch * column, y + _HEADER
-            beside = x + pixel * width + _BETWEEN
-            url = data_url(image[0] if len(image) == 1 else image.transpose(1, 2, 0))
-            images.append({"x": x, "y": top, "url": url})
-            lines += _hog_lines((beside, top), pixel, image)
-            name = short_name(caption, int((pitch - _GAP) / _LETTER))
-            words.append({"x": x, "y": top + pixel * height + 3, "said": name})
-    size = {"width": pixel * width, "height": pixel * height, "aspect": False}
-    image_mark = {"type": "image", "align": "left", "baseline": "top", **size}
-    strip: Spec = {"x": {"value": 0}, "x2": {"value": _STRIP}, "y2": {"field": "y2"}}
-    colour = {"field": "colour", "type": "nominal", "scale": None}
-    ends = {"x2": {"field": "x2"}, "y2": {"field": "y2"}}
-    width_of = {"field": "width", "type": "quantitative", "scale": None}
-    layers = [
-        _layer(strips, "rect", **strip, fill=colour),
-        _layer(images, image_mark, url={"field": "url", "type": "nominal"}),
-        _layer(lines, "rule", **ends, stroke=colour, strokeWidth=width_of),
-    ]
-    for bold in (True, False):
-        look: Spec = {"fontWeight": "bold", "fontSize": style.LABEL_SIZE} if bold else {}
-        mark = {"type": "text", "align": "left", "baseline": "top", **look}
-        said = [one for one in words if ("bold" in one) == bold]
-        layers.append(_layer(said, mark, text={"field": "said", "type": "nominal"}))
-    return picture(
-        f"What HoG sees in the clusters of {found_by}",
-        _note(height, width, len(clusters), num_clusters),
-        layer=layers,
-        height=round((row + _GAP) * len(clusters)),
-    )
-
-
-def _layer(rows: Sequence[Spec], mark: Any, **encoding: Spec) -> Spec:
-    place = {"type": "quantitative", "axis": None, "scale": None}
-    places = {"x": {**place, "field": "x"}, "y": {**place, "field": "y"}}
-    return {"data": {"values": rows}, "mark": mark, "encoding": {**places, **encoding}}
-
-
-def _note(height: int, width: int, shown: int, num_clusters: int) -> str:
-    down, across = cell_size(height, width)
-    parts = [
-        "Left: the training image whose HoG is nearest to the mean of its class in the cluster.",
-        f"Right: its HoG. In each {down} × {across} cell, {ORIENTATIONS} strokes show how strong "
-        "the edges of a direction are.",
-    ]
-    if shown < num_clusters:
-        hidden = num_clusters - shown
-        parts.append(
-            f"These are the {shown} largest of {num_clusters} clusters; "
-            f"{hidden} {'is' if hidden == 1 else 'are'} not shown."
+    sizes, data, found = Counter(of_client.values()), federation.dataset, []
+    for cluster in sorted(sorted(sizes, key=lambda one: (-sizes[one], one))[:MOST_CLUSTERS]):
+        members = [client for client, own in of_client.items() if own == cluster]
+        images = [federation.training_indices(client, server_round) for client in members]
+        held = np.unique(np.concatenate(images))  # one that two clients hold counts once
+        groups = data.train_groups.numpy()[held]
+        counts = np.bincount(groups)
+        order = np.argsort(-counts, kind="stable").tolist()
+        classes = [group for group in order if counts[group] >= max(1, _FEWEST * counts.max())]
+        shown = sorted(classes[:MOST_CLASSES])
+        typical = [nearest_to_mean(data.train_images, held[groups == group]) for group in shown]
+        found.append(
+            Typical(
+                cluster,
+                dict(sorted(Counter(tasks[c] for c in members).items(), key=lambda t: (-t[1], t))),
+                data.train_images.numpy()[typical],
+                tuple(data.group_names[group] for group in shown),
+                len(classes),
+            )
         )
-    return "\n".join(parts)
-
-
-def _describe(one: TypicalImages, task_names: Sequence[str]) -> str:
-    """Return whose cluster it is, in a line."""
-    tasks = [f"{task_names[task]} ({count})" for task, count in one.tasks.items()]
-    if len(tasks) == 1:
-        tasks = [task_names[task] for task in one.tasks]
-    clients = f"{one.num_clients} client{'s' * (one.num_clients > 1)}"
-    text = f"{clients}, true task{'s' * (len(tasks) > 1)}: "
-    left_out = one.num_classes - len(one.images)
-    ending = f" · {left_out} more class{'es' * (left_out > 1)}" if left_out else ""
-    room = int((_ACROSS - _LEFT - _TEXT) / _LETTER)
-    return short_name(text + "; ".join(tasks), room - len(ending)) + ending
-
-
-def _hog_lines(corner: tuple[float, float], pixel: float, image: NDArray[np.uint8]) -> list[Spec]:
-    """Return a stroke along the edges of each direction in each cell: the stronger, the longer.
-
-    `skimage.feature.hog(visualize=True)` draws such strokes into the image's own pixels, which are
-    too few: in a cell of 7 × 7, all nine lie over each other, 4 or 5 pixels long.
-
-    Parameters
-    ----------
-    corner : tuple of float
-        Top left, in points.
-    pixel : float
-        Points that a pixel takes.
-    image : NDArray[np.uint8], shape (C, H, W)
-    """
-    cell = cell_size(*image.shape[1:])
-    strengths = edge_strengths(image)
-    rows, columns, _ = strengths.shape
-    right, bottom = columns * cell[1], rows * cell[0]
-    grid = [[(0, y), (right, y)] for y in range(0, bottom + 1, cell[0])]
-    grid += [[(x, 0), (x, bottom)] for x in range(0, right + 1, cell[1])]
-    shares = strengths / max(strengths.max(), 1e-12)
-    lines = strokes(shares, cell)[shares > _WEAKEST]
-    found = []
-    for segments, colour, width in ((np.array(grid), style.GRID, 0.6), (lines, style.INK, 0.9)):
-        for (x, y), (x2, y2) in (np.array(corner) + pixel * segments).round(2).tolist():
-            found.append({"x": x, "y": y, "x2": x2, "y2": y2, "colour": colour, "width": width})
     return found
 
 
-def edge_strengths(image: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """Return the HoG features of each cell: shape (cells down, cells across, orientations).
+def nearest_to_mean(images: Tensor, members: NDArray[np.int64]) -> int:
+    """Return the member whose HoG is nearest to the members' mean HoG; of equals, the first.
 
-    A cell's entries are scaled once for each block that it is in: their mean over the blocks.
+    Of a large class, a hundred members are compared, evenly spaced.
 
     Parameters
     ----------
-    image : NDArray[np.uint8], shape (C, H, W)
+    images : Tensor, uint8, shape (N, C, H, W)
+    members : NDArray[np.int64], shape (n,)
+        Indices into `images`, ascending, n > 0.
     """
-    # Imported here: only runs that draw this picture need scikit-image.
-    hog = load_extra("skimage.feature", "clusters.png").hog
+    if len(members) > _MOST_COMPARED:
+        members = members[np.linspace(0, len(members) - 1, _MOST_COMPARED).astype(int)]
+    features = hog(images[members]).numpy().astype(np.float64)
+    distances = ((features - features.mean(axis=0)) ** 2).sum(axis=1)
+    return int(members[distances.argmin()])
 
-    # (block rows, block columns, cell rows, cell columns, orientations); with the arguments that
-    # clients.features.hog equals, and by scikit-image so that the picture is a second opinion.
-    blocks = hog(
-        image.transpose(1, 2, 0),
-        orientations=ORIENTATIONS,
-        pixels_per_cell=cell_size(*image.shape[1:]),
-        cells_per_block=(CELLS_PER_BLOCK, CELLS_PER_BLOCK),
-        block_norm="L2-Hys",
-        feature_vector=False,
-        channel_axis=-1,
+
+def clusters_figure(
+    clusters: Sequence[Typical], num_clusters: int, found_by: str, task_names: Sequence[str]
+) -> Spec:
+    """Draw typical images of each cluster, found by a strategy, of so many clusters in all."""
+    if not clusters:
+        raise ValueError("there is no cluster to draw")
+    heads: list[Spec] = []
+    images: list[Spec] = []
+    for row, one in enumerate(clusters):
+        y = row * _ROW
+        colour = style.cluster_colour(one.cluster)
+        about = short_name(_describe(one, task_names), _LETTERS)
+        heads.append({"x": 0, "y": y, "y2": y + _ROW - 12, "colour": colour, "text": about})
+        for column, (pixels, name) in enumerate(zip(one.images, one.captions, strict=True)):
+            url = data_url(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
+            place = {"x": _LEFT + _PITCH * column, "y": y + _HEAD}
+            images.append({**place, "url": url, "text": short_name(name, _CAPTION)})
+    size = {"width": _LARGEST, "height": _LARGEST, "baseline": "top", "align": "left"}
+    text = {"type": "text", "align": "left", "baseline": "top", "aria": False}
+    words = {"text": {"field": "text", "type": "nominal"}}
+    strip: Spec = {"x2": {"value": 5}, "y2": {"field": "y2"}}
+    colour_of = {"field": "colour", "type": "nominal", "scale": None}
+    hidden = num_clusters > len(clusters)
+    more = f"; the {len(clusters)} largest of {num_clusters} clusters" if hidden else ""
+    return picture(
+        f"Typical images in the clusters of {found_by}",
+        f"the training image whose HoG is nearest to its class's mean in the cluster{more}",
+        layer=[
+            _layer(heads, "rect", **strip, fill=colour_of),
+            _layer(heads, {**text, "dx": _LEFT}, **words),
+            _layer(images, {"type": "image", **size}, url={"field": "url", "type": "nominal"}),
+            _layer(images, {**text, "dy": _LARGEST + 3}, **words),
+        ],
+        height=_ROW * len(clusters),
     )
-    down, across = blocks.shape[:2]
-    beyond = CELLS_PER_BLOCK - 1
-    sums = np.zeros((down + beyond, across + beyond, ORIENTATIONS))
-    counts = np.zeros((*sums.shape[:2], 1))
-    for row in range(CELLS_PER_BLOCK):
-        for column in range(CELLS_PER_BLOCK):
-            cells = (slice(row, row + down), slice(column, column + across))
-            sums[cells] += blocks[:, :, row, column]
-            counts[cells] += 1
-    return sums / counts
 
 
-def strokes(shares: NDArray[np.float64], cell: tuple[int, int]) -> NDArray[np.float64]:
-    """Return a stroke through each cell's middle for each direction, in pixels of the image.
+def _layer(rows: Sequence[Spec], mark: str | Spec, **encoding: Spec) -> Spec:
+    place = {"type": "quantitative", "axis": None, "scale": None}
+    places = {"x": {**place, "field": "x"}, "y": {**place, "field": "y"}}
+    return {"data": {"values": list(rows)}, "mark": mark, "encoding": {**places, **encoding}}
 
-    Parameters
-    ----------
-    shares : NDArray[np.float64], shape (rows, columns, orientations)
-        How long, in [0, 1]: 1 is nearly as long as a cell.
-    cell : tuple of int
-        Height and width of a cell.
 
-    Returns
-    -------
-    NDArray[np.float64], shape (rows, columns, orientations, 2, 2)
-        Of each its two ends, across and down.
-    """
-    rows, columns, orientations = shares.shape
-    angles = np.pi * (np.arange(orientations) + 0.5) / orientations
-    # A gradient points across (cos) and down (sin); its edge lies at a right angle to it.
-    along = 0.47 * min(cell) * np.stack([-np.sin(angles), np.cos(angles)], axis=1)
-    halves = shares[..., None] * along
-    down = (np.arange(rows) + 0.5) * cell[0]
-    across = (np.arange(columns) + 0.5) * cell[1]
-    middles = np.stack(np.meshgrid(across, down), axis=-1)[:, :, None]
-    return np.stack([middles - halves, middles + halves], axis=-2)
+def _describe(one: Typical, task_names: Sequence[str]) -> str:
+    clients, left_out = sum(one.tasks.values()), one.num_classes - len(one.images)
+    counts = [f" ({count})" if len(one.tasks) > 1 else "" for count in one.tasks.values()]
+    tasks = [task_names[task] + count for task, count in zip(one.tasks, counts, strict=True)]
+    more = f", {left_out} more class{'es' * (left_out > 1)}" if left_out else ""
+    return (
+        f"Cluster {one.cluster}: {clients} client{'s' * (clients > 1)}{more}, "
+        f"true task{'s' * (len(tasks) > 1)} {'; '.join(tasks)}"
+    )

@@ -20,7 +20,7 @@ def dots_figure(
     words: Sequence[str],
     limits: Mapping[str, tuple[float, float]] | None = None,
 ) -> Spec:
-    """Draw a small dot for each seed, and a large one for their mean.
+    """Draw a point for each seed, and a line for their mean.
 
     Parameters
     ----------
@@ -41,10 +41,6 @@ def dots_figure(
     """
     styles = strategy_styles(list(dict.fromkeys(m for found in panels.values() for m in found)))
     columns = 1 if max(map(len, words)) * len(words) > _LETTERS // 2 else min(2, len(panels))
-    looks: list[tuple[str, Spec, Spec]] = [
-        ("seed", {"size": 14, "opacity": 0.5}, {"shape": {"value": "circle"}}),
-        ("mean", {"size": 50, "opacity": 1}, {}),
-    ]
     parts = []
     for (name, up), found in panels.items():
         rows: list[Spec] = []
@@ -52,22 +48,21 @@ def dots_figure(
             check_shape(f"{up} of {method}", values, (len(values), len(words)))
             for word, column in zip(words, values.T, strict=True):
                 row = {"series": method, "slot": method, "word": word}
-                known = column[np.isfinite(column)]
-                rows += [{**row, "seed": v} for v in known.tolist() if len(values) > 1]
-                rows += [{**row, "mean": float(known.mean())}] if known.size else []
-        encoding = over_words(styles, list(styles), words, across, WIDTH / columns)
-        up_axis: Spec = {"type": "quantitative", "title": up, "axis": {"tickCount": 5}}
-        domain = {"domain": limits[up]} if limits and up in limits else {}
-        up_axis["scale"] = {"zero": False, **domain}
-        layers = []
-        for field, look, more in looks:
-            mark: Spec = {"type": "point", "filled": True, "aria": False, **look}
-            own: Spec = {**encoding, **more, "y": {**up_axis, "field": field}}
-            shown = [{"filter": f"isValid(datum.{field})"}]
-            layers.append({"transform": shown, "mark": mark, "encoding": own})
+                rows += [{**row, "value": v} for v in column[np.isfinite(column)].tolist()]
+        over = over_words(styles, list(styles), words, across, WIDTH / columns)
+        axis: Spec = {"field": "value", "type": "quantitative", "title": up}
+        axis |= {"axis": {"tickCount": 5}, "scale": {"zero": False}}
+        if limits and up in limits:
+            axis["scale"]["domain"] = limits[up]
+        point = {"type": "point", "filled": True, "size": 20, "opacity": 0.6, "aria": False}
+        mean = {"type": "tick", "thickness": 2, "size": 12, "aria": False}
+        layers: list[Spec] = [
+            {"mark": point, "encoding": {**over, "y": axis}},
+            {"mark": mean, "encoding": {**over, "y": {**axis, "aggregate": "mean"}}},
+        ]
+        del layers[1]["encoding"]["shape"]
         parts.append((name, {"data": {"values": rows}, "layer": layers}))
-    seeds = max(len(values) for found in panels.values() for values in found.values())
-    note = f"small dots: up to {seeds} seeds" if seeds > 1 else ""
+    note = "point: one seed; line: their mean"
     return picture(title, note, styles, **in_panels(parts, columns, 125))
 
 

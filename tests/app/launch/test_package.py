@@ -38,7 +38,6 @@ PROJECT = tomllib.loads(TEXT)["project"]
 DISTRIBUTIONS = {
     "umap": "umap-learn",
     "ray": "flwr[simulation]",
-    "skimage": "scikit-image",
     "vl_convert": "vl-convert-python",
     "mlflow": "mlflow-skinny",
 }

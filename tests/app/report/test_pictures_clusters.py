@@ -1,4 +1,4 @@
-"""The picture of the clusters: who stands for them, and what HoG sees there."""
+"""The picture of the clusters: which images stand for them."""
 
 import base64
 import io
@@ -7,19 +7,18 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from skimage.feature import hog as skimage_hog
 
 from clients.features.hog import hog
 from fl_app.config.run_config import parse_config
 from fl_app.report.pictures import save
-from fl_app.report.pictures.clusters import clusters_figure, edge_strengths, strokes
-from fl_app.report.pictures.style import INK, cluster_colour
-from fl_app.report.typical import (
-    TypicalImages,
+from fl_app.report.pictures.clusters import (
+    MOST_CLUSTERS,
+    Typical,
+    clusters_figure,
     nearest_to_mean,
-    typical_classes,
     typical_of_clusters,
 )
+from fl_app.report.pictures.style import cluster_colour
 from fl_core.data.dataset import Dataset
 from fl_core.federation.federation import Federation, simulate_federation
 from fl_core.partitions.partition import Partition
@@ -54,9 +53,9 @@ FOUR_CLIENTS = ([0, 4, 1], [2, 3, 6], [8, 12, 5], [7, 10, 14, 4])
 """Clients 0 and 2 hold level and upright stripes, 1 and 3 the others; 3 also has image 4."""
 
 
-def typical(of_client, most=6, made=None):
+def typical(of_client, made=None):
     made = made or federation(FOUR_CLIENTS, TURNS)
-    return typical_of_clusters(made, of_client, made.tasks_at(0).tolist(), 0, most)
+    return typical_of_clusters(made, of_client, made.tasks_at(0).tolist(), 0)
 
 
 def figure(shown, total=None):
@@ -67,7 +66,7 @@ def texts(drawn):
     """Return what is written: the title and the note, then the clusters, then all else."""
     title, *words = drawn["title"]["text"], *(rows_of(one) for one in marked(drawn, "text"))
     note = " ".join(drawn["title"]["subtitle"])
-    return [" ".join(title), note, *(row["said"] for rows in words for row in rows)]
+    return [" ".join(title), note, *(row["text"] for rows in words for row in rows)]
 
 
 def images_of(drawn):
@@ -79,10 +78,6 @@ def images_of(drawn):
         with Image.open(io.BytesIO(data)) as image:
             found.append(np.asarray(image)[::8, ::8])
     return found, [(row["x"], row["y"]) for row in rows_of(layer)], layer["mark"]
-
-
-def all_strokes(drawn):
-    return [row for row in rows_of(marked(drawn, "rule")[0]) if row["colour"] == INK]
 
 
 def test_the_image_nearest_to_the_mean_by_hand():
@@ -111,17 +106,11 @@ def test_of_a_large_class_a_hundred_images_are_compared(monkeypatch):
         seen.append(len(images))
         return hog(images)
 
-    monkeypatch.setattr("fl_app.report.typical.hog", count)
+    monkeypatch.setattr("fl_app.report.pictures.clusters.hog", count)
     images = torch.zeros((1000, 1, 8, 8), dtype=torch.uint8)
     images[999] = torch.from_numpy(stripes(0, shape=(8, 8)))
     assert nearest_to_mean(images, np.arange(1000)) == 0
     assert seen == [100]
-
-
-def test_classes_are_those_with_a_quarter_of_the_largest():
-    assert typical_classes(np.array([3] * 8 + [1] * 2 + [0] * 1 + [2] * 9)) == [2, 3]
-    assert typical_classes(np.array([1, 1, 5, 5, 3])) == [1, 5, 3]
-    assert typical_classes(np.array([7])) == [7]
 
 
 def test_each_cluster_shows_its_classes_by_images_of_its_clients():
@@ -172,32 +161,42 @@ def test_after_a_drift_the_images_are_those_held_then():
     )
     assert drifted.training_indices(0, 4).tolist() == FOUR_CLIENTS[0]
     assert drifted.training_indices(0, 5).tolist() == FOUR_CLIENTS[1]
-    (late,) = typical_of_clusters(drifted, {0: 0}, drifted.tasks_at(5).tolist(), 5, 6)
+    (late,) = typical_of_clusters(drifted, {0: 0}, drifted.tasks_at(5).tolist(), 5)
     assert late.captions == CLASSES[2:]
     assert late.tasks == {1: 1}
 
 
 def test_of_many_clusters_the_largest_are_shown_by_number():
-    made = federation(([0], [1], [2], [3], [4]), TURNS)
-    shown = typical({0: 3, 1: 1, 2: 2, 3: 1, 4: 0}, most=3, made=made)
-    assert [one.cluster for one in shown] == [0, 1, 2]
-    assert "3 largest of 4 clusters; 1 are" not in " ".join(texts(figure(shown)))
-    note = texts(figure(shown, 4))[1]
-    assert note.endswith("These are the 3 largest of 4 clusters; 1 is not shown.")
+    made = federation([[n] for n in range(8)], TURNS)
+    shown = typical({0: 3, 1: 1, 2: 2, 3: 1, 4: 0, 5: 6, 6: 7, 7: 8}, made=made)
+    assert [one.cluster for one in shown] == [0, 1, 2, 3, 6, 7]
+    assert len(shown) == MOST_CLUSTERS
+    assert "largest" not in texts(figure(shown))[1]
+    assert texts(figure(shown, 7))[1].endswith("; the 6 largest of 7 clusters")
+
+
+def test_classes_of_less_than_a_quarter_of_the_largest_are_left_out():
+    turns = [0] * 9 + [1] * 2 + [2] * 3
+    (one,) = typical({0: 0}, made=federation([np.arange(14)], turns))
+    assert one.captions == (CLASSES[0], CLASSES[2])
+    (one,) = typical({0: 0}, made=federation([np.arange(13)], turns[1:]))
+    assert one.captions == CLASSES[:3]
 
 
 def test_the_figure_shows_the_images_their_classes_and_whose_they_are():
     shown = typical({0: 0, 1: 1, 2: 0, 3: 0})
     drawn = figure(shown)
     said = texts(drawn)
-    assert said[0] == "What HoG sees in the clusters of rcc-pfl, seed 0"
-    assert "In each 4 × 4 cell, 9 strokes" in said[1]
-    assert said[2:4] == ["Cluster 0", "Cluster 1"]
-    assert said[4:9] == ["3 clients, true tasks: a, b (2); c, d (1)", *CLASSES]
-    assert said[9:] == ["1 client, true task: c, d", *CLASSES[2:]]
-    images = images_of(drawn)[0]
+    assert said[0] == "Typical images in the clusters of rcc-pfl, seed 0"
+    assert said[2:4] == [
+        "Cluster 0: 3 clients, true tasks a, b (2); c, d (1)",
+        "Cluster 1: 1 client, true task c, d",
+    ]
+    assert said[4:] == [*CLASSES, *CLASSES[2:]]
+    images, places, _ = images_of(drawn)
     for image, wanted in zip(images, np.concatenate([s.images for s in shown]), strict=True):
         np.testing.assert_array_equal(image, wanted[0])
+    assert len(set(places)) == len(places) == 6
     strips = rows_of(marked(drawn, "rect")[0])
     assert [strip["colour"] for strip in strips] == [cluster_colour(0), cluster_colour(1)]
 
@@ -206,90 +205,19 @@ def test_more_classes_than_fit_are_counted():
     many = Federation(
         Dataset(
             "many",
-            torch.zeros((6, 1, 8, 8), dtype=torch.uint8),
-            torch.arange(6),
+            torch.zeros((8, 1, 8, 8), dtype=torch.uint8),
+            torch.arange(8),
             torch.zeros((1, 1, 8, 8), dtype=torch.uint8),
             torch.zeros(1, dtype=torch.int64),
-            tuple("abcdef"),
+            tuple("abcdefgh"),
         ),
-        Partition((tuple(range(6)),), np.array([0]), (np.arange(6),), (np.arange(1),)),
-        (np.arange(6),),
+        Partition((tuple(range(8)),), np.array([0]), (np.arange(8),), (np.arange(1),)),
+        (np.arange(8),),
     )
     (one,) = typical({0: 0}, made=many)
-    assert (one.captions, one.num_classes) == (tuple("abcd"), 6)
+    assert (one.captions, one.num_classes) == (tuple("abcdef"), 8)
     drawn = clusters_figure([one], 1, "x", ["all"])
-    assert "1 client, true task: all · 2 more classes" in texts(drawn)
-    assert not all_strokes(drawn)  # black images have no edges
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_strengths_are_what_clients_compare(channels):
-    """Each cell's mean, over the blocks that it is in, of the features that clients compute."""
-    rng = np.random.default_rng(0)
-    image = rng.integers(0, 256, (channels, 33, 28), np.uint8)
-    blocks = hog(torch.from_numpy(image[None])).numpy().reshape(3, 3, 2, 2, 9)
-    strengths = edge_strengths(image)
-    assert strengths.shape == (4, 4, 9)
-    np.testing.assert_allclose(strengths[0, 0], blocks[0, 0, 0, 0], atol=1e-5)
-    np.testing.assert_allclose(
-        strengths[3, 1], (blocks[2, 0, 1, 1] + blocks[2, 1, 1, 0]) / 2, atol=1e-5
-    )
-    inner = [blocks[row, column, 1 - row, 2 - column] for row in (0, 1) for column in (1, 2)]
-    np.testing.assert_allclose(strengths[1, 2], np.mean(inner, axis=0), atol=1e-5)
-
-
-def test_strokes_lie_where_scikit_image_draws_them():
-    """In large cells its own picture is sharp: its light lies under our strokes, each in turn."""
-    for turn in range(9):
-        angle = np.pi * (turn + 0.5) / 9
-        down, across = np.mgrid[:256, :256]
-        wave = np.sin((np.cos(angle) * across + np.sin(angle) * down) / 2)
-        image = (127 + 100 * wave).astype(np.uint8)
-        picture = skimage_hog(
-            image, pixels_per_cell=(64, 64), cells_per_block=(2, 2), visualize=True
-        )[1]
-        strengths = edge_strengths(image[None])
-        assert (strengths.argmax(-1) == turn).all()
-        ends = strokes(np.ones((4, 4, 9)), (64, 64))
-        light = []
-        for start, stop in ends[1, 2]:
-            points = np.linspace(start + 0.2 * (stop - start), stop - 0.2 * (stop - start), 50)
-            points = np.concatenate([points[:15], points[-15:]])  # all cross in the middle
-            columns, rows = np.floor(points).astype(int).T
-            light.append(picture[rows, columns].mean())
-        assert np.argmax(light) == turn
-
-
-def test_level_edges_have_level_strokes_as_long_as_they_are_strong():
-    ends = strokes(np.full((1, 1, 9), 0.5), (8, 8))[0, 0]
-    lengths = np.linalg.norm(ends[:, 1] - ends[:, 0], axis=1)
-    np.testing.assert_allclose(lengths, 0.47 * 8)
-    np.testing.assert_allclose(ends.mean(axis=1), 4)
-    image = np.zeros((1, 16, 16), np.uint8)
-    image[:, 8:] = 255  # dark above, light below: a gradient straight down
-    (level,) = np.unique(np.nonzero(edge_strengths(image))[2])
-    start, stop = ends[level]
-    assert start[1] == pytest.approx(stop[1])
-    assert abs(stop[0] - start[0]) == pytest.approx(0.47 * 8)
-
-
-def test_strokes_stay_in_the_box_beside_their_image():
-    shown = typical({0: 0, 1: 1})
-    drawn = figure(shown)
-    _, corners, mark = images_of(drawn)
-    found = 0
-    for left, top in corners:
-        right, bottom = left + mark["width"], top + mark["height"]
-        beside = [
-            one
-            for one in all_strokes(drawn)
-            if right < min(one["x"], one["x2"]) < right + 1.2 * mark["width"]
-            and top < min(one["y"], one["y2"]) < bottom
-        ]
-        assert max(max(one["x"], one["x2"]) for one in beside) < right + 1.2 * mark["width"]
-        assert max(max(one["y"], one["y2"]) for one in beside) < bottom
-        found += len(beside)
-    assert found == len(all_strokes(drawn)) > 0
+    assert "Cluster 0: 1 client, 2 more classes, true task all" in texts(drawn)
 
 
 CASES = {
@@ -321,8 +249,8 @@ def test_png_is_whole_alone_the_same_and_fits_a_page(of_client, options, tmp_pat
 
 
 def test_the_highest_picture_fits_a_page_and_long_names_into_it(tmp_path):
-    one = TypicalImages(
-        12, {0: 10, 1: 9, 2: 8}, np.zeros((4, 3, 64, 64), np.uint8), ("a rather long name",) * 4, 30
+    one = Typical(
+        12, {0: 10, 1: 9, 2: 8}, np.zeros((6, 3, 64, 64), np.uint8), ("a rather long name",) * 6, 30
     )
     names = ["a rather long name, another one, and one more"] * 3
     path = tmp_path / "clusters.png"
@@ -333,7 +261,8 @@ def test_the_highest_picture_fits_a_page_and_long_names_into_it(tmp_path):
     assert pixels.shape[0] <= 1350
     assert pixels[:, -8:].min() == 255
     drawn = clusters_figure([one], 1, found_by, names)
-    assert texts(drawn)[3].endswith("… · 26 more classes")
+    assert texts(drawn)[2].startswith("Cluster 12: 27 clients, 24 more classes, true tasks a")
+    assert texts(drawn)[2].endswith("…")
 
 
 def test_nothing_to_draw_is_named():
@@ -371,8 +300,8 @@ def test_clients_that_failed_are_in_no_cluster(tmp_path):
     config = parse_config({**DEFAULTS, "num-tasks": 3})
     made = simulate_federation(config.federation_settings(6, 0))
     tasks = made.tasks_at(0).tolist()
-    shown = typical_of_clusters(made, {c: tasks[c] for c in (0, 1, 2, 4)}, tasks, 0, 6)
-    assert sum(one.num_clients for one in shown) == 4
+    shown = typical_of_clusters(made, {c: tasks[c] for c in (0, 1, 2, 4)}, tasks, 0)
+    assert sum(sum(one.tasks.values()) for one in shown) == 4
     for one in shown:
         (task,) = one.tasks
         assert set(one.captions) <= {str(label) for label in made.partition.tasks[task]}

@@ -1,5 +1,7 @@
 """The pictures show the numbers that they were given."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -12,12 +14,14 @@ from fl_app.report.pictures import (
     labels_figure,
     published_figure,
     rounds_figure,
+    save,
     similarity_figure,
     traffic_figure,
 )
+from fl_app.report.pictures.clients import MOST_POINTS
 from fl_app.report.pictures.similarity import MOST_CELLS, colour_range
 from fl_app.report.pictures.style import FAINT, strategy_styles
-from fl_core.metrics import OF_A_NUMBER
+from fl_core.metrics import OF_A_NUMBER, OF_CLASSES
 from tests.picture_data import (
     TWELVE,
     accuracies,
@@ -287,93 +291,108 @@ def test_published_numbers_lie_against_the_measured_and_the_line_where_they_agre
         assert second["layer"][1]["encoding"][across]["scale"]["type"] == "log"
 
 
-def test_dots_are_seeds_and_means():
+def test_points_are_seeds_and_a_line_is_their_mean():
     values = np.array([[80.0, 90.0], [82.0, np.nan]])
     spec = dots_figure("model", {("a", "up"): {"single": values}}, "model", ["cnn", "mlp"])
     (panel,) = spec["concat"]
     assert panel["title"]["text"] == ["a"]
-    means = {row["word"]: row["mean"] for row in rows_of(panel) if "mean" in row}
-    assert means == {"cnn": 81, "mlp": 90}
-    assert [row["seed"] for row in rows_of(panel) if "seed" in row] == [80, 82, 90]
+    found = [(row["word"], row["value"]) for row in rows_of(panel)]
+    assert found == [("cnn", 80), ("cnn", 82), ("mlp", 90)]
+    (mean,) = marked(panel, "tick")
+    assert mean["encoding"]["y"]["field"] == "value"
+    assert mean["encoding"]["y"]["aggregate"] == "mean"
     with pytest.raises(ValueError, match="up of single has shape"):
         dots_figure("model", {("a", "up"): {"single": values}}, "model", ["cnn"])
 
 
-def test_clients_have_a_dot_each_unless_they_failed():
+def heads_of(spec):
+    """Return what is written about each row of the picture of clients."""
+    return rows_of(marked(spec, "text")[0])
+
+
+def test_clients_have_a_point_each_unless_they_failed():
     given = accuracies(TWELVE[:3], 3, 25)
     given["random"][1, :4] = np.nan
     given["optimum"][:] = np.nan
     spec = clients_figure(as_tested(given))
-    dots = {name: [] for name in given}
-    for row in rows_of(marked(spec, "circle")[0]):
-        dots[row["strategy"]].append((row["x"], row["y"]))
-    assert [len(found) for found in dots.values()] == [75, 0, 71]
+    points = {name: [] for name in given}
+    for row in rows_of(spec):
+        points[row["strategy"]].append((row["score"], row["level"]))
+    assert [len(found) for found in points.values()] == [75, 0, 71]
     for name in ("rcc-pfl", "random"):
         known = given[name][np.isfinite(given[name])]
-        np.testing.assert_allclose([x for x, _ in dots[name]], np.sort(known), atol=6e-5)
-        assert len(set(dots[name])) == known.size
-    # Rows do not reach into each other.
-    assert max(y for _, y in dots["rcc-pfl"]) < min(y for _, y in dots["random"])
-    assert all(0 < y < spec["height"] for found in dots.values() for _, y in found)
-    heads = rows_of(marked(spec, "text")[0])
-    assert [head["name"] for head in heads] == list(given)
-    assert [head["mean"] for head in heads][1:] == [
+        np.testing.assert_allclose([x for x, _ in points[name]], np.sort(known), atol=6e-5)
+        assert len(set(points[name])) == known.size
+    assert [head["name"] for head in heads_of(spec)] == list(given)
+    assert [head["mean"] for head in heads_of(spec)][1:] == [
         "–, 75 not tested",
         f"mean {100 * np.nanmean(given['random']):.1f} %, 4 not tested",
     ]
+
+
+@pytest.mark.parametrize("count", [1, 2, 9, 12])
+def test_the_box_is_of_the_points_and_no_row_reaches_into_another(count, tmp_path):
+    """As Vega draws them: y of each point and box lies in the row of its strategy."""
+    given = accuracies(TWELVE[:count], 3, 25)
+    spec = clients_figure(as_tested(given))
+    (box,) = marked(spec, "boxplot")
+    assert box["encoding"]["x"]["field"] == "score"
+    assert box["mark"]["extent"] == "min-max"
+    svg = save(spec, tmp_path / "a.svg").read_text(encoding="utf-8")
+    row = spec["height"] / count
+    marks = svg.partition("mark-symbol")[2].partition("</g>")[0]
+    places = [float(y) for y in re.findall(r"translate\([\d.]+,([\d.]+)\)", marks)]
+    assert len(places) == 75 * count
+    for number, y in enumerate(places):
+        middle = row * (number // 75 + 0.5)
+        assert abs(y - middle) < 0.2 * row
 
 
 def test_errors_that_differ_in_no_digit_that_is_shown_have_a_range():
     """Five digits are; a range of none had been divided by."""
     given = {"flt": 100_000.1 + 0.1 * np.arange(5)[None]}
     spec = clients_figure(as_tested(given), metric=OF_A_NUMBER.main)
-    dots = marked(spec, "circle")[0]
-    low, high = dots["encoding"]["x"]["scale"]["domain"]
+    low, high = spec["layer"][0]["encoding"]["x"]["scale"]["domain"]
     assert low < given["flt"].min()
     assert given["flt"].max() < high
-    assert [row["x"] for row in rows_of(dots)] == [100_000] * 5
+    assert [row["score"] for row in rows_of(spec)] == [100_000] * 5
 
 
-def test_clients_with_the_lowest_accuracy_are_named_and_hollow():
+@pytest.mark.parametrize("metric", [OF_CLASSES.main, OF_A_NUMBER.main])
+def test_the_worst_clients_are_named_and_hollow(metric):
     given = {"flt": np.array([[0.9, 0.5, 0.7, 0.95], [0.6, 0.99, 0.98, 0.97]])}
     names = {"flt": [["a", "b" * 40, "c$", "d"], ["e", "f", "g", "h"]]}
-    spec = clients_figure(as_tested(given, names))
+    spec = clients_figure(as_tested(given, names), metric=metric)
     cut = "b" * 10 + "…" + "b" * 11
-    (head,) = rows_of(marked(spec, "text")[0])
-    assert head["lowest"] == f"lowest: {cut} (50.0 %); e (60.0 %); c$ (70.0 %)"
-    dots = rows_of(marked(spec, "circle")[0])
-    assert [dot["x"] for dot in dots if dot["low"]] == [0.5, 0.6, 0.7]
+    (head,) = heads_of(spec)
+    hollow = {row["client"] for row in rows_of(spec) if row["worst"]}
+    if metric.lower_is_better:
+        assert head["worst"].startswith("highest: f (")
+        assert hollow == {"f", "g", "h"}
+    else:
+        assert head["worst"] == f"lowest: {cut} (50.0 %); e (60.0 %); c$ (70.0 %)"
+        assert hollow == {"b" * 40, "e", "c$"}
 
 
-def test_equal_accuracies_lie_over_each_other():
-    dots = rows_of(marked(clients_figure(as_tested({"flt": np.full((1, 50), 0.9)})), "circle")[0])
-    assert len({dot["y"] for dot in dots}) == 50
-
-
-def test_few_clients_have_no_quartiles():
-    few, many = (clients_figure(as_tested(accuracies(("flt",), 1, n))) for n in (9, 10))
-    assert ["middle" in rows_of(marked(one, "text")[0])[0] for one in (few, many)] == [False, True]
-
-
-def test_of_too_many_clients_bars_count_all_and_the_lowest_are_dots():
+def test_of_too_many_clients_some_are_points_and_the_box_stays_the_same():
     given = {name: 0.9 + a / 20 for name, a in accuracies(("flt", "single"), 1, 10_000).items()}
     spec = clients_figure(as_tested(given))
-    (dots,) = marked(spec, "circle")
-    lowest = [dot["x"] for dot in rows_of(dots) if dot["strategy"] == "flt"]
-    np.testing.assert_allclose(lowest, np.sort(given["flt"].ravel())[:20], atol=6e-5)
-    bars = [bar for bar in rows_of(marked(spec, "rect")[0]) if bar["strategy"] == "flt"]
-    assert sum(bar["count"] for bar in bars) == 10_000
-    tall = np.array([bar["y2"] - bar["y"] for bar in bars])
-    counts = np.array([bar["count"] for bar in bars])
-    np.testing.assert_allclose(tall / tall.max(), counts / counts.max(), atol=2e-3)
-    assert "bars: how many clients" in note_of(spec)
+    shown = [row["score"] for row in rows_of(spec) if row["strategy"] == "flt"]
+    assert MOST_POINTS <= len(shown) <= MOST_POINTS + 3
+    np.testing.assert_allclose(shown[:3], np.sort(given["flt"].ravel())[:3], atol=6e-5)
+    for share in (0, 25, 50, 75, 100):
+        assert np.percentile(shown, share) == pytest.approx(
+            np.percentile(given["flt"], share), abs=5e-4
+        )
+    assert f"about {MOST_POINTS} at evenly spaced ranks" in note_of(spec)
 
 
-def test_a_long_name_of_a_strategy_is_wrapped_not_cut():
-    name = "a pair with a name that is far longer than a line of the picture is wide"
-    (head,) = rows_of(marked(clients_figure(as_tested({name: np.ones((1, 2))})), "text")[0])
-    assert head["name"].replace("\n", " ") == name
-    assert max(map(len, head["name"].splitlines())) <= 40
+def test_names_of_strategies_that_are_shortened_to_the_same_are_numbered():
+    names = [f"{'a' * 50}{number}{'b' * 50}" for number in (1, 2)]
+    spec = clients_figure(as_tested({name: np.ones((1, 2)) for name in names}))
+    first, second = (head["name"] for head in heads_of(spec))
+    assert first != second
+    assert len(first) < 66
 
 
 def test_labels_are_grouped_by_task_and_gains_outlined():

@@ -26,7 +26,7 @@ from fl_app.report.html.report_page import MOST_BYTES, REPORT, build_report, wri
 from fl_app.report.html.sections import clusters_of
 from fl_app.report.html.words import answer, changed_options, command, question
 from fl_app.report.pictures import similarity
-from fl_app.report.pictures.clients import MOST_DOTS
+from fl_app.report.pictures.clients import MOST_POINTS
 from fl_app.report.tables import (
     event_tables,
     printed_strategies,
@@ -255,32 +255,30 @@ def test_the_page_has_the_pictures_of_the_folder(tmp_path, monkeypatch):
         assert page.get("data") == paper.get("data")
 
 
-def test_each_client_has_a_dot_of_its_own_that_tells_who_it_is(tmp_path):
+def test_each_client_has_a_point_that_tells_who_it_is(tmp_path):
     folder = write_results(tmp_path, clients=25, seeds=1)
     note, spec = chart_of("Accuracy of each client", folder)
-    dots = rows_of(marked(spec, "circle")[0])
     accuracies = read_result(folder).runs[0].scores
-    own = [dot for dot in dots if dot["strategy"] == "rcc-pfl"]
-    assert sorted(dot["x"] for dot in own) == sorted(accuracies.tolist())
-    assert {dot["client"]: (dot["cluster"], dot["task"]) for dot in own} == {
+    points = [point for point in rows_of(spec) if point["strategy"] == "rcc-pfl"]
+    assert sorted(point["score"] for point in points) == sorted(accuracies.tolist())
+    assert {point["client"]: (point["cluster"], point["task"]) for point in points} == {
         f"client {client}": (str(client % 2), str(client % 2)) for client in range(25)
     }
-    assert {dot["client"] for dot in own if dot["low"]} == {
+    assert {point["client"] for point in points if point["worst"]} == {
         f"client {c}" for c in np.argsort(accuracies)[:3]
     }
-    shown = {one["field"] for one in marked(spec, "circle")[0]["encoding"]["tooltip"]}
-    assert shown == {"client", "x", "strategy", "cluster", "task"}
-    assert note.startswith("Dot: one client; hollow: the lowest;")
+    shown = {one["field"] for one in marked(spec, "point")[0]["encoding"]["tooltip"]}
+    assert shown == {"client", "score", "cluster", "task"}
+    assert note.startswith("Point: one client; hollow: the lowest;")
 
 
-def test_of_ten_thousand_clients_bars_count_all_and_the_page_stays_small(tmp_path, whole_library):
+def test_of_ten_thousand_clients_some_are_points_and_the_page_stays_small(tmp_path, whole_library):
     folder = write_results(tmp_path, clients=10_000, seeds=3)
-    _, spec = chart_of("Accuracy of each client", folder)
-    bars = rows_of(marked(spec, "rect")[0])
-    assert sum(bar["count"] for bar in bars) == 60_000 > MOST_DOTS
-    dots = rows_of(marked(spec, "circle")[0])
+    note, spec = chart_of("Accuracy of each client", folder)
+    assert f"of each strategy about {MOST_POINTS} at evenly spaced ranks" in note
+    assert 2 * MOST_POINTS <= len(rows_of(spec)) <= 2 * (MOST_POINTS + 3)
     lowest = min(float(run.scores.min()) for run in read_result(folder).runs)
-    assert min(dot["x"] for dot in dots) == round(lowest, 4)
+    assert min(point["score"] for point in rows_of(spec)) == round(lowest, 4)
     path = write_report([folder], tmp_path / "report.html")
     assert path.stat().st_size < 2_000_000 < MOST_BYTES
     page = Page(path.read_text(encoding="utf-8"))
@@ -869,7 +867,7 @@ def test_runs_are_compared_in_the_test_that_they_share(tmp_path):
     assert title == "Accuracy per round"
     assert said.endswith("Tests differ: on its task: rcc-pfl · a; on its own data: rcc-pfl · b.")
     assert "differ" not in note
-    assert {dot["x"] for dot in rows_of(marked(spec, "circle")[0])} == {0.9}
+    assert {point["score"] for point in rows_of(spec)} == {0.9}
     assert {point["mean"] for point in rows_of(costs)} == {0.9}
     assert costs["layer"][0]["encoding"]["y"]["title"] == "test accuracy on its task"
     table = strategy_table(results)

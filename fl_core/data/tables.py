@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,21 +18,21 @@ from fl_core.data.preparation import Columns, Preparation, sample_columns
 from fl_core.data.settings import A_NUMBER, TABLES, Source
 from fl_core.data.table_file import (
     LABELS,
+    SPLIT,
     Table,
     are_whole,
     as_numbers,
-    is_no_number,
     kinds_of,
     read_features,
     read_table,
 )
-from fl_core.data.table_notes import on_classes, on_columns
 from fl_core.partitions.given_partitions import Held
-from fl_core.text import composed, printable
+from fl_core.text import alike, composed, listed, printable
 
 MOST_VALUES = 50  # of a category: more are names or numbers of rows, which tell nothing
 MOST_CLASSES = 1_000
 _MOST_WRONG = 10  # files that one error names
+_MANY = 20  # whole numbers, of which more are hardly names of classes
 
 
 def read_tables(source: Source) -> Dataset:
@@ -55,15 +55,15 @@ def read_tables(source: Source) -> Dataset:
         wrong[_MOST_WRONG:] = [f"… ({len(wrong)} files are not right)"]
     if wrong:
         raise ValueError("\n".join(wrong))
-    columns = common_columns({one.site: one.kinds() for one in tables})
+    columns = common_columns({one.site: kinds_of(one.columns) for one in tables})
     rows = torch.from_numpy(
         np.concatenate([encoded(one.columns, columns, one.site) for one in tables])
     )
     labels, classes = _targets(tables, source.root)
     test = torch.from_numpy(np.concatenate([one.is_test for one in tables]))
-    notes = (*left_out(source.root, "tables", is_table), *on_columns(columns))
+    notes = tuple(left_out(source.root, "tables", is_table))
     if not labels.is_floating_point():
-        notes += tuple(on_classes(labels[~test], labels[test], classes))
+        notes += tuple(notes_on_classes(labels[~test], labels[test], classes))
     held = Held(
         tuple(int((~one.is_test).sum()) for one in tables),
         tuple(int(one.is_test.sum()) for one in tables),
@@ -93,7 +93,7 @@ def prepared_rows(path: Path, preparation: Preparation) -> Tensor:
         If it cannot be read.
     """
     ignored = {composed(preparation.label), *LABELS} - preparation.columns.keys()
-    table = read_features(path, ignored, preparation.columns)
+    table = read_features(path, ignored)
     common_columns({"the run": preparation.columns, printable(path.name): kinds_of(table)})
     rows = encoded(table, preparation.columns, printable(path.name))
     return preparation.of_samples(torch.from_numpy(rows))
@@ -179,11 +179,10 @@ def common_columns(sites: Mapping[str, Columns]) -> Columns:
         for name, values in own.items():
             if bool(values) != bool(wanted[name]):
                 texts, numbers = (site, first) if values else (first, site)
-                found = values or wanted[name]
-                said = next(filter(is_no_number, found), found[0])
+                example = (values or wanted[name])[0]
                 raise ValueError(
                     f"column {printable(name)} has numbers in {numbers}, but texts in {texts}, "
-                    f"such as {printable(said)}: write all values in one way at all sites."
+                    f"such as {printable(example)}: write all values in one way at all sites."
                 )
     common = {
         name: tuple(sorted({value for own in sites.values() for value in own[name]}))
@@ -201,29 +200,33 @@ def common_columns(sites: Mapping[str, Columns]) -> Columns:
     return common
 
 
-def encoded(table: Mapping[str, NDArray[Any]], columns: Columns, where: str) -> NDArray[np.float32]:
+def encoded(table: Any, columns: Columns, where: str) -> NDArray[np.float32]:
     """Return a table as samples, shape (n, d): numbers, and of each category's values 0 or 1.
 
-    `table` has each column's values by its name, and `where` says whose it is.
+    `table` is a data frame as `Table.columns`, and `where` says whose it is.
 
     Raises
     ------
     ValueError
         If a category has a value that is not among those of `columns`.
     """
+    from sklearn.preprocessing import OneHotEncoder  # noqa: PLC0415 - it takes half a second
+
     parts = []
     for name, values in columns.items():
-        own = table[name]
-        unknown = ~np.isin(own, values) if values else np.zeros(len(own), bool)
-        if unknown.any():
-            # Without the value: a device's refusals are told to the server.
-            raise ValueError(
-                f"column {printable(name)} of {where} has a text in row {int(unknown.argmax()) + 1}"
-                " which was not there when the columns were agreed: correct it, or start the run "
-                "again with it."
-            )
-        parts += [own == value for value in values] or [own]
-    return np.stack(parts, axis=1).astype(np.float32)
+        own = table[[name]]
+        if values:
+            unknown = ~table[name].isin(values).to_numpy()
+            if unknown.any():
+                # Without the value: a device's refusals are told to the server.
+                raise ValueError(
+                    f"column {printable(name)} of {where} has a text in row "
+                    f"{int(unknown.argmax()) + 1} which was not there when the columns were "
+                    "agreed: correct it, or start the run again with it."
+                )
+            own = OneHotEncoder(categories=[list(values)], sparse_output=False).fit_transform(own)
+        parts.append(np.asarray(own, np.float32))
+    return np.hstack(parts)
 
 
 def _targets(tables: Sequence[Table], root: Path) -> tuple[Tensor, tuple[str, ...]]:
@@ -243,7 +246,8 @@ def _targets(tables: Sequence[Table], root: Path) -> tuple[Tensor, tuple[str, ..
                     f"in {one.site}: write numbers to predict, or classes, at all sites."
                 ) from error
         return torch.from_numpy(np.concatenate(found)), (printable(tables[0].label),)
-    labels = _names(tables)
+    _check_names(tables)
+    labels = [one.labels for one in tables]
     classes = class_names(labels)
     if len(classes) < 2:
         raise ValueError(
@@ -254,27 +258,17 @@ def _targets(tables: Sequence[Table], root: Path) -> tuple[Tensor, tuple[str, ..
     return torch.from_numpy(indices), classes
 
 
-def _names(tables: Sequence[Table]) -> list[NDArray[Any]]:
-    """Return labels as names of classes: as they are written, if numbers are some site's texts.
-
-    Codes such as 01 and 0A are texts where one has a letter, and 1 where none has.
-    """
-    whole: list[Table] = []
-    texts: list[Table] = []
-    for one in tables:
-        # Where numbers were read, their texts are kept: only texts have to be looked at.
-        is_whole = one.written is not None or are_whole(one.labels)
-        (whole if is_whole else texts).append(one)
-    if not whole or not texts:
-        return [one.labels for one in tables]
-    if all(is_no_number(text) for one in texts for text in set(one.labels.tolist())):
-        first, second = whole[0], texts[0]
+def _check_names(tables: Sequence[Table]) -> None:
+    """Refuse classes that are whole numbers at one site and texts at another."""
+    sites: dict[bool, Table] = {}
+    for one in reversed(tables):
+        sites[are_whole(set(one.labels.tolist()))] = one
+    if len(sites) > 1:
         raise ValueError(
-            f"column {printable(first.label)} has whole numbers in {first.site}, such as "
-            f"{first.labels[0]}, but texts in {second.site}, such as "
-            f"{printable(second.labels[0])}: write all labels in one way at all sites."
+            f"column {printable(sites[True].label)} has whole numbers in {sites[True].site}, such "
+            f"as {sites[True].labels[0]}, but texts in {sites[False].site}, such as "
+            f"{printable(sites[False].labels[0])}: write all labels in one way at all sites."
         )
-    return [one.labels if one.written is None else one.written for one in tables]
 
 
 def class_names(labels: Iterable[NDArray[Any]]) -> tuple[str, ...]:
@@ -301,3 +295,26 @@ def numbered(labels: NDArray[Any], classes: tuple[str, ...]) -> NDArray[np.int64
     """Return labels, names of classes, as indices into these."""
     index = {name: number for number, name in enumerate(classes)}
     return np.array([index[name] for name in labels], dtype=np.int64)
+
+
+def notes_on_classes(trained: Tensor, tested: Tensor, classes: tuple[str, ...]) -> Iterator[str]:
+    """Say which classes may not be what they seem; labels are indices into them."""
+    # Classes that are tested but trained nowhere: the rows may be sorted by label.
+    untrained = [printable(classes[label]) for label in np.setdiff1d(tested, trained)]
+    if untrained:
+        yield (
+            f"no training row has the label {listed(untrained, 5, ' or ')}, which test rows have: "
+            "where rows are sorted by label, shuffle them, or add a column "
+            f"{SPLIT} with train and test"
+        )
+    if len(classes) > _MANY and are_whole(classes):
+        yield (
+            f"the label has {len(classes)} different whole numbers, each taken for a class of its "
+            f"own: if it is a number to predict, set target={A_NUMBER}"
+        )
+    together = [", ".join(map(printable, names)) for names in alike(classes)]
+    if together:
+        yield (
+            f"the classes {listed(together, 5, '; ')} are taken for different ones: where they are "
+            "not, give them one name at all sites"
+        )

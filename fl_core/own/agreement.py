@@ -128,20 +128,14 @@ class Survey(Kind):
     in_folders : bool
         Whether they are images in folders: grey ones or in colour, of the size that they would have
         if the device were alone, from 1 to 224 pixels a side.
-    written : tuple of str
-        Of a table's classes that are whole numbers, their texts, such as 01, if they are others:
-        names of classes where other devices have texts.
     """
 
     entry: ClassVar[str] = SURVEY
     num_names: ClassVar[tuple[int, int]] = (1, MAX_OWN_CLASSES)
     in_folders: bool = False
-    written: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.written:
-            check_names(self.written, *self.num_names)
         if self.columns:
             numbers = len(self.column_names)
             if max(len(self.columns), numbers) > MOST_COLUMNS:

@@ -10,9 +10,14 @@ import torch
 from fl_core.data.image_folder import LabelledImages
 from fl_core.data.preparation import Columns, sample_columns
 from fl_core.data.settings import BY_VALUES
-from fl_core.data.table_file import Table, are_whole, as_numbers, read_table
-from fl_core.data.table_notes import on_classes, on_columns
-from fl_core.data.tables import class_names, common_columns, encoded, numbered
+from fl_core.data.table_file import Table, as_numbers, kinds_of, read_table
+from fl_core.data.tables import (
+    class_names,
+    common_columns,
+    encoded,
+    notes_on_classes,
+    numbered,
+)
 from fl_core.own.agreement import Agreement, Survey
 from fl_core.own.own_images import relabelled
 from fl_core.text import printable
@@ -32,22 +37,17 @@ def survey_table(path: Path, label: str, target: str = BY_VALUES) -> Survey:
     is_number = table.labels.dtype != object
     classes = () if is_number else class_names([table.labels])
     names = (table.label,) if is_number else tuple(sorted(classes))
-    written = () if table.written is None else tuple(sorted(class_names([table.written])))
     try:
-        columns = table.kinds()
-        shape = (len(sample_columns(columns)),)
-        others = written if written != names else ()
-        told = Survey(names, shape, True, is_number, columns, written=others)
+        columns = kinds_of(table.columns)
+        survey = Survey(names, (len(sample_columns(columns)),), True, is_number, columns)
     except ValueError as error:
         raise ValueError(f"{path.name} cannot be used: {error}") from error
-    notes = [*on_columns(columns)]
     if not is_number:
         labels = torch.from_numpy(numbered(table.labels, classes))
         test = torch.from_numpy(table.is_test)
-        notes += on_classes(labels[~test], labels[test], classes)
-    for note in notes:
-        logger.warning("%s: %s", printable(path.name), note)
-    return told
+        for note in notes_on_classes(labels[~test], labels[test], classes):
+            logger.warning("%s: %s", printable(path.name), note)
+    return survey
 
 
 def refuse_texts(columns: Columns, epsilon: float) -> None:
@@ -84,8 +84,8 @@ def read_own_table(
             f"the table {path} cannot be learnt with samples that are {agreement}, as was agreed: "
             "leave this device out."
         )
-    table = read_table(path, label, target, agreement.columns)
-    common_columns({"what was agreed": agreement.columns, path.name: table.kinds()})
+    table = read_table(path, label, target)
+    common_columns({"what was agreed": agreement.columns, path.name: kinds_of(table.columns)})
     rows = torch.from_numpy(encoded(table.columns, agreement.columns, table.site))
     test = torch.from_numpy(table.is_test)
 
@@ -100,13 +100,9 @@ def read_own_table(
             f"column {printable(table.label)} of {table.site} has fractions, but classes were "
             "agreed: write classes, or leave this device out."
         )
-    labels = table.labels
-    if table.written is not None and not are_whole(agreement.class_names):
-        labels = table.written
-    classes = class_names([labels])
-    return relabelled(
-        parted(torch.from_numpy(numbered(labels, classes)), classes), agreement, str(path)
-    )
+    classes = class_names([table.labels])
+    labels = torch.from_numpy(numbered(table.labels, classes))
+    return relabelled(parted(labels, classes), agreement, str(path))
 
 
 def _numbers(table: Table) -> torch.Tensor:

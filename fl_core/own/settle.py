@@ -9,7 +9,7 @@ from statistics import mode
 
 from fl_core.data.image_folder import common_size, few
 from fl_core.data.preparation import sample_columns
-from fl_core.data.table_file import are_whole, is_no_number
+from fl_core.data.table_file import are_whole
 from fl_core.data.tables import MOST_VALUES, common_columns
 from fl_core.models.model_file import MAX_CLASSES
 from fl_core.own.agreement import Agreement, Survey
@@ -41,13 +41,7 @@ def agree(surveys: Mapping[str, Survey]) -> Agreement:
     elif first.in_folders:
         shape = _common_shape({name: one.image_shape for name, one in surveys.items()})
     if not first.is_regression:
-        are_numbers = all(are_whole(one.class_names) for one in surveys.values())
-        names = agreed_classes(
-            {
-                name: one.class_names if are_numbers else one.written or one.class_names
-                for name, one in surveys.items()
-            }
-        )
+        names = agreed_classes({name: one.class_names for name, one in surveys.items()})
     return Agreement(names, shape, first.is_float, first.is_regression, columns)
 
 
@@ -67,8 +61,8 @@ def outvoted(surveys: Mapping[str, Survey]) -> dict[str, str]:
     """Return the devices whose samples are of another kind than most devices', and why they fail.
 
     Images in folders are of one kind if all are grey or all in colour, whatever their size, and
-    tables with the same columns and with labels that are alike: whole numbers are not among texts,
-    unless these are such as 01. Among these, who has values of a category that few others have is
+    tables with the same columns and with labels that are alike: whole numbers are not among texts.
+    Among these, who has values of a category that few others have is
     left out, too, where all together are too many.
 
     Raises
@@ -156,12 +150,9 @@ def _names(survey: Survey, column: str) -> tuple[str, ...]:
 
 
 def _labels_differ(surveys: Mapping[str, Survey]) -> bool:
-    """Return whether some tables' classes are whole numbers and all others' have other names."""
+    """Return whether some tables' classes are whole numbers and others' have other names."""
     tables = [one for one in surveys.values() if one.columns and not one.is_regression]
-    texts = [one.class_names for one in tables if not are_whole(one.class_names)]
-    return 0 < len(texts) < len(tables) and all(
-        is_no_number(name) for names in texts for name in names
-    )
+    return len({are_whole(one.class_names) for one in tables}) > 1
 
 
 def _other_columns(surveys: Mapping[str, Survey], usual: str, name: str) -> str:
@@ -184,7 +175,7 @@ def with_whole_numbers(surveys: Mapping[str, Survey]) -> dict[str, Survey]:
     usual = mode(sorted(one.class_names for one in numbers))
 
     def taken(survey: Survey) -> Survey:
-        if not survey.columns or survey.is_regression or any(map(is_no_number, survey.class_names)):
+        if not survey.columns or survey.is_regression or not are_whole(survey.class_names):
             return survey
         return replace(survey, class_names=usual, is_regression=True)
 

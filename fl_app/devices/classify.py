@@ -6,7 +6,7 @@ import csv
 import io
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import NamedTuple, TextIO
 
 import torch
 from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 from torch import nn
@@ -75,7 +75,7 @@ def classify_folder(
     tables classifies the rows of a table, or of a folder's tables.
 
     The CSV goes to `output`, completely or not at all; by default, to the standard output. `own` is
-    the import path of the model, if it is one's own.
+    the import path of the model, if it is user-defined.
 
     Raises
     ------
@@ -99,25 +99,23 @@ def classify_folder(
             "name a function that returns such samples by --data."
         )
     paths = find_images(folder)
-    counts: Counter[int] = Counter()
     failures: list[Failure] = []
     recoloured = 0
-    with _opened(output) as stream, _progress(output) as progress:
-        task = progress.add_task("classifying", total=len(paths))
-        writer = csv.writer(stream)
-        writer.writerow((COLUMNS[0], *_headings(card)))
-        on_terminal = output is None and sys.stdout.isatty()
-        for answer in classify_images(model, card, paths):
-            progress.advance(task)
+    with _rows(output, COLUMNS[:1], card, "images") as write:
+        for answer in track(
+            classify_images(model, card, paths),
+            "classifying",
+            len(paths),
+            console=Console(stderr=True),
+            transient=True,
+            # Beside rows on a terminal, a bar would be in their way.
+            disable=not sys.stderr.isatty() or (output is None and sys.stdout.isatty()),
+        ):
             if isinstance(answer, Failure):
                 failures.append(answer)
-                continue
-            path = _path_cell(answer.path, on_terminal)
-            writer.writerow((path, *_cells(card, answer.label, answer.probability)))
-            counts[answer.label] += 1
-            recoloured += answer.is_recoloured
-    if output is not None:
-        print(_summary(counts, card, "images"), end="")
+            else:
+                write((answer.path,), answer.label, answer.probability)
+                recoloured += answer.is_recoloured
     _complain(failures, recoloured, card)
     return 1 if failures else 0
 
@@ -143,15 +141,9 @@ def classify_data(model_path: Path, data: str, output: Path | None = None, own: 
         )
     if samples.dtype == torch.float32:
         samples = card.preparation.of_samples(samples)
-    counts: Counter[int] = Counter()
-    with _opened(output) as stream:
-        writer = csv.writer(stream)
-        writer.writerow(("sample", *_headings(card)))
+    with _rows(output, ("sample",), card, "samples") as write:
         for number, answer in enumerate(_answers(model, card, samples)):
-            writer.writerow((number, *_cells(card, *answer)))
-            counts[answer[0]] += 1
-    if output is not None:
-        print(_summary(counts, card, "samples"), end="")
+            write((number,), *answer)
     return 0
 
 
@@ -165,7 +157,7 @@ def classify_tables(
     Parameters
     ----------
     pairs : sequence of model and table
-        All models tell the same apart.
+        All models have the same classes.
     output, own
         As in `classify_folder`.
 
@@ -178,23 +170,49 @@ def classify_tables(
     _check_output(output)
     models = {path: load_model(path, own) for path, _ in pairs}
     # All are read before anything is written.
-    rows = [
+    tables = [
         (path, table, prepared_rows(table, models[path][1].preparation)) for path, table in pairs
     ]
+    _, card = models[pairs[0][0]]
+    with _rows(output, (COLUMNS[0], "row"), card, "rows") as write:
+        for path, table, samples in tables:
+            for row, answer in enumerate(_answers(*models[path], samples), 1):
+                write((table, row), *answer)
+    return 0
+
+
+@contextmanager
+def _rows(
+    output: Path | None, heading: Sequence[str], card: ModelCard, what: str
+) -> Iterator[Callable[[Sequence[Path | int], int, float], None]]:
+    """Yield a function that writes a row; beside a file, print the number of each class at the end.
+
+    It takes what an answer is about, the class and its probability, or the number.
+    """
     counts: Counter[int] = Counter()
+    predicts_number = len(card.class_names) == 1
+    on_terminal = output is None and sys.stdout.isatty()
     with _opened(output) as stream:
         writer = csv.writer(stream)
-        on_terminal = output is None and sys.stdout.isatty()
-        _, card = models[pairs[0][0]]
-        writer.writerow((COLUMNS[0], "row", *_headings(card)))
-        for path, table, samples in rows:
-            shown = _path_cell(table, on_terminal)
-            for row, answer in enumerate(_answers(*models[path], samples), 1):
-                writer.writerow((shown, row, *_cells(card, *answer)))
-                counts[answer[0]] += 1
-    if output is not None:
-        print(_summary(counts, card, "rows"), end="")
-    return 0
+        name = csv_cell(card.class_names[0])
+        writer.writerow((*heading, *((name,) if predicts_number else COLUMNS[1:])))
+
+        def write(about: Sequence[Path | int], label: int, probability: float) -> None:
+            cells = [
+                _path_cell(one, on_terminal) if isinstance(one, Path) else one for one in about
+            ]
+            if predicts_number:
+                writer.writerow((*cells, f"{probability:.6g}"))
+            else:
+                name = csv_cell(card.class_names[label])
+                writer.writerow((*cells, name, f"{probability:.6f}"))
+            counts[label] += 1
+
+        yield write
+    if output is not None and predicts_number:
+        print(f"{counts.total()} {what} have their {printable(name)}")
+    elif output is not None:
+        print(render(_table(counts, card, what)), end="")
 
 
 def _answers(
@@ -202,27 +220,6 @@ def _answers(
 ) -> Iterator[tuple[int, float]]:
     for part in torch.split(samples, _MOST_IMAGES_AT_ONCE):
         yield from zip(*_predict(model, card, part), strict=True)
-
-
-def _predicts_number(card: ModelCard) -> bool:
-    return len(card.class_names) == 1
-
-
-def _headings(card: ModelCard) -> tuple[str, ...]:
-    """Return what the columns of an answer are called, beside what it is of."""
-    return (csv_cell(card.class_names[0]),) if _predicts_number(card) else COLUMNS[1:]
-
-
-def _cells(card: ModelCard, label: int, probability: float) -> tuple[str, ...]:
-    if _predicts_number(card):
-        return (f"{probability:.6g}",)
-    return csv_cell(card.class_names[label]), f"{probability:.6f}"
-
-
-def _summary(counts: Counter[int], card: ModelCard, what: str) -> str:
-    if _predicts_number(card):
-        return f"{counts.total()} {what} have their {printable(csv_cell(card.class_names[0]))}\n"
-    return render(_table(counts, card, what))
 
 
 def _check_output(output: Path | None) -> None:
@@ -332,20 +329,6 @@ def _opened(output: Path | None) -> Iterator[TextIO]:
         yield stream
     finally:
         stream.detach()  # writes what is left, and keeps stdout open
-
-
-def _progress(output: Path | None) -> Progress:
-    """Return a bar on stderr if that is a terminal on which no rows appear."""
-    return Progress(
-        *Progress.get_default_columns()[:2],
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        redirect_stdout=False,
-        redirect_stderr=False,
-        disable=not sys.stderr.isatty() or (output is None and sys.stdout.isatty()),
-    )
 
 
 def _table(counts: Counter[int], card: ModelCard, what: str) -> Table:

@@ -50,8 +50,8 @@ def feature_map(
         features of images at 96 pixels. Or the import path of one's own
         (`clients.features.own_features`).
     cache_dir : Path, optional
-        Where the encoders remember their features on disk (`clients.features.feature_cache`); by
-        default they do not. The other maps never do.
+        Where the encoders store their features, a file for each set of samples; by default they do
+        not. The other maps never do.
     device : torch.device, optional
         Where the encoders compute, by default the CPU. The other maps always use the CPU.
 

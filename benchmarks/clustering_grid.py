@@ -1,4 +1,4 @@
-"""Does one-shot clustering find the true tasks? `make grid` prints the grid.
+"""Does one-shot clustering find the true tasks? docs/results.md has the grid: `make grid`.
 
 Every cell is the adjusted Rand index of RCC-PFL's clusters against the true tasks, the lowest of
 several seeds, for 25 clients on all training images: data set × partition × number of tasks × label
@@ -7,40 +7,34 @@ noise. The clients' functions are called directly: no model is trained.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
-import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from sklearn.metrics import adjusted_rand_score
-from threadpoolctl import threadpool_limits
 
+from benchmarks import harness
+from benchmarks.harness import KINDS, all_features, ari, relevance_matrix
 from benchmarks.writing import markdown as table
-from clients.features.compute import feature_map
-from clients.pre_round.spectrum import Spectrum, leading_spectrum
-from fl_app.group.images import scores_of
+from clients.pre_round.spectrum import leading_spectrum
 from fl_core.data.dataset import Dataset
 from fl_core.data.datasets import load_dataset
-from fl_core.data.folders import cache_dir
-from fl_core.data.settings import FederationSettings
-from fl_core.federation.federation import simulate_federation
 from fl_core.partitions.partition import Spread
 from fl_core.relevance import PAPER
 from strategies.clusterings.relevance_groups import group_by_relevance
 
-CLIENTS = 25
-KINDS: tuple[Spread, ...] = ("label", "quantity")
 NOISES = [
     (noise, rate) for noise in ("class-independent", "class-dependent") for rate in (0.0, 0.25, 0.5)
 ]
+TASKS = (2, 3, 5)
+GRIDS = (
+    *("mnist:hog:20", "fashion-mnist:hog:20", "cifar10:hog:20"),
+    *("cifar10:efficientnet-lite0:20", "cifar10:efficientnet-lite0:30"),
+)
 
 
 class Cell(NamedTuple):
@@ -65,71 +59,28 @@ class Score(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def all_features(dataset: Dataset, features: str) -> NDArray[np.float32]:
-    """Return the features of every training image; the process keeps the last ones.
-
-    The data set is the federation's own, not its name: which images mnist-5k trains on depends on
-    the seed.
-    """
-    return feature_map(features, cache_dir=cache_dir())(dataset.train_images).numpy()
-
-
-@lru_cache(maxsize=1)
 def table_of_relevances(
     dataset: Dataset, features: str, num_eigenvectors: int, images: tuple[bytes, ...]
 ) -> NDArray[np.float64]:
     """Return r(i, j) of the clients that hold these images: indices, int64, as bytes.
 
-    Labels are no argument, so that cells which differ in their noise alone share it. Feature maps
-    work image by image, so a client's features are rows of the data set's.
+    Labels are no argument, so that cells which differ in their noise alone share it.
     """
     rows = all_features(dataset, features)
     spectra = [leading_spectrum(rows[np.frombuffer(i, np.int64)], num_eigenvectors) for i in images]
-    return said(PAPER, spectra, num_eigenvectors)
-
-
-def with_eigenvectors(spectra: Sequence[Spectrum], count: int) -> list[Spectrum]:
-    """Return the spectra as if only `count` eigenvectors had been asked for."""
-    return [
-        replace(s, eigenvalues=s.eigenvalues[:count], eigenvectors=s.eigenvectors[:, :count])
-        for s in spectra
-    ]
-
-
-def said(formula: str, spectra: Sequence[Spectrum], count: int) -> NDArray[np.float64]:
-    """Return r, shape (K, K), with `count` eigenvectors of each client; row i is client i's."""
-    few = with_eigenvectors(spectra, count)
-    return np.array([scores_of(formula, s, [one.eigenvectors for one in few]) for s in few])
+    return relevance_matrix(PAPER, spectra, num_eigenvectors)
 
 
 def score(cell: Cell) -> Score:
     """Cluster one federation and compare with its tasks."""
-    federation = simulate_federation(
-        FederationSettings(
-            dataset=cell.dataset,
-            num_clients=CLIENTS,
-            num_tasks=cell.num_tasks,
-            partition=cell.partition,
-            noise=cell.noise,
-            noise_rate=cell.rate,
-            seed=cell.seed,
-        )
-    )
-    partition = federation.partition
-    images = tuple(indices.tobytes() for indices in partition.train)
+    how = {"partition": cell.partition, "noise": cell.noise, "noise_rate": cell.rate}
+    federation = harness.federation(cell.dataset, cell.num_tasks, cell.seed, **how)
+    images = tuple(indices.tobytes() for indices in federation.partition.train)
     found = table_of_relevances(federation.dataset, cell.features, cell.num_eigenvectors, images)
+    tasks = federation.partition.client_tasks
     given = group_by_relevance(found, cell.num_tasks).labels
     auto = group_by_relevance(found, "elbow").labels
-    return Score(
-        float(adjusted_rand_score(partition.client_tasks, given)),
-        float(adjusted_rand_score(partition.client_tasks, auto)),
-        int(auto.max()) + 1,
-    )
-
-
-def _start_worker() -> None:
-    torch.set_num_threads(1)
-    threadpool_limits(1)
+    return Score(ari(tasks, given), ari(tasks, auto), int(auto.max()) + 1)
 
 
 def grid(
@@ -140,13 +91,12 @@ def grid(
     for seed in range(seeds):
         cells = [
             Cell(dataset, features, num_eigenvectors, partition, tasks, noise, rate, seed)
-            for partition, tasks, (noise, rate) in product(KINDS, (2, 3, 5), NOISES)
+            for partition, tasks, (noise, rate) in product(KINDS, TASKS, NOISES)
         ]
         # Before the fork: the workers share its pages.
         all_features(load_dataset(dataset, seed=seed), features)
-        with multiprocessing.get_context("fork").Pool(workers, _start_worker) as pool:
-            found = pool.map(score, cells, chunksize=len(NOISES))
-        scores |= zip(cells, found, strict=True)
+        with multiprocessing.get_context("fork").Pool(workers, harness.one_thread) as pool:
+            scores |= zip(cells, pool.map(score, cells, chunksize=len(NOISES)), strict=True)
     return scores
 
 
@@ -156,7 +106,7 @@ def markdown(scores: dict[Cell, Score], title: str) -> str:
     heads += [f"{noise.removeprefix('class-')} {rate:.0%}" for noise, rate in NOISES]
     heads += ["number chosen: ARI (clusters)"]
     rows = []
-    for partition, tasks in product(KINDS, (2, 3, 5)):
+    for partition, tasks in product(KINDS, TASKS):
         mine = {c: s for c, s in scores.items() if (c.partition, c.num_tasks) == (partition, tasks)}
         by_noise = [
             min(s.given for c, s in mine.items() if (c.noise, c.rate) == noise) for noise in NOISES
@@ -168,29 +118,15 @@ def markdown(scores: dict[Cell, Score], title: str) -> str:
     return f"### {title}\n\n{table(heads, rows)}\n"
 
 
-def main() -> None:
-    """Print one Markdown table for each data set and feature map."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--grids",
-        default="mnist:hog:20,fashion-mnist:hog:20,cifar10:hog:20,"
-        "cifar10:efficientnet-lite0:20,cifar10:efficientnet-lite0:30",
-        help="DATASET:FEATURES:EIGENVECTORS by commas",
-    )
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    options = parser.parse_args()
-    for name in options.grids.split(","):
-        dataset, features, eigenvectors = name.split(":")
-        started = time.perf_counter()
-        scores = grid(dataset, features, int(eigenvectors), options.seeds, options.workers)
-        title = (
-            f"{dataset}, {features} features, {eigenvectors} eigenvectors: lowest ARI of "
-            f"{options.seeds} seeds "
-            f"({time.perf_counter() - started:.0f} s)"
-        )
-        print(markdown(scores, title), flush=True)
+def measure(numbers: harness.Numbers, grids: list[str], seeds: int, workers: int) -> Iterator[str]:
+    """Yield a Markdown table for each data set and feature map."""
+    for name in grids:
+        dataset, features, count = name.split(":")
+        scores = grid(dataset, features, int(count), seeds, workers)
+        title = f"{dataset}, {features} features, {count} eigenvectors: lowest ARI of {seeds} seeds"
+        yield markdown(scores, title)
 
 
 if __name__ == "__main__":
-    main()
+    cpus = os.cpu_count() or 1
+    harness.command(__doc__, "", measure, lambda _: {}, grids=GRIDS, seeds=3, workers=cpus)

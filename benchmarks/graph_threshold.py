@@ -1,14 +1,11 @@
-"""Which γ relates the right clients? `python -m benchmarks.graph_threshold` prints the table.
+"""Which γ relates the right clients? docs/strategies-flt.md has the table.
 
 FLT's signatures, an encoder pre-trained on mnist-5k, no fine-tuning: how many of the federations
-fall into exactly their true tasks. No model is trained.
+fall into exactly their true tasks. No model is trained. `python -m benchmarks.graph_threshold`.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
@@ -16,16 +13,14 @@ from itertools import product
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from sklearn.metrics import adjusted_rand_score
 
+from benchmarks import harness
+from benchmarks.writing import markdown
 from clients.pre_round.autoencoder import encode
 from clients.pre_round.pretraining import pretrained_autoencoder
 from clients.pre_round.signature import signature
 from fl_core.data.dataset import Dataset
-from fl_core.data.settings import FederationSettings
-from fl_core.federation.federation import simulate_federation
 from fl_core.partitions.partition import Spread
 from strategies.clusterings.grouping import NumClusters
 from strategies.clusterings.signatures import (
@@ -36,6 +31,7 @@ from strategies.clusterings.signatures import (
 )
 
 THRESHOLDS = (0.2, 0.3, 0.4, 1.0)
+COLUMNS = tuple(product(THRESHOLDS, ("given", "chosen")))
 
 
 class Group(NamedTuple):
@@ -55,19 +51,6 @@ GROUPS = (
 )
 
 
-def federations(group: Group, seeds: int) -> Iterator[FederationSettings]:
-    """Yield the settings of a group's federations, those of one seed after one another."""
-    for seed, partition, tasks in product(range(seeds), group.partitions, group.tasks):
-        yield FederationSettings(
-            dataset=group.dataset,
-            num_clients=group.num_clients,
-            num_tasks=tasks,
-            partition=partition,
-            minority=group.minority,
-            seed=seed,
-        )
-
-
 @lru_cache(maxsize=1)
 def all_embeddings(dataset: Dataset) -> NDArray[np.float32]:
     """Return the embeddings of every training image; the process keeps the last ones.
@@ -80,39 +63,36 @@ def all_embeddings(dataset: Dataset) -> NDArray[np.float32]:
 def count(group: Group, seeds: int) -> tuple[int, Counter[tuple[float, str]]]:
     """Return the number of federations, and how many each γ and way of counting group exactly."""
     number, right = 0, Counter[tuple[float, str]]()
-    for settings in federations(group, seeds):
-        federation = simulate_federation(settings)
-        partition, embeddings = federation.partition, all_embeddings(federation.dataset)
-        signatures = [signature(embeddings[own], 5, settings.seed) for own in partition.train]
-        distances = closest_distances(embed_signatures(signatures, settings.seed))
+    how = {"num_clients": group.num_clients, "minority": group.minority}
+    for seed, partition, tasks in product(range(seeds), group.partitions, group.tasks):
+        made = harness.federation(group.dataset, tasks, seed, partition=partition, **how)
+        embeddings = all_embeddings(made.dataset)
+        signatures = [signature(embeddings[own], 5, seed) for own in made.partition.train]
+        distances = closest_distances(embed_signatures(signatures, seed))
         number += 1
-        for threshold in THRESHOLDS:
-            graph = relatedness_graph(distances, threshold)
-            ways: dict[str, NumClusters] = {"given": len(partition.tasks), "chosen": "elbow"}
-            for way, wanted in ways.items():
-                labels = group_graph(graph, wanted).labels
-                right[threshold, way] += adjusted_rand_score(partition.client_tasks, labels) == 1
+        for threshold, way in COLUMNS:
+            wanted: NumClusters = tasks if way == "given" else "elbow"
+            labels = group_graph(relatedness_graph(distances, threshold), wanted).labels
+            right[threshold, way] += harness.ari(made.partition.client_tasks, labels) == 1
     return number, right
 
 
-def main() -> int:
-    """Print the table as Markdown."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    seeds = parser.parse_args().seeds
-    torch.set_num_threads(1)
-    started = time.perf_counter()
-    columns = list(product(THRESHOLDS, ("given", "chosen")))
-    names = [f"γ = {threshold:g}, number {way}" for threshold, way in columns]
-    print(f"| federations | how many | {' | '.join(names)} |\n|{' --- |' * (2 + len(names))}")
+def measure(numbers: harness.Numbers, seeds: int) -> Iterator[str]:
+    """Count in each group of federations."""
+    harness.one_thread()
+    numbers["rows"] = []
     for group in GROUPS:
         number, right = count(group, seeds)
-        cells = " | ".join(str(right[column]) for column in columns)
         label = f"{group.dataset}, {group.num_clients} clients, {' and '.join(group.partitions)}"
-        print(f"| {label} | {number} | {cells} |", flush=True)
-    print(f"\n{time.perf_counter() - started:.0f} s")
-    return 0
+        numbers["rows"].append([label, number, *(right[column] for column in COLUMNS)])
+        yield f"{label}: {number} federations"
+
+
+def tables(numbers: harness.Numbers) -> dict[str, str]:
+    """Return the counts as Markdown."""
+    names = [f"γ = {threshold:g}, number {way}" for threshold, way in COLUMNS]
+    return {"grouped exactly": markdown(["federations", "how many", *names], numbers["rows"])}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.command(__doc__, "", measure, tables, seeds=3)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
-from benchmarks.clustering_grid import KINDS, all_features, said
+from benchmarks.harness import KINDS, all_features, relevance_matrix
 from benchmarks.writing import markdown, write
 from clients.pre_round.spectrum import leading_spectrum
 from clients.settings import USUAL_EIGENVECTORS
@@ -115,7 +115,7 @@ def found_by_rules(parts: Sequence[Features], tasks: NDArray[np.int64]) -> Itera
     for formula in FORMULAS:
         k = USUAL_EIGENVECTORS[formula]
         vectors = [one.eigenvectors[:, :k] for one in full]
-        scores = said(formula, full, k)
+        scores = relevance_matrix(formula, full, k)
         strange = strangers_by_vectors(vectors, np.random.default_rng(0))
         row: dict[str, Any] = {"relevance": formula}
         ways: dict[str, NumGroups] = {

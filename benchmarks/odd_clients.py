@@ -9,30 +9,22 @@ server's functions are called directly.
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import adjusted_rand_score
 
+from benchmarks import harness
 from benchmarks import honest_federations as honest
-from benchmarks.clustering_grid import CLIENTS, all_features, said
+from benchmarks.harness import CLIENTS, ari, relevance_matrix, spectra_of
 from benchmarks.honest_federations import MOST_EIGENVECTORS
-from benchmarks.many_clients import counts_of
-from benchmarks.writing import RESULTS, read, write
 from benchmarks.writing import markdown as in_markdown
 from clients.attacks import random_basis
-from clients.pre_round.spectrum import Spectrum, leading_spectrum
+from clients.pre_round.spectrum import Spectrum
 from clients.settings import USUAL_EIGENVECTORS
-from fl_core.data.settings import FederationSettings
-from fl_core.federation.federation import simulate_federation
 from fl_core.relevance import MISSED_ENERGY, PAPER
 from strategies.clusterings.grouping import NumClusters, agglomerate, average_relevance
 from strategies.clusterings.odd_clients import strangers_by_vectors
@@ -42,6 +34,7 @@ from strategies.clusterings.relevance_groups import (
     group_by_relevance,
 )
 from strategies.clusterings.server_relevance import Spectra, relevances
+from strategies.clusterings.spectral import RANK
 
 Float64 = NDArray[np.float64]
 Grouped = Callable[[NumClusters], RelevanceGroups]
@@ -73,13 +66,8 @@ def federation(
     dataset: str, num_tasks: int, seed: int, **options: Any
 ) -> tuple[list[Spectrum], NDArray[np.int64]]:
     """Return everybody's spectrum and task."""
-    settings = FederationSettings(
-        dataset=dataset, num_clients=CLIENTS, num_tasks=num_tasks, seed=seed, **options
-    )
-    made = simulate_federation(settings)
-    rows = all_features(made.dataset, "hog")
-    spectra = [leading_spectrum(rows[own], MOST_EIGENVECTORS) for own in made.partition.train]
-    return spectra, np.array(made.partition.client_tasks)
+    made = harness.federation(dataset, num_tasks, seed, **options)
+    return spectra_of(made, MOST_EIGENVECTORS), np.array(made.partition.client_tasks)
 
 
 def lied(
@@ -117,7 +105,7 @@ def said_by(
     rng: np.random.Generator,
 ) -> Float64:
     """Return r, shape (K, K), row i what client i says."""
-    found = said(formula, shared, USUAL_EIGENVECTORS[formula])
+    found = relevance_matrix(formula, shared, USUAL_EIGENVECTORS[formula])
     for liar in liars:
         if scores == "random":
             found[liar] = rng.random(len(shared))
@@ -128,7 +116,8 @@ def said_by(
 
 def at_server(formula: str, shared: Sequence[Spectrum]) -> tuple[Spectra, int]:
     """Return the eigenpairs that are sent, and how many eigenvectors are compared."""
-    k, rank = counts_of(formula)
+    k = USUAL_EIGENVECTORS[formula]
+    rank = max(k, RANK)
     sent = [(one.eigenvectors[:, :rank], one.eigenvalues[:rank]) for one in shared]
     return Spectra.of([vectors for vectors, _ in sent], [values for _, values in sent]), k
 
@@ -180,8 +169,8 @@ def measure(
                 for known, number in numbers.items():
                     ways = {"here": here(number).labels, "plain": plain(number)}
                     for name, labels in ways.items():
-                        index = adjusted_rand_score(tasks[honest], labels[honest])
-                        found.setdefault((name, known), []).append(float(index))
+                        index = ari(tasks[honest], labels[honest])
+                        found.setdefault((name, known), []).append(index)
             for known in numbers:
                 now, before = found["here", known], found["plain", known]
                 rows.append(
@@ -212,7 +201,7 @@ def without_liars(found: dict[str, Any], seeds: Iterable[int]) -> Iterator[dict[
     """
     rows = {_kind(row): row for row in found.get("rows", [])}
     done = [tuple(block) for block in found.get("done", [])]
-    for data, seed in product((*honest.DATASETS, honest.STYLED, honest.PHOTOGRAPHS), seeds):
+    for data, seed in product(honest.DATASETS, seeds):
         if (data, seed) in done:
             continue
         for kind in honest.kinds(data):
@@ -263,8 +252,8 @@ def tasks_of_one(seeds: int) -> list[dict[str, Any]]:
             found.append(
                 [
                     (
-                        float(adjusted_rand_score(tasks, here(3).labels)),
-                        float(adjusted_rand_score(tasks, plain(3))),
+                        ari(tasks, here(3).labels),
+                        ari(tasks, plain(3)),
                     )
                     for here, plain in _honestly(spectra)
                 ]
@@ -301,30 +290,42 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
     return in_markdown(("compared at", "lie", *heads), lines)
 
 
-def main() -> int:
-    """Print the tables, and write their numbers; honest federations that are there are kept."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dataset", default="mnist")
-    parser.add_argument("--num-tasks", type=int, default=3)
-    parser.add_argument("--liars", type=int, nargs="+", default=[1, 2, 3, 4, 5])
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--honest-seeds", type=int, nargs="+", default=[200, 201, 202, 203])
-    parser.add_argument("--output", type=Path, default=RESULTS / "odd-clients.json.xz")
-    options = parser.parse_args()
-    found = read(options.output)
-    for counted in without_liars(found.get("without-liars", {}), options.honest_seeds):
-        found["without-liars"] = counted
-        write(found, options.output)
+def measure_all(
+    numbers: harness.Numbers,
+    dataset: str,
+    num_tasks: int,
+    liars: list[int],
+    seeds: int,
+    honest_seeds: list[int],
+) -> Iterator[str]:
+    """Count in honest federations that are not there yet, then let clients lie."""
+    for counted in without_liars(numbers.get("without-liars", {}), honest_seeds):
+        numbers["without-liars"] = counted
         total = sum(row["federations"] for row in counted["rows"])
-        print(f"{total} honest federations, {counted['done'][-1]} the last", flush=True)
-    rows = measure(options.dataset, options.num_tasks, options.liars, options.seeds)
-    found |= {"dataset": options.dataset, "tasks": options.num_tasks, "seeds": options.seeds}
-    found |= {"tasks-of-one": tasks_of_one(options.seeds), "rows": rows}
-    write(found, options.output)
-    print(f"{honest_table(found['without-liars']['rows'])}\n\n{markdown(rows)}\n")
-    print("\n".join(map(json.dumps, found["tasks-of-one"])))
-    return 0
+        yield f"{total} honest federations, {counted['done'][-1]} the last"
+    rows = measure(dataset, num_tasks, liars, seeds)
+    numbers |= {"dataset": dataset, "tasks": num_tasks, "seeds": seeds}
+    numbers |= {"tasks-of-one": tasks_of_one(seeds), "rows": rows}
+    yield f"{len(rows)} lies"
+
+
+def tables(numbers: harness.Numbers) -> dict[str, str]:
+    """Return the tables of docs/measured/robustness.md."""
+    return {
+        "honest federations": honest_table(numbers["without-liars"]["rows"]),
+        "lies": markdown(numbers["rows"]),
+    }
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.command(
+        __doc__,
+        "odd-clients",
+        measure_all,
+        tables,
+        dataset="mnist",
+        num_tasks=3,
+        liars=[1, 2, 3, 4, 5],
+        seeds=5,
+        honest_seeds=[200, 201, 202, 203],
+    )

@@ -11,7 +11,6 @@ from pathlib import Path
 from benchmarks import (
     certainty,
     feature_kinds,
-    gpu,
     how_many,
     many_devices,
     odd_clients,
@@ -19,12 +18,11 @@ from benchmarks import (
     principal_angles,
     privacy,
     rebuilt,
-    scale_tables,
+    scale,
     site_rounds,
     verdicts,
 )
 from benchmarks.writing import markdown, measured, run_of
-from experiments.cells import read_cells
 from fl_app.report.html.reading import Result, Run
 from fl_app.report.tables import event_tables, render, strategy_table
 from fl_core.json_records import checker
@@ -304,9 +302,8 @@ def _robustness() -> dict[str, str]:
             "In how many federations without a liar somebody is called odd, and, in brackets, how "
             "many clients are: 10 to 100 clients, one to eight tasks, each partition; in some, a "
             "tenth or two fifths of the clients have a tenth of their images. The data are MNIST "
-            "(all, and 5,000 images), Fashion-MNIST, CIFAR-10, digits drawn in up to five styles, "
-            "and photographs, of which a client sees a part of one of two; data with an odd client "
-            f"have a row. {source}\n\n"
+            "(all, and 5,000 images), Fashion-MNIST and CIFAR-10; data with an odd client have a "
+            f"row. {source}\n\n"
             f"{odd_clients.honest_table(odd['without-liars']['rows'])}"
         ),
         "Lies in the pre-round": (
@@ -319,9 +316,8 @@ def _robustness() -> dict[str, str]:
 
 
 def _verdicts() -> dict[str, str]:
-    every = measured("verdicts")["rows"]
-    rows, in_full = ([row for row in every if row["in-full"] == kind] for kind in (False, True))
-    seeds, both = (len({row["seed"] for row in kind}) for kind in (rows, in_full))
+    rows = measured("verdicts")["rows"]
+    seeds = len({row["seed"] for row in rows})
     return {
         "What clients were told": (
             f"{seeds} seeds. 4,000 images of MNIST on 8 or 25 clients (or thrice as many), so that "
@@ -329,11 +325,6 @@ def _verdicts() -> dict[str, str]:
             "Test gain: accuracy on the client's own test samples, in points over its model alone, "
             "mean over those told `join` or `one model`; and how many of them lose. "
             f"{_source('verdicts', 'verdicts')}\n\n{verdicts.told(rows)}"
-        ),
-        "How to correct for many comparisons": (
-            "The same p-values, of each client's models against its own alone, corrected in four "
-            "ways, over all federations above.\n\n"
-            f"{verdicts.by_correction(rows)}"
         ),
         "Intervals": (
             "How many have the test gain in them: 95 % is promised of the one that is shown, for "
@@ -345,36 +336,19 @@ def _verdicts() -> dict[str, str]:
             "model that its verdict names, and if each knew which is the best on its test."
             f"\n\n{verdicts.policies(rows)}"
         ),
-        "What ending strategies early saves": (
-            "A strategy ends when others were better for every client in two tests; in full, it "
-            "goes on until its own scores improve no more, or to its twelfth round. Rounds are "
-            f"those of all five strategies, {both} seed(s); federations in which no round was "
-            "saved have no row."
-            f"\n\n{verdicts.saved(rows, in_full)}"
-        ),
     }
 
 
 def _scale() -> dict[str, str]:
-    tables = scale_tables.tables(measured("scale"))
-    source = _source("scale", "scale")
-    alike = (
-        "Random eigenvectors of HoG's size (d = 324), the functions that devices and server really "
-        "call, one thread of a shared machine, the fastest of several calls. No network of so many "
-        "devices was run: times at a speed are bytes divided by it."
-    )
-    on_gpu = measured("gpu")
-    names = ("rcc-pfl-settings-cifar10", "rcc-pfl-2-cifar10")
-    both = (read_cells(ROOT / f"experiments/results/{name}.json.xz") for name in names)
+    tables = scale.tables()
     return {
-        "Each device, with `relevance-at=clients`": f"{alike} {source}\n\n{tables['device']}",
-        "The server, with `relevance-at=clients`": (
-            "It sends the same content K times, and keeps it once. Memory is the larger of the two "
-            f"peaks in the ServerApp.\n\n{tables['server']}"
+        "Each device, with `relevance-at=clients`": (
+            "Bytes of the records that are sent, with HoG (d = 324), by `python -m "
+            "benchmarks.scale`; times are bytes divided by the speed of the link.\n\n"
+            f"{tables['device']}"
         ),
-        "Flower's own limits": (
-            "A message is a tree of objects of at most 5 MiB; the names of all are announced in "
-            f"one request, of 2 GiB at most.\n\n{tables['flower']}"
+        "The server, with `relevance-at=clients`": (
+            f"It sends the same content K times, and keeps it once.\n\n{tables['server']}"
         ),
         "Many devices that call at once": (
             "A SuperLink, the gate and a ServerApp; devices are threads with the connection of "
@@ -390,18 +364,6 @@ def _scale() -> dict[str, str]:
             "that of all its processes, what they share counted once; medians over the runs. "
             f"{_source('site-rounds', 'site_rounds')}\n\n"
             f"{site_rounds.table(measured('site-rounds'))}"
-        ),
-        "What a GPU gains": (
-            f"An {on_gpu['gpu']} and one thread of the CPU beside it, PyTorch "
-            f"{on_gpu['torch']}: wall-clock time of our `train` and of a feature map, for an image "
-            f"that is seen once. {_source('gpu', 'gpu')}\n\n{gpu.table(on_gpu)}"
-        ),
-        "Whether a GPU finds the same": (
-            "Models of 16 rounds, 100,000 steps, on CIFAR-10: as RCC-PFL's Table II trained them "
-            "on the CPU, and the same options and seeds on the GPU above. From "
-            "[rcc-pfl-2-cifar10](../results/rcc-pfl-2-cifar10.md) and "
-            "[rcc-pfl-settings-cifar10](../results/rcc-pfl-settings-cifar10.md).\n\n"
-            f"{gpu.agreement(*both)}"
         ),
     }
 

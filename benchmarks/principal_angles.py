@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
-from benchmarks.clustering_grid import all_features
+from benchmarks.harness import all_features
 from benchmarks.writing import RESULTS, markdown, write
 from clients.pre_round.spectrum import leading_spectrum
 from fl_core.data.settings import FederationSettings

@@ -8,22 +8,18 @@ model is trained. `python -m benchmarks.privacy`, FL_DATA_DIR set.
 
 from __future__ import annotations
 
-import argparse
-import json
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import product
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import adjusted_rand_score, roc_auc_score
-from threadpoolctl import threadpool_limits
+from sklearn.metrics import roc_auc_score
 
-from benchmarks.clustering_grid import said
-from benchmarks.writing import RESULTS, markdown, read, write
+from benchmarks import harness
+from benchmarks.harness import CLIENTS, KINDS, ari, relevance_matrix
+from benchmarks.writing import markdown
 from clients.features.compute import feature_map
 from clients.pre_round.spectrum import (
     RELEVANCES,
@@ -35,8 +31,7 @@ from clients.pre_round.spectrum import (
 from clients.privacy.mechanisms import PROJECTED, bounded_features, private_gram
 from clients.settings import USUAL_EIGENVECTORS
 from fl_core.data.dataset import Dataset
-from fl_core.data.settings import FederationSettings
-from fl_core.federation.federation import Federation, simulate_federation
+from fl_core.federation.federation import Federation
 from fl_core.partitions.partition import Spread, default_tasks
 from fl_core.relevance import MISSED_ENERGY
 from strategies.clusterings.grouping import agglomerate, average_relevance
@@ -44,9 +39,8 @@ from strategies.clusterings.grouping import agglomerate, average_relevance
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 
-DATASETS = "mnist-5k,mnist,fashion-mnist,cifar10"
-CLIENTS, TASKS, SEEDS = 25, 3, 5
-KINDS: tuple[Spread, ...] = ("label", "quantity")
+DATASETS = ("mnist-5k", "mnist", "fashion-mnist", "cifar10")
+TASKS, SEEDS = 3, 5
 EPSILONS = (0, 16, 8, 4, 2, 1, 0.5, 0.25)  # 0: no noise and no projection
 DELTA = 1e-5
 SIZES = (50, 100, 200, 400, 800, 1600)
@@ -67,15 +61,7 @@ class Client(NamedTuple):
 
 def federation(dataset: str, partition: Spread, seed: int) -> Federation:
     """Return 25 clients of three tasks, clean labels: labels never enter."""
-    return simulate_federation(
-        FederationSettings(
-            dataset=dataset,
-            num_clients=CLIENTS,
-            num_tasks=TASKS,
-            partition=partition,
-            seed=seed,
-        )
-    )
+    return harness.federation(dataset, TASKS, seed, partition=partition)
 
 
 @lru_cache(maxsize=1)
@@ -120,9 +106,9 @@ def adjusted_rand(clients: Sequence[Client], relevance: str) -> float:
 
 def agreement(spectra: Sequence[Spectrum], tasks: Sequence[int], relevance: str) -> float:
     """Return the adjusted Rand index of the clusters of clients with these spectra."""
-    scores = said(relevance, spectra, EIGENVECTORS[relevance])
+    scores = relevance_matrix(relevance, spectra, EIGENVECTORS[relevance])
     found = agglomerate(average_relevance(scores), TASKS).labels
-    return float(adjusted_rand_score(tasks, found))
+    return ari(tasks, found)
 
 
 def guess_classes(shared: Sequence[Float32], grams: Float64) -> Float64:
@@ -279,52 +265,27 @@ def tables(measured: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def measured_before(path: Path, header: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a file has that was measured under the same header, or the header alone.
-
-    Rows of another header must not be shown under this one: they are measured anew.
-    """
-    fresh: dict[str, Any] = json.loads(json.dumps(header))
-    stored = read(path)
-    if not stored:
-        return fresh
-    if {name: stored.get(name) for name in fresh} == fresh:
-        return stored
-    print(f"{path} was measured with other settings: all of it is measured anew.", flush=True)
-    return fresh
-
-
-def main() -> None:
-    """Measure what the output file does not have yet, and write it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--datasets", default=DATASETS, help="names by commas")
-    parser.add_argument("--output", type=Path, default=RESULTS / "privacy.json.xz")
-    options = parser.parse_args()
-    threadpool_limits(1)
-    header: dict[str, Any] = {"clients": CLIENTS, "tasks": TASKS, "seeds": SEEDS}
-    header |= {"delta": DELTA, "dimensions": PROJECTED, "epsilons": EPSILONS}
-    result = measured_before(options.output, header)
-    result.setdefault("measured", {})
-    started = time.perf_counter()
-    for dataset in options.datasets.split(","):
-        if dataset in result["measured"]:
-            continue
-        rows: list[dict[str, Any]] = []
-        for seed, partition in product(range(SEEDS), KINDS):
-            rows += measure(dataset, partition, seed)
-            seconds = time.perf_counter() - started
-            print(f"{dataset}, {partition}, seed {seed}: {seconds:.0f} s so far", flush=True)
-        keys = ("partition", "relevance", "epsilon")
-        result["measured"][dataset] = over_seeds(rows, keys, MEASURES)
-        write(result, options.output)
-    if "sizes" not in result:
+def measure_all(numbers: harness.Numbers, datasets: list[str]) -> Iterator[str]:
+    """Measure what is not there yet."""
+    harness.one_thread()
+    found = numbers.setdefault("measured", {})
+    for dataset in (one for one in datasets if one not in found):
+        cells = list(product(range(SEEDS), KINDS))
+        rows = [row for seed, partition in cells for row in measure(dataset, partition, seed)]
+        found[dataset] = over_seeds(rows, ("partition", "relevance", "epsilon"), MEASURES)
+        yield dataset
+    if "sizes" not in numbers:
         rows = [row for seed in range(SIZE_SEEDS) for row in measure_sizes(seed)]
-        result["sizes"] = over_seeds(rows, ("features", "images", "epsilon"), ("ari",))
-        result["raw-pixels-cosine"] = raw_pixels_resemblance()
-        write(result, options.output)
-    for name, table in tables(result).items():
-        print(f"\n{name}\n\n{table}")
+        numbers["sizes"] = over_seeds(rows, ("features", "images", "epsilon"), ("ari",))
+        numbers["raw-pixels-cosine"] = raw_pixels_resemblance()
+        yield "numbers of images"
+
+
+def header() -> harness.Numbers:
+    """Return the settings that the numbers depend on."""
+    found: harness.Numbers = {"clients": CLIENTS, "tasks": TASKS, "seeds": SEEDS}
+    return found | {"delta": DELTA, "dimensions": PROJECTED, "epsilons": EPSILONS}
 
 
 if __name__ == "__main__":
-    main()
+    harness.command(__doc__, "privacy", measure_all, tables, header(), datasets=DATASETS)

@@ -1,24 +1,18 @@
-"""Accuracy against ε, through the whole app: `python -m benchmarks.private_training`.
+"""Accuracy against ε, through the whole app: docs/privacy.md has the table.
 
 25 clients of three tasks on MNIST; the same ε for the pre-round and for the training.
-docs/privacy.md has the table.
+`python -m benchmarks.private_training`.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
-import tempfile
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from benchmarks.privacy import measured_before
-from benchmarks.writing import RESULTS, markdown, write
-from fl_app.launch.superlink import simulate
+from benchmarks import harness
+from benchmarks.writing import markdown
 
 EPSILONS = (0, 0.1, 0.5, 1, 2, 8)
 CLIENTS = 25
@@ -37,22 +31,20 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def measure(epsilon: float, workers: int) -> list[dict[str, Any]]:
-    """Run all seeds with one ε; return their scores.
-
-    Raises
-    ------
-    RuntimeError
-        If the simulation fails.
-    """
-    with tempfile.TemporaryDirectory() as folder:
+def measure(numbers: harness.Numbers, epsilons: list[float], workers: int) -> Iterator[str]:
+    """Run all seeds with each ε that is not there yet."""
+    rows = numbers.setdefault("rows", [])
+    for epsilon in epsilons:
+        if epsilon in {row["epsilon"] for row in rows}:
+            continue
         private = {"pre-round-epsilon": epsilon, "training-epsilon": epsilon}
-        given = {**OPTIONS, **private, "num-clients": CLIENTS, "output-dir": folder}
-        if not simulate(None, given, num_clients=CLIENTS, workers=workers):
-            raise RuntimeError(f"the simulation with ε = {epsilon} failed; its log is above.")
-        summary = json.loads((Path(folder) / "summary.json").read_text(encoding="utf-8"))
-    kept = ("seed", "ari", "accuracy")
-    return [{name: run[name] for name in kept} for run in summary["runs"]]
+        summary = harness.summary_of({**OPTIONS, **private}, CLIENTS, workers)
+        runs = [
+            {name: run[name] for name in ("seed", "ari", "accuracy")} for run in summary["runs"]
+        ]
+        rows.append({"epsilon": epsilon, "runs": runs})
+        rows.sort(key=lambda row: float(row["epsilon"]))
+        yield f"ε = {epsilon}"
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
@@ -72,23 +64,13 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     return markdown(heads, lines)
 
 
-def main() -> int:
-    """Measure the ε that the output file does not have yet, and print all."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epsilons", type=float, nargs="+", default=EPSILONS)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--output", type=Path, default=RESULTS / "private-training.json.xz")
-    options = parser.parse_args()
-    result = measured_before(options.output, {"options": OPTIONS, "clients": CLIENTS})
-    rows = result.setdefault("rows", [])
-    for epsilon in options.epsilons:
-        if epsilon not in {row["epsilon"] for row in rows}:
-            rows.append({"epsilon": epsilon, "runs": measure(epsilon, options.workers)})
-            rows.sort(key=lambda row: float(row["epsilon"]))
-            write(result, options.output)
-    print(table(rows))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.command(
+        __doc__,
+        "private-training",
+        measure,
+        lambda numbers: {"accuracy against ε": table(numbers["rows"])},
+        {"options": OPTIONS, "clients": CLIENTS},
+        epsilons=[float(epsilon) for epsilon in EPSILONS],
+        workers=1,
+    )

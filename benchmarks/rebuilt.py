@@ -1,16 +1,14 @@
-"""What a server or another device can rebuild from eigenvectors: `python -m benchmarks.rebuilt`.
+"""What a server or another device can rebuild from eigenvectors: docs/privacy.md has the tables.
 
 Three attacks by somebody who has public images of the same kind (the test images): is this image
 among a device's; what does the device's mean image look like; which share of its images has each
-class. Each without noise and with `pre-round-epsilon`. docs/privacy.md has the tables and the
-picture.
+class. Each without noise and with `pre-round-epsilon`. `python -m benchmarks.rebuilt`.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +18,10 @@ from scipy.optimize import nnls
 from scipy.special import ndtr
 from sklearn.linear_model import Ridge
 from sklearn.metrics import roc_auc_score
-from threadpoolctl import threadpool_limits
 
+from benchmarks import harness
 from benchmarks.privacy import DELTA, federation, hog_features
-from benchmarks.writing import RESULTS, markdown, write
+from benchmarks.writing import ROOT, markdown
 from clients.features.compute import feature_map
 from clients.pre_round.spectrum import gram_matrix, leading_spectrum, spectrum_of_gram
 from clients.privacy.mechanisms import bounded_features, noise_multiplier, private_gram
@@ -265,24 +263,17 @@ def tables(measured: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def main() -> None:
-    """Measure everything, write and draw it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=RESULTS / "rebuilt.json.xz")
-    parser.add_argument("--picture", type=Path, default=Path("docs/pictures/rebuilt.png"))
-    options = parser.parse_args()
-    threadpool_limits(1)
-    result: dict[str, Any] = {"rebuilt": {}}
-    pictures = []
-    for name in DATASETS:
-        result["rebuilt"][name], shown = rebuild(name)
+def measure(numbers: harness.Numbers, datasets: list[str]) -> Iterator[str]:
+    """Measure everything and draw it."""
+    harness.one_thread()
+    numbers["rebuilt"], pictures = {}, []
+    for name in datasets:
+        numbers["rebuilt"][name], shown = rebuild(name)
         pictures += shown
-    result["membership"] = membership(load_dataset(DATASETS[0]))
-    write(result, options.output)
-    for name, table in tables(result).items():
-        print(f"\n{name}\n\n{table}")
-    print(f"\n{draw(pictures, options.picture)}")
+        yield name
+    numbers["membership"] = membership(load_dataset(datasets[0]))
+    yield str(draw(pictures, ROOT / "docs/pictures/rebuilt.png"))
 
 
 if __name__ == "__main__":
-    main()
+    harness.command(__doc__, "rebuilt", measure, tables, datasets=list(DATASETS))

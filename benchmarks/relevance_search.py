@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
-from benchmarks.clustering_grid import KINDS, all_features, said, with_eigenvectors
+from benchmarks.harness import KINDS, all_features, relevance_matrix, with_eigenvectors
 from benchmarks.writing import markdown
 from clients.pre_round.spectrum import (
     Spectrum,
@@ -106,14 +106,14 @@ def alignment(spectra: Sequence[Spectrum]) -> Float64:
 
 
 FORMULAS: dict[str, Formula] = {
-    "paper": partial(said, PAPER, count=USUAL_EIGENVECTORS[PAPER]),
+    "paper": partial(relevance_matrix, PAPER, count=USUAL_EIGENVECTORS[PAPER]),
     "captured energy": captured,
     "Gram alignment": alignment,
-    MISSED_ENERGY: partial(said, MISSED, count=USUAL_EIGENVECTORS[MISSED]),
+    MISSED_ENERGY: partial(relevance_matrix, MISSED, count=USUAL_EIGENVECTORS[MISSED]),
 }
 # Missed energy with another number of eigenvectors.
 OTHER_NUMBERS: dict[str, Formula] = {
-    f"k = {k}": partial(said, MISSED, count=k) for k in (3, 4, 6, 8, 10, 20)
+    f"k = {k}": partial(relevance_matrix, MISSED, count=k) for k in (3, 4, 6, 8, 10, 20)
 }
 
 

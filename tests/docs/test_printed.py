@@ -82,16 +82,6 @@ def test_the_thresholds_of_flts_graph_are_those_printed():
         assert f"| {' | '.join(row[place] for place in columns)} |" in page
 
 
-def test_the_flags_of_moved_data_are_those_printed():
-    ((heads, rows),) = tables_in(printed("data-shift"))
-    page = (DOCS / "strategies-flt.md").read_text(encoding="utf-8")
-    assert f"| images | 10 % others, or 30 % more of the task | {' | '.join(heads[4:])} |" in page
-    for row in rows:
-        assert row[1:4] == ["0", "0", "0"]
-        shown = f"| {row[0]} | 0 | {' | '.join(row[4:])} |"
-        assert (shown in page) == row[0].endswith((", 30", ", 400"))
-
-
 def test_the_speeds_are_those_printed():
     page = (DOCS / "results.md").read_text(encoding="utf-8").partition("## How fast is it?")[2]
     first, *_, median = printed("rounds").splitlines()

@@ -7,11 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from flwr.app import MetricRecord, RecordDict
-from flwr.common import GRPC_MAX_MESSAGE_LENGTH
-from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
 from PIL import Image
 
-from benchmarks import federations, privacy, private_training, rebuilt, scale, scale_tables
+from benchmarks import federations, privacy, private_training, rebuilt, scale
 from benchmarks.privacy import EIGENVECTORS
 from benchmarks.writing import measured, run_of
 from clients.features.dimensions import feature_dimension
@@ -24,8 +22,8 @@ ROOT = Path(__file__).parents[2]
 PRIVACY, SCALE = (
     (ROOT / f"docs/{name}.md").read_text(encoding="utf-8") for name in ("privacy", "scale")
 )
-PRIVACY_RUN, REBUILT_RUN, TRAINING_RUN, SCALE_RUN = (
-    measured(name) for name in ("privacy", "rebuilt", "private-training", "scale")
+PRIVACY_RUN, REBUILT_RUN, TRAINING_RUN = (
+    measured(name) for name in ("privacy", "rebuilt", "private-training")
 )
 TABLES = {
     "sizes": privacy.tables(PRIVACY_RUN)["sizes"],
@@ -42,7 +40,7 @@ def test_the_privacy_page_shows_the_committed_measurement(name):
 
 def test_the_committed_measurement_is_that_of_the_benchmark():
     assert PRIVACY_RUN["epsilons"] == list(privacy.EPSILONS)
-    assert list(PRIVACY_RUN["measured"]) == privacy.DATASETS.split(",")
+    assert list(PRIVACY_RUN["measured"]) == list(privacy.DATASETS)
     for column in product(PRIVACY_RUN["measured"], EIGENVECTORS):
         for scores in privacy.numbers(PRIVACY_RUN, *column).values():
             assert {len(found) for found in scores.values()} == {privacy.SEEDS * 2}
@@ -237,75 +235,15 @@ def test_a_server_that_chooses_what_it_sends_learns_the_gram_matrix():
 
 def test_the_pages_dimension_is_that_of_both_sizes_of_images():
     sizes = {feature_dimension("hog", shape) for shape in ((1, 28, 28), (3, 32, 32))}
-    assert sizes == {SCALE_RUN["dimension"]} == {324}
-    assert {one["devices"] for one in SCALE_RUN["rows"]} == set(scale.DEVICES)
-    assert [one["relevance"] for one in SCALE_RUN["rows"][:2]] == list(EIGENVECTORS)
-
-
-@pytest.mark.parametrize("relevance", EIGENVECTORS)
-def test_how_many_devices_one_request_can_name(relevance):
-    assert scale_tables.LARGEST_REQUEST == GRPC_MAX_MESSAGE_LENGTH
-    rows = [one for one in SCALE_RUN["rows"] if one["relevance"] == relevance]
-    # What one name takes, and what a message takes without the names of the chunks.
-    name = (rows[2]["request-bytes"] / 10_000 - rows[0]["request-bytes"] / 100) / (
-        rows[2]["objects"] - rows[0]["objects"]
-    )
-    rest = rows[0]["request-bytes"] / 100 - name
-    assert name == pytest.approx(68, abs=0.1)  # 64 letters in two envelopes
-    most = scale_tables.most_devices_named(SCALE_RUN, relevance)
-
-    def request(devices):
-        everybody = devices * rows[2]["bytes"]["everybody"] / 10_000
-        return devices * (rest + name * everybody / FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE)
-
-    assert request(most) <= scale_tables.LARGEST_REQUEST < request(most + 1)
-    assert f"{round(most, -3):,}" in SCALE
-    # The measurement between the two is where the formula has it, but for a part of a chunk.
-    assert request(1000) == pytest.approx(rows[1]["request-bytes"], abs=1000 * name)
+    assert sizes == {scale.DIMENSION}
 
 
 @pytest.mark.parametrize("relevance", EIGENVECTORS)
 def test_how_many_devices_an_hour_is_enough_for(relevance):
-    most = scale_tables.most_devices_within(SCALE_RUN, relevance, 3600)
+    most = scale.most_devices_within(relevance, 3600)
     one = scale.message_bytes(1, EIGENVECTORS[relevance], 324)["everybody"] - 128
     assert most**2 * one * 8 / 1e9 == pytest.approx(3600, rel=1e-3)
     assert f"{round(most, -2):,}" in SCALE
-
-
-def test_what_one_message_is_made_of():
-    sent = scale.ask_everybody(3, "missed-energy", 324)
-    assert len(sent.messages) == 3
-    for message in sent.messages:
-        (joined,) = message.content.array_records[protocol.ARRAYS].values()
-        assert joined.numpy().shape == (324, 15)
-        config = message.content.config_records[protocol.CONFIG]
-        assert config[protocol.NUM_COLUMNS] == [5, 5, 5]
-    # A chunk, its array, the record of it, the settings, what holds both, and the message; all but
-    # the last are the same for all.
-    _, message = scale.measure_sending(3, "missed-energy", 324, 1)
-    assert len(scale.get_all_nested_objects(message)) == 6
-    assert sent.missing_objects == 5 + 3
-
-
-@pytest.mark.parametrize("one", SCALE_RUN["rows"], ids=lambda one: f"{one['devices']}")
-def test_the_committed_measurement_counts_as_many_objects_as_there_are_chunks(one):
-    count = EIGENVECTORS[one["relevance"]]
-    chunks = math.ceil((one["devices"] * count * 324 * 4 + 128) / FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE)
-    assert one["objects"] == 5 + chunks
-    # The measurement has a hundred different sets of eigenvectors, but never two equal chunks.
-    assert one["objects-of-all"] == 4 + chunks + one["devices"]
-    assert one["bytes"] == scale.message_bytes(one["devices"], count, 324)
-
-
-def test_a_device_answers_what_the_server_sends():
-    own = scale.device(5)
-    (message, *_) = scale.ask_everybody(4, "missed-energy", 324).messages
-    objects = {name: part.deflate() for name, part in scale.get_all_nested_objects(message).items()}
-    for _ in range(2):  # as often as one likes
-        answer = own.answer(message.object_id, objects)
-        scores = protocol.numbers(answer.content, protocol.RELEVANCES)
-        assert len(scores) == 4
-        assert all(0 <= score <= 1 for score in scores)
 
 
 @pytest.mark.parametrize(
@@ -320,11 +258,11 @@ def test_a_device_answers_what_the_server_sends():
     ],
 )
 def test_seconds_are_shown_with_a_fitting_unit(number, shown):
-    assert scale_tables._duration(number) == shown
+    assert scale._duration(number) == shown
 
 
 @pytest.mark.parametrize(
     ("number", "shown"), [(20, "20 B"), (1999, "2 kB"), (26_000_000, "26 MB"), (2.6e12, "2.6 TB")]
 )
 def test_bytes_are_shown_with_a_fitting_unit(number, shown):
-    assert scale_tables._amount(number) == shown
+    assert scale._amount(number) == shown

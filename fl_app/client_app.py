@@ -7,7 +7,7 @@ from flwr.clientapp import ClientApp
 
 from clients.handlers import answer_queries, answer_training, handler
 from clients.secure_aggregation import mask_mod
-from fl_app.devices.common_scale import told_tally
+from fl_app.devices.common_scale import statistics_answer
 from fl_app.devices.device_node import DeviceNode
 from fl_app.devices.mod import device_mod
 from fl_app.nodes.attack_mod import attack_mod
@@ -24,7 +24,7 @@ def open_node(message: Message, context: Context) -> Node:
 
 def moments(node: Node) -> RecordDict:
     """Tell what a device's samples come to, for one scale of all devices' samples."""
-    return told_tally(node.tally())
+    return statistics_answer(node.column_statistics())
 
 
 def _kept(did: bool) -> RecordDict:

@@ -1,4 +1,4 @@
-"""One scale for all devices' samples (`standardise=all`): what each tells, and what comes of it."""
+"""One scale for all devices' samples (`standardise=all`), from the statistics that each sends."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
 from fl_core.data.known import check_no_pixels
-from fl_core.data.scaling import Tally
+from fl_core.data.scaling import ColumnStatistics, Scaling
 from fl_core.data.settings import ALL_SITES
+from fl_core.data.standardise import constant_columns, constant_notes
 from fl_core.own.agreement import Agreement
-from fl_core.own.own_scale import common_scaling
 from fl_core.wire import protocol
 from strategies import Conversation
 
@@ -21,24 +21,24 @@ logger = logging.getLogger(__name__)
 _MOST_ROWS = 10**12
 
 
-def told_tally(own: Tally) -> RecordDict:
+def statistics_answer(found: ColumnStatistics) -> RecordDict:
     """Return a device's answer: its columns' means, deviations, and which are flags."""
-    rows = np.stack([own.mean, own.deviation, own.is_flag.astype(np.float64)])
+    rows = np.stack([found.mean, found.deviation, found.is_flag.astype(np.float64)])
     return RecordDict(
         {
             protocol.ARRAYS: ArrayRecord({protocol.MOMENTS: Array(rows)}),
-            protocol.METRICS: MetricRecord({protocol.NUM_EXAMPLES: own.num_rows}),
+            protocol.METRICS: MetricRecord({protocol.NUM_EXAMPLES: found.num_rows}),
         }
     )
 
 
-def tally_in(answer: RecordDict, num_columns: int) -> Tally:
-    """Undo `told_tally`.
+def statistics_in(answer: RecordDict, num_columns: int) -> ColumnStatistics:
+    """Undo `statistics_answer`.
 
     Raises
     ------
     ValueError
-        If it cannot be what so many columns come to.
+        If these cannot be the statistics of so many columns.
     """
     count = protocol.metrics_of(answer).get(protocol.NUM_EXAMPLES)
     rows = answer.array_records[protocol.ARRAYS][protocol.MOMENTS].numpy()
@@ -55,13 +55,13 @@ def tally_in(answer: RecordDict, num_columns: int) -> Tally:
         raise ValueError("the moments are not all those of finite numbers")
     if not np.isin(is_flag, (0, 1)).all():
         raise ValueError("the moments say neither yes nor no of flags")
-    return Tally(count, mean, deviation, is_flag == 1)
+    return ColumnStatistics(count, mean, deviation, is_flag == 1)
 
 
 def with_common_scale(agreement: Agreement, roll: Conversation) -> Agreement:
-    """Ask all devices what their training samples come to, and return one scale for them.
+    """Ask all devices for the statistics of their training samples, and agree on one scale.
 
-    A device that tells nothing sensible is left out.
+    A device whose answer cannot be right is left out.
 
     Raises
     ------
@@ -74,12 +74,14 @@ def with_common_scale(agreement: Agreement, roll: Conversation) -> Agreement:
     num_columns = agreement.image_shape[0] + agreement.is_regression
 
     def problem(answer: RecordDict) -> None:
-        tally_in(answer, num_columns)
+        statistics_in(answer, num_columns)
 
     answers = roll.ask(protocol.MOMENTS, None, {**agreement.as_config()}, problem)
-    tallies = [tally_in(answer, num_columns) for answer in answers.values()]
-    names = agreement.column_names
-    scaling, notes = common_scaling(tallies, names, is_regression=agreement.is_regression)
-    for note in notes:
+    found = ColumnStatistics.merged(
+        [statistics_in(answer, num_columns) for answer in answers.values()]
+    )
+    constant = constant_columns(found, ALL_SITES, agreement.image_shape[0])
+    for note in constant_notes(constant, agreement.column_names, ALL_SITES):
         logger.warning(note)
+    scaling = Scaling.of(found, is_regression=agreement.is_regression)
     return replace(agreement, scaling=scaling)

@@ -27,15 +27,15 @@ from fl_app.nodes.simulated_node import Node
 from fl_core.data.folders import cache_dir, is_table
 from fl_core.data.image_folder import LabelledImages
 from fl_core.data.samples import sample_word
-from fl_core.data.scaling import Scaling, Tally
+from fl_core.data.scaling import ColumnStatistics, Scaling
 from fl_core.data.settings import ALL_SITES, BY_VALUES, OWN_IMAGES, SITE, TARGET
+from fl_core.data.standardise import scaled, standardised_site
 from fl_core.extras import need_extra
 from fl_core.files import replacing
 from fl_core.models.model_file import ModelCard, save_model
 from fl_core.own.agreement import AGREEMENT, Agreement, Survey
 from fl_core.own.own_images import read_own_images, survey_images
 from fl_core.own.own_samples import DATA, read_own_samples, survey_samples
-from fl_core.own.own_scale import on_scale, own_tally, standardised_alone
 from fl_core.own.own_tables import read_own_table, refuse_texts, survey_table
 from fl_core.own_code import is_own
 from fl_core.partitions.validation import STREAM, Parts, split_validation
@@ -195,11 +195,11 @@ class DeviceNode(Node):
         """Its data as its model takes them, and their scale."""
         read, common = self.own.read(self.kind), self.kind.scaling
         if common is not None:
-            return on_scale(read, common), common
+            return scaled(read, common), common
         if self.config.standardise != SITE:
             return read, None
         training = self._split(read).train
-        alone, scaling, notes = standardised_alone(read, training, self.kind.column_names)
+        alone, scaling, notes = standardised_site(read, training, self.kind.column_names)
         if notes and _TOLD not in self.context.state:  # each message reads anew
             logger.warning("%s: %s", self.name, notes[0])
             self.context.state[_TOLD] = ConfigRecord({_TOLD: notes})
@@ -213,8 +213,8 @@ class DeviceNode(Node):
         """Return the scale of its numbers to predict, if they were standardised."""
         return self._read[1]
 
-    def tally(self) -> Tally:
-        """Return what its training samples come to, as they are.
+    def column_statistics(self) -> ColumnStatistics:
+        """Return the statistics of its training samples, as they are.
 
         Raises
         ------
@@ -229,7 +229,8 @@ class DeviceNode(Node):
                 f'and deviations, which it tells for "{ALL_SITES}" only: the server asks amiss.'
             )
         read = self.own.read(self.kind)
-        return own_tally(read, self._split(read).train)
+        training = self._split(read).train
+        return ColumnStatistics.of(read.train_images[training], read.train_labels[training])
 
     @cached_property
     def _parts(self) -> Parts:

@@ -31,7 +31,7 @@ from fl_app.config.tuning import tried_values
 from fl_core.data.dataset import Dataset
 from fl_core.data.folders import cache_dir
 from fl_core.data.samples import sample_word
-from fl_core.data.scaling import Scaling, Tally
+from fl_core.data.scaling import ColumnStatistics, Scaling
 from fl_core.federation.federation import Federation, simulate_federation
 from fl_core.models.build import empty_model
 from fl_core.own.agreement import Agreement
@@ -135,9 +135,9 @@ class Node(Client, ABC):
         """Return the configured one, for the rounds of a strategy, and of all together."""
         return self.config.promise()
 
-    def tally(self) -> Tally:
-        """Return what its training samples come to; a simulation has them all before it."""
-        raise self._lacks("tally")
+    def column_statistics(self) -> ColumnStatistics:
+        """Return the statistics of its training samples; a simulation has all samples itself."""
+        raise self._lacks("column_statistics")
 
     def keep_model(self) -> bool:
         """Keep the final model that the message carries, and say so; a simulation has no need."""

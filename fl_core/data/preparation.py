@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from fl_core.data.scaling import Scaling, moments
+from fl_core.data.scaling import ColumnStatistics, Scaling
 from fl_core.data.settings import ALL_SITES, NOBODY, SITE
 from fl_core.json_records import STRICT
 
@@ -85,7 +85,7 @@ class Preparation:
         """
         if self.standardise == NOBODY:
             return rows
-        scaling = self.scaling or Scaling.of(moments(rows))
+        scaling = self.scaling or Scaling.of(ColumnStatistics.of(rows))
         return scaling.samples(rows)
 
 

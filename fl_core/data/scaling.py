@@ -14,8 +14,64 @@ from torch import Tensor
 
 from fl_core.json_records import STRICT
 
-Moments = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]
-"""Each column's mean and deviation, and whether it has one value only."""
+
+class ColumnStatistics(NamedTuple):
+    """The statistics of some rows, from which those of all rows can be computed.
+
+    Attributes
+    ----------
+    num_rows : int
+    mean, deviation : NDArray[np.float64], shape (columns,)
+        Each column's; the deviation is that of all rows (divided by n), and 0 exactly where all
+        are the same.
+    is_flag : NDArray[np.bool_], shape (columns,)
+        Whether a column has nothing but zeros and ones.
+    """
+
+    num_rows: int
+    mean: NDArray[np.float64]
+    deviation: NDArray[np.float64]
+    is_flag: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, rows: Tensor, labels: Tensor | None = None) -> ColumnStatistics:
+        """Return the statistics of rows, shape (n, columns, …), at least one.
+
+        Of numbers to predict, float32 (n,), the last column has the statistics.
+        """
+        values = rows.numpy().astype(np.float64)
+        values = np.moveaxis(values, 1, -1).reshape(-1, values.shape[1])
+        constant = values.min(axis=0) == values.max(axis=0)
+        found = cls(
+            len(rows),
+            np.where(constant, values[0], values.mean(axis=0)),
+            np.where(constant, 0.0, values.std(axis=0)),
+            np.array(np.isin(values, (0, 1)).all(axis=0)),
+        )
+        if labels is None or labels.dtype != torch.float32:
+            return found
+        target = cls.of(labels[:, None])
+        return cls(
+            len(rows),
+            np.append(found.mean, target.mean),
+            np.append(found.deviation, target.deviation),
+            np.append(found.is_flag, target.is_flag),
+        )
+
+    @classmethod
+    def merged(cls, parts: Sequence[ColumnStatistics]) -> ColumnStatistics:
+        """Return the statistics of the rows of all parts together, of which each counts once.
+
+        Source: Chan, Golub and LeVeque, The American Statistician 37 (1983), equation 2.1.
+        """
+        count = np.array([part.num_rows for part in parts], np.float64)
+        share = count / count.sum()
+        means, deviations = (np.stack([part[which] for part in parts]) for which in (1, 2))
+        constant = (deviations == 0).all(axis=0) & (means == means[0]).all(axis=0)
+        mean = np.where(constant, means[0], share @ means)
+        deviation = np.sqrt(share @ (deviations**2 + (means - mean) ** 2))
+        is_flag = np.array(np.stack([part.is_flag for part in parts]).all(axis=0))
+        return cls(int(count.sum()), mean, deviation, is_flag)
 
 
 @dataclass(frozen=True)
@@ -51,12 +107,17 @@ class Scaling:
             raise ValueError("deviations must be above 0")
 
     @classmethod
-    def of(cls, samples: Moments, targets: Moments | None = None) -> Scaling:
-        """Return it for moments of samples, and of numbers to predict, if they are such."""
-        found = tuple(map(float, samples[0])), tuple(map(float, samples[1]))
-        if targets is None:
-            return cls(*found)
-        return cls(*found, float(targets[0][0]), float(targets[1][0]))
+    def of(cls, found: ColumnStatistics, *, is_regression: bool = False) -> Scaling:
+        """Return it for the statistics of columns, of which the last may be a number to predict.
+
+        The deviation counts as 1 where a column has one value, and where it has nothing but zeros
+        and ones: a rare category would become a huge number.
+        """
+        divisor = np.where(found.is_flag | (found.deviation == 0), 1.0, found.deviation)
+        mean, deviation = found.mean.tolist(), divisor.tolist()
+        if not is_regression:
+            return cls(tuple(mean), tuple(deviation))
+        return cls(tuple(mean[:-1]), tuple(deviation[:-1]), mean[-1], deviation[-1])
 
     def samples(self, rows: Tensor) -> Tensor:
         """Return samples, float32 (n, columns, …), on this scale."""
@@ -76,72 +137,3 @@ class Scaling:
     def predicted(self, numbers: Tensor) -> Tensor:
         """Return numbers of this scale in their own unit."""
         return (numbers.double() * self.target_deviation + self.target_mean).float()
-
-
-class Tally(NamedTuple):
-    """What somebody's rows come to, of which that of all rows can be made.
-
-    Attributes
-    ----------
-    num_rows : int
-    mean, deviation : NDArray[np.float64], shape (columns,)
-        Each column's; the deviation is that of all rows (divided by n), and 0 exactly where all
-        are the same.
-    is_flag : NDArray[np.bool_], shape (columns,)
-        Whether a column has nothing but zeros and ones.
-    """
-
-    num_rows: int
-    mean: NDArray[np.float64]
-    deviation: NDArray[np.float64]
-    is_flag: NDArray[np.bool_]
-
-
-def tally(rows: Tensor) -> Tally:
-    """Return what rows come to.
-
-    Parameters
-    ----------
-    rows : Tensor, shape (n, columns, …)
-        One row at least.
-    """
-    values = rows.numpy().astype(np.float64)
-    values = np.moveaxis(values, 1, -1).reshape(-1, values.shape[1])
-    alike = values.min(axis=0) == values.max(axis=0)
-    return Tally(
-        len(rows),
-        np.where(alike, values[0], values.mean(axis=0)),
-        np.where(alike, 0.0, values.std(axis=0)),
-        np.array(np.isin(values, (0, 1)).all(axis=0)),
-    )
-
-
-def together(tallies: Sequence[Tally]) -> Moments:
-    """Return the moments of all rows together, of which each counts once.
-
-    The deviation counts as 1 where it is 0, and where there is nothing but zeros and ones: a rare
-    category would become a huge number.
-
-    Source: Chan, Golub and LeVeque, The American Statistician 37 (1983), equation 2.1.
-    """
-    share = np.array([one.num_rows for one in tallies], np.float64)
-    share /= share.sum()
-    means, deviations = (np.stack([one[which] for one in tallies]) for which in (1, 2))
-    alike = (deviations == 0).all(axis=0) & (means == means[0]).all(axis=0)
-    mean = np.where(alike, means[0], share @ means)
-    deviation = np.sqrt(share @ (deviations**2 + (means - mean) ** 2))
-    is_flag = np.stack([one.is_flag for one in tallies]).all(axis=0)
-    return mean, np.where(is_flag | (deviation == 0), 1.0, deviation), alike
-
-
-def moments(rows: Tensor) -> Moments:
-    """Return each column's mean and deviation, and which columns have one value only.
-
-    As in `together`, of rows of shape (n, columns, …).
-    """
-    return together([tally(rows)])
-
-
-def target_moments(labels: Tensor) -> Moments | None:
-    """Return the moments of numbers to predict, float32 (n,); of classes, there are none."""
-    return moments(labels[:, None]) if labels.dtype == torch.float32 else None

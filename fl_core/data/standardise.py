@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fl_core.data.dataset import Dataset
+from fl_core.data.image_folder import LabelledImages
 from fl_core.data.known import check_no_pixels
-from fl_core.data.scaling import Moments, Scaling, moments, target_moments
+from fl_core.data.scaling import ColumnStatistics, Scaling
 from fl_core.data.settings import NOBODY, SITE
 from fl_core.partitions.partition import Partition
 from fl_core.text import listed, printable
@@ -68,9 +70,9 @@ def standardised(
     constant: set[int] = set()
     scalings = []
     for rows, tests, others in groups:
-        found = moments(train[rows])
-        constant.update(told_constant(found, whose))
-        scaling = Scaling.of(found, target_moments(data.train_labels[rows]))
+        found = ColumnStatistics.of(train[rows], data.train_labels[rows])
+        scaling = Scaling.of(found, is_regression=data.is_regression)
+        constant.update(constant_columns(found, whose, len(scaling.mean)))
         own = slice(None) if whose != SITE else np.concatenate([rows, others])
         train[own], labels[own] = scaling.samples(train[own]), scaling.targets(labels[own])
         test[tests], tested[tests] = scaling.samples(test[tests]), scaling.targets(tested[tests])
@@ -85,24 +87,55 @@ def standardised(
             data.preparation, standardise=whose, scaling=None if whose == SITE else scalings[0]
         ),
         scalings=tuple(scalings),
-        notes=(*data.notes, *note_of_constant(sorted(constant), data.column_names, whose)),
+        notes=(*data.notes, *constant_notes(sorted(constant), data.column_names, whose)),
     )
 
 
-def told_constant(found: Moments, whose: str) -> list[int]:
-    """Return the constant columns that are worth a word.
+def constant_columns(found: ColumnStatistics, whose: str, num_columns: int) -> list[int]:
+    """Return which of the first columns have one value only.
 
-    That one site has no row of a category, or nothing else, is not.
+    That one site has no row of a category, or nothing else, is not worth a note.
     """
-    mean, _, alike = found
-    told = alike & ~np.isin(mean, (0, 1)) if whose == SITE else alike
-    return [int(column) for column in np.flatnonzero(told)]
+    constant = found.deviation == 0
+    if whose == SITE:
+        constant &= ~np.isin(found.mean, (0, 1))
+    return [int(column) for column in np.flatnonzero(constant[:num_columns])]
 
 
-def note_of_constant(columns: Sequence[int], names: Sequence[str], whose: str) -> list[str]:
+def constant_notes(columns: Sequence[int], names: Sequence[str], whose: str) -> list[str]:
     """Say which columns have one value only, and so tell nothing; nothing if there are none."""
     if not columns:
         return []
     shown = [printable(names[one]) if names else str(one) for one in columns]
     at = "at some site" if whose == SITE else "in all training rows"
     return [f"constant {at}: {listed(shown, 10, ', ')}; standardised by a deviation of 1"]
+
+
+def standardised_site(
+    read: LabelledImages, training: NDArray[np.bool_], names: Sequence[str] = ()
+) -> tuple[LabelledImages, Scaling, list[str]]:
+    """Return a device's samples, standardised by its own training rows (`standardise=site`).
+
+    `training` says which of those that do not test they are. Their scale comes with them, and a
+    note on constant columns, which may have `names`.
+
+    Raises
+    ------
+    ValueError
+        If they are pixels.
+    """
+    check_no_pixels("a device", SITE, read.train_images.dtype == torch.float32)
+    found = ColumnStatistics.of(read.train_images[training], read.train_labels[training])
+    scaling = Scaling.of(found, is_regression=read.train_labels.dtype == torch.float32)
+    constant = constant_columns(found, SITE, len(scaling.mean))
+    return scaled(read, scaling), scaling, constant_notes(constant, names, SITE)
+
+
+def scaled(read: LabelledImages, scaling: Scaling) -> LabelledImages:
+    """Return a device's samples, and numbers to predict, on a scale."""
+    return read._replace(
+        train_images=scaling.samples(read.train_images),
+        train_labels=scaling.targets(read.train_labels),
+        test_images=scaling.samples(read.test_images),
+        test_labels=scaling.targets(read.test_labels),
+    )

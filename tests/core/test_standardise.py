@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fl_core.data.dataset import Dataset
-from fl_core.data.scaling import Scaling, moments, tally, together
+from fl_core.data.scaling import ColumnStatistics, Scaling
 from fl_core.data.settings import FederationSettings
 from fl_core.federation.federation import spread
 from fl_core.partitions.given_partitions import Held
@@ -28,6 +28,17 @@ def data(train=TRAIN, test=TEST, dtype=torch.float32, held=True):
         held=two if held else None,
         column_names=("x", "y [m]", "flag")[: train.shape[1]],
     )
+
+
+def together(parts):
+    """Return each column's mean and divisor, of some parts' rows, and whether it is constant."""
+    found = ColumnStatistics.merged([ColumnStatistics.of(rows) for rows in parts])
+    scaling = Scaling.of(found)
+    return np.array(scaling.mean), np.array(scaling.deviation), found.deviation == 0
+
+
+def moments(rows):
+    return together([rows])
 
 
 def federation(whose, given):
@@ -127,7 +138,7 @@ def test_training_rows_have_mean_0_and_deviation_1(rows):
 
 @given(rows=rows, cut=st.integers(1, 5), order=st.permutations(range(2)))
 def test_what_sites_tell_comes_to_the_moments_of_all_their_rows(rows, cut, order):
-    parts = [tally(torch.from_numpy(part)) for part in (rows[:cut], rows[cut:])]
+    parts = [torch.from_numpy(part) for part in (rows[:cut], rows[cut:])]
     told = together([parts[place] for place in order])
     for one, other in zip(told, moments(torch.from_numpy(rows)), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
@@ -143,15 +154,15 @@ def test_what_sites_tell_comes_to_the_moments_of_all_their_rows(rows, cut, order
     ],
 )
 def test_moments_of_two_sites_by_hand(first, second, mean, deviation, alike):
-    tallies = [tally(torch.tensor(rows, dtype=torch.float32)[:, None]) for rows in (first, second)]
-    found = [part[0] for part in together(tallies)]
+    parts = [torch.tensor(rows, dtype=torch.float32)[:, None] for rows in (first, second)]
+    found = [part[0] for part in together(parts)]
     assert found == pytest.approx([mean, deviation, alike])
 
 
 def test_a_sites_deviation_too_small_to_be_squared_ends_nobody_elses_run():
-    one, other = tally(torch.full((3, 1), 5.0)), tally(torch.full((3, 1), 5.0))
-    liar = other._replace(deviation=np.array([1e-200]))
-    assert together([one, liar])[1].tolist() == [1]
+    one = ColumnStatistics.of(torch.full((3, 1), 5.0))
+    liar = one._replace(deviation=np.array([1e-200]))
+    assert Scaling.of(ColumnStatistics.merged([one, liar])).deviation == (1,)
 
 
 def test_what_cannot_be_standardised_is_one_sentence():

@@ -1,6 +1,5 @@
 """The same tables on devices and in a simulation: what validates, what scales, what is a class."""
 
-import numpy as np
 import pandas
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -12,7 +11,6 @@ from fl_core.federation.federation import simulate_federation
 from fl_core.own.agreement import Survey
 from fl_core.own.settle import agree, outvoted, with_whole_numbers
 from fl_core.wire import protocol
-from tests.altered import altered
 from tests.app_runs import DEFAULTS
 from tests.device_tables import device
 
@@ -84,7 +82,9 @@ def test_rows_that_validate_do_not_scale(tmp_path, share):
     alone = node(tmp_path, "berlin", told, validation_share=share, standardise="site")
     found = simulated(tmp_path, validation_share=share, standardise="site")
     assert alone.scaling() == found.dataset.scalings[0]
-    told_to_all = node(tmp_path, "berlin", told, validation_share=share, standardise="all").tally()
+    told_to_all = node(
+        tmp_path, "berlin", told, validation_share=share, standardise="all"
+    ).column_statistics()
     assert told_to_all.mean.tolist() == pytest.approx(list(alone.scaling().mean))
     assert told_to_all.num_rows == (40 if not share else len(alone.training_data()[1]))
 
@@ -101,7 +101,7 @@ def test_rows_that_validate_do_not_scale(tmp_path, share):
 def test_a_device_tells_no_means_that_are_not_for_all_whoever_asks(tmp_path, options, reason):
     _, told = devices(tmp_path, berlin=table(), oslo=table())
     with pytest.raises(ValueError, match=reason):
-        node(tmp_path, "berlin", told, **options).tally()
+        node(tmp_path, "berlin", told, **options).column_statistics()
 
 
 def test_a_devices_owner_hears_what_is_said_of_tables_in_a_simulation(tmp_path, caplog):
@@ -111,40 +111,29 @@ def test_a_devices_owner_hears_what_is_said_of_tables_in_a_simulation(tmp_path, 
         "berlin.csv: no training row has the label y, which test rows have: where rows are sorted "
         "by label, shuffle them, or add a column split with train and test"
     ]
-    caplog.clear()
-    device(tmp_path, "oslo", "size,outcome\n" + '"1,5",1.5\n"2,5",2.5\nunknown,3\n').survey()
-    (said,) = caplog.messages
-    assert said.startswith("oslo.csv: column size is a category of 3 texts, such as 1,5, but")
 
 
-def test_codes_are_the_same_classes_as_in_a_simulation(tmp_path):
-    """01 is 1 where all are whole numbers, and 01 where some site has 0A."""
-    owners, told = devices(
-        tmp_path, berlin=table(labels=["01", "02"]), oslo=table(labels=["0A", "01"])
-    )
-    assert outvoted(told) == {}
-    names = agree(told).class_names
-    assert names == load_dataset("tables", str(tmp_path), label="outcome").class_names
-    assert names == ("01", "02", "0A")
-    read = owners["berlin"].read(agree(told))
-    assert np.unique(read.train_labels).tolist() == [0, 1]
-    whole = dict.fromkeys(("berlin", "lyon"), told["berlin"])
-    assert agree(whole).class_names == ("1", "2")
-    assert np.unique(owners["berlin"].read(agree(whole)).train_labels).tolist() == [0, 1]
+def test_labels_that_are_codes_are_refused_as_in_a_simulation(tmp_path):
+    owner = device(tmp_path, "berlin", table(labels=["1", "01"]))
+    device(tmp_path, "oslo", table(labels=["1", "2"]))
+    said = r"^berlin\.csv: column outcome has a whole number in row 4 that is written as a code"
+    with pytest.raises(ValueError, match=said):
+        owner.survey()
+    with pytest.raises(ValueError, match=said):
+        load_dataset("tables", str(tmp_path), label="outcome")
 
 
-@pytest.mark.parametrize("codes", [["01", "02"], ["1", "2"]])
-@pytest.mark.parametrize("texts", [["01", "02"], ["1", "2"]])
-def test_codes_are_the_same_classes_beside_texts_of_a_parquet_file(tmp_path, codes, texts):
+@pytest.mark.parametrize("texts", [["1", "2"], ["1.0", "2.0"]])
+def test_whole_numbers_are_the_same_classes_however_they_are_stored(tmp_path, texts):
     frame = pandas.DataFrame({"hour": range(40), "outcome": texts * 20})
     frame.to_parquet(tmp_path / "lyon.parquet")
-    owners, told = devices(tmp_path, berlin=table(labels=codes), oslo=table(labels=codes))
+    owners, told = devices(tmp_path, berlin=table(labels=["1", "3"]), oslo=table(labels=[1, 2]))
     owners["lyon"] = owners["oslo"]._replace(name="lyon", path=tmp_path / "lyon.parquet")
     told["lyon"] = owners["lyon"].survey()
     assert outvoted(told) == {}
     names = agree(told).class_names
     assert names == load_dataset("tables", str(tmp_path), label="outcome").class_names
-    assert names == tuple(texts if texts[0] == "1" else sorted({*codes, *texts}))
+    assert names == ("1", "2", "3")
     assert all(owner.read(agree(told)).classes == names for owner in owners.values())
 
 
@@ -163,11 +152,8 @@ def test_a_device_whose_labels_are_texts_among_whole_numbers_is_left_out(tmp_pat
         outvoted(told)
 
 
-@pytest.mark.parametrize("texts", [["01", "02"], ["1", "2"]])
-def test_texts_that_can_be_read_as_numbers_are_predicted_where_others_have_fractions(
-    tmp_path, texts
-):
-    frame = pandas.DataFrame({"hour": range(40), "outcome": texts * 20})
+def test_texts_that_can_be_read_as_numbers_are_predicted_where_others_have_fractions(tmp_path):
+    frame = pandas.DataFrame({"hour": range(40), "outcome": ["1", "2"] * 20})
     frame.to_parquet(tmp_path / "lyon.parquet")
     owners, told = devices(tmp_path, berlin=table(labels=[0.5, 1.5]), oslo=table(labels=[0, 0.5]))
     lyon = owners["oslo"]._replace(name="lyon", path=tmp_path / "lyon.parquet")
@@ -201,11 +187,3 @@ def test_a_device_may_call_columns_and_values_what_a_simulation_may(tmp_path, na
         == load_dataset("tables", str(tmp_path), label="outcome").column_names
     )
     assert len(owners["oslo"].read(agree(told)).train_labels) == 8
-
-
-def test_what_a_survey_says_of_written_names_is_checked():
-    said = Survey(("1",), (1,), is_float=True, written=("01",))
-    assert Survey.from_config(said.as_config()) == said
-    for wrong, reason in (("01", "written is '01', but it must be a list"), (["0\n"], "class")):
-        with pytest.raises(ValueError, match=reason):
-            Survey.from_config(altered(said, written=wrong))

@@ -12,14 +12,12 @@ from flwr.app import Array, ArrayRecord, MetricRecord
 
 from fl_app.cli import main
 from fl_app.config.run_config import parse_config
-from fl_app.devices.common_scale import tally_in, told_tally
+from fl_app.devices.common_scale import statistics_answer, statistics_in
 from fl_app.devices.data_check import table_found
 from fl_app.results.spectra import load_spectra
-from fl_core.data.image_folder import LabelledImages
-from fl_core.data.scaling import Scaling, moments, tally
+from fl_core.data.scaling import ColumnStatistics, Scaling
 from fl_core.models.model_file import load_model
 from fl_core.own.agreement import Agreement, Survey
-from fl_core.own.own_scale import common_scaling, own_tally
 from fl_core.own.settle import agree, outvoted, with_whole_numbers
 from tests.altered import altered
 from tests.app_runs import DEFAULTS
@@ -152,9 +150,9 @@ def test_a_device_whose_moments_are_none_is_left_out(tmp_path, caplog):
     ],
 )
 def test_what_a_device_tells_of_its_columns_is_checked_not_believed(changed, count, message):
-    own = tally(torch.tensor([[1.0, 0], [4, 1]]))
-    answer = told_tally(own)
-    back = tally_in(answer, 2)
+    own = ColumnStatistics.of(torch.tensor([[1.0, 0], [4, 1]]))
+    answer = statistics_answer(own)
+    back = statistics_in(answer, 2)
     assert (back.num_rows, back.mean.tolist(), back.deviation.tolist()) == (
         2,
         [2.5, 0.5],
@@ -167,34 +165,29 @@ def test_what_a_device_tells_of_its_columns_is_checked_not_believed(changed, cou
     answer["arrays"] = ArrayRecord({"moments": Array(rows)})
     answer["metrics"] = MetricRecord({"num-examples": count})
     with pytest.raises(ValueError, match=message):
-        tally_in(answer, 2)
+        statistics_in(answer, 2)
 
 
 def test_moments_of_another_shape_or_flags_that_are_none_are_refused():
-    answer = told_tally(tally(torch.tensor([[1.0, 0], [4, 1]])))
+    answer = statistics_answer(ColumnStatistics.of(torch.tensor([[1.0, 0], [4, 1]])))
     with pytest.raises(ValueError, match=r"float64 of shape \(3, 2\), not float64 of \(3, 3\)"):
-        tally_in(answer, 3)
+        statistics_in(answer, 3)
     answer["arrays"] = ArrayRecord({"moments": Array(np.full((3, 2), 0.5))})
     with pytest.raises(ValueError, match="neither yes nor no"):
-        tally_in(answer, 2)
+        statistics_in(answer, 2)
 
 
 def test_a_common_scale_has_the_number_to_predict_too():
     parts = [
-        LabelledImages(rows, numbers, rows[:0], numbers[:0], ("y",))
-        for rows, numbers in (
-            (torch.tensor([[2.0], [4.0]]), torch.tensor([10.0, 20.0])),
-            (torch.tensor([[9.0]]), torch.tensor([60.0])),
-        )
+        ColumnStatistics.of(torch.tensor(rows), torch.tensor(numbers))
+        for rows, numbers in (([[2.0], [4.0]], [10.0, 20.0]), ([[9.0]], [60.0]))
     ]
-    found, notes = common_scaling(
-        [own_tally(one, np.ones(len(one.train_labels), bool)) for one in parts],
-        ("x",),
-        is_regression=True,
-    )
-    assert (found.mean, found.target_mean, notes) == ((5.0,), 30.0, [])
-    expected = moments(torch.tensor([[2.0, 10], [4, 20], [9, 60]]))[1]
-    assert (*found.deviation, found.target_deviation) == pytest.approx(tuple(expected))
+    found = Scaling.of(ColumnStatistics.merged(parts), is_regression=True)
+    assert (found.mean, found.target_mean) == ((5.0,), 30.0)
+    numbers = np.array([[2.0, 10], [4, 20], [9, 60]])
+    assert (*found.deviation, found.target_deviation) == pytest.approx(tuple(numbers.std(axis=0)))
+    classes = ColumnStatistics.of(torch.tensor([[2.0], [4.0]]), torch.tensor([0, 1]))
+    assert classes.mean.tolist() == [3]
 
 
 @pytest.mark.parametrize(

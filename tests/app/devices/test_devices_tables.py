@@ -9,8 +9,8 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from fl_app.devices.data_check import table_found
 from fl_app.devices.device_node import DeviceNode
+from fl_core.data.standardise import standardised_site
 from fl_core.own.agreement import Agreement, Survey
-from fl_core.own.own_scale import standardised_alone
 from fl_core.own.settle import agree, outvoted
 from fl_core.wire import protocol
 from tests.altered import altered
@@ -44,7 +44,7 @@ def test_site_standardises_by_the_devices_own_training_rows(tmp_path):
     """Ages 40, 60, 50, 50: mean 50, deviation √50; three of four rows are red."""
     own = device(tmp_path, "berlin", BERLIN)
     one = agreed(berlin=own, oslo=device(tmp_path, "oslo", OSLO))
-    read, _, _ = standardised_alone(own.read(one), np.ones(4, bool))
+    read, _, _ = standardised_site(own.read(one), np.ones(4, bool))
     np.testing.assert_allclose(read.train_images[:, 0], [-(2**0.5), 2**0.5, 0, 0], rtol=1e-6)
     assert read.train_images[:, 2:].tolist() == [[0, 0.25], [0, -0.75], [0, 0.25], [0, 0.25]]
     assert read.test_images.tolist() == [[0, -0.25, 0, 0.25]]

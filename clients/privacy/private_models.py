@@ -1,8 +1,6 @@
-"""Whether a model of one's own can be trained with noise: each sample by itself, and by Opacus."""
+"""Whether a user-defined model can be trained with noise: each sample by itself, and by Opacus."""
 
 from __future__ import annotations
-
-import warnings
 
 import torch
 from torch import nn
@@ -13,14 +11,13 @@ from fl_core.text import one_line
 
 
 def check_private_model(path: str, model: nn.Module, samples: torch.Tensor, epsilon: float) -> None:
-    """Refuse a model for which ε would not hold, or whose gradients of each sample cannot be had.
+    """Refuse a model that mixes samples, so that ε would not hold, or has unsupported layers.
 
     Parameters
     ----------
     path : str
         Its import path.
     model : nn.Module
-        One for this alone: it cannot be used afterwards.
     samples : torch.Tensor, float32, shape (n, …)
         A few, at least two, as they are in training.
     epsilon : float
@@ -30,7 +27,7 @@ def check_private_model(path: str, model: nn.Module, samples: torch.Tensor, epsi
     ValueError
         If it is refused.
     MissingExtraError
-        If it is not yet, and Opacus is not installed.
+        If it does not mix samples, and Opacus is not installed.
     """
     if _mixes_samples(model, samples):
         raise ValueError(
@@ -38,24 +35,22 @@ def check_private_model(path: str, model: nn.Module, samples: torch.Tensor, epsi
             f"but training-epsilon is {epsilon:g}, and noise is for each sample by itself: take "
             "out what looks at a whole batch, such as its mean, or set training-epsilon to 0."
         )
-    load_extra("opacus", "training-epsilon", "set it to 0")
-    try:
-        _take_step(model, samples)
-    except Exception as error:  # Opacus raises several kinds, and so do layers in its hooks
+    opacus = load_extra("opacus.validators", "training-epsilon", "set it to 0")
+    unsupported = opacus.ModuleValidator.validate(model.train())
+    if unsupported:
         raise ValueError(
-            f'model is "{path}", which cannot be trained with training-epsilon {epsilon:g}, as '
-            f"Opacus finds no gradient of each sample ({one_line(str(error), 200).rstrip('. ')}): "
-            "use other layers (for LSTM and MultiheadAttention, opacus.layers has DPLSTM and "
-            "DPMultiheadAttention), or set training-epsilon to 0."
-        ) from error
+            f'model is "{path}", which cannot be trained with training-epsilon {epsilon:g}. Opacus '
+            f"says: {one_line(str(unsupported[0]), 400)} Use other layers, such as those of "
+            "opacus.layers, or set training-epsilon to 0."
+        )
 
 
 @torch.no_grad()
 def _mixes_samples(model: nn.Module, samples: torch.Tensor) -> bool:
     """Return whether an answer depends on other samples of a batch, as far as a few can show.
 
-    When tested and when trained, for a model may tell them apart. Where it draws, as by dropout,
-    answers differ anyway, and gradients alone say whether one depends on other samples.
+    In testing and in training, for a model may tell them apart. Where it draws, as by dropout,
+    answers differ anyway, and gradients alone show whether one depends on other samples.
     """
     for is_training in (False, True):
         model.train(is_training)
@@ -83,27 +78,10 @@ def _depends_on_others(model: nn.Module, samples: torch.Tensor) -> bool:
     """Return whether the gradient of an answer is not zero at another sample."""
     given = samples.clone().requires_grad_()
     answers = model(given)
-    for place in range(len(samples)):
+    for index in range(len(samples)):
         (found,) = torch.autograd.grad(
-            answers[place].sum(), given, retain_graph=True, allow_unused=True
+            answers[index].sum(), given, retain_graph=True, allow_unused=True
         )
-        if found is not None and torch.cat([found[:place], found[place + 1 :]]).any():
+        if found is not None and torch.cat([found[:index], found[index + 1 :]]).any():
             return True
     return False
-
-
-def _take_step(model: nn.Module, samples: torch.Tensor) -> None:
-    """Train once, as `train_privately` does, without noise and for no loss in particular."""
-    opacus = load_extra("opacus", "training-epsilon")
-    with warnings.catch_warnings(), seeded(0):
-        warnings.simplefilter("ignore")
-        model.train()
-        wrapped = opacus.GradSampleModule(model)
-        optimizer = opacus.optimizers.DPOptimizer(
-            torch.optim.SGD(model.parameters(), lr=0.1),
-            noise_multiplier=0.0,
-            max_grad_norm=1.0,
-            expected_batch_size=len(samples),
-        )
-        wrapped(samples.clone().requires_grad_()).sum().backward()
-        optimizer.step()

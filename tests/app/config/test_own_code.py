@@ -303,7 +303,10 @@ def test_what_noise_does_not_suit_in_ones_own_is_said_before_anything_starts(own
     with own_modules(own, bad=bad):
         for name, said in (
             ("mixed", "answers a sample alone otherwise than among 3, but training-epsilon is 1"),
-            ("lstm", "cannot be trained with training-epsilon 1, as Opacus finds no gradient"),
+            (
+                "lstm",
+                "cannot be trained with training-epsilon 1. Opacus says: We do not",
+            ),
         ):
             assert main(["run", "--dry-run", f"model=bad:{name}", *words]) == 0
             assert not capsys.readouterr().err

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -57,16 +57,25 @@ def folders_in(root: Path) -> list[Path]:
     return folders_and_files(root)[0]
 
 
-def left_out(root: Path, read: str, is_read: Callable[[Path], bool]) -> Iterator[str]:
-    """Say which files in a folder are passed over; hidden ones and folders go without saying."""
-    names = [printable(path.name) for path in folders_and_files(root)[1] if not is_read(path)]
-    if names:
-        yield f"in {root}, only {read} are read, not {listed(names, 5, ', ')}"
+def ignored_note(root: Path, read: str, ignored: Sequence[Path]) -> list[str]:
+    """Say which files and folders in a folder are not read; nothing if there are none."""
+    names = [printable(str(path.relative_to(root))) for path in ignored]
+    return [f"in {root}, only {read} are read, not {listed(names, 5, ', ')}"] if names else []
 
 
 def site_of(path: Path) -> str:
     """Return the name of the site that has a folder, or a table: its own, without the ending."""
     return printable(composed(path.stem if is_table(path) else path.name))
+
+
+def check_site_names(root: Path, paths: Sequence[Path]) -> None:
+    """Refuse two folders or tables of one site's name, by a ValueError."""
+    for path, following in pairwise(sorted(paths, key=site_of)):
+        if site_of(path) == site_of(following):
+            raise ValueError(
+                f"{root} holds {path.name!r} and {following.name!r}, which are one site's name but "
+                "for spaces, endings or the way of storing accents: rename or remove one."
+            )
 
 
 def site_folders(root: Path) -> list[Path]:
@@ -92,12 +101,7 @@ def site_folders(root: Path) -> list[Path]:
             f"{root} holds the folder {splits[0]}, but dataset=sites takes each for a site, "
             f"{SITE_LAYOUT}: set dataset=folder for images that are not of sites, or rename it."
         )
-    for path, following in pairwise(sorted(found, key=site_of)):
-        if site_of(path) == site_of(following):
-            raise ValueError(
-                f"{root} holds the folders {path.name!r} and {following.name!r}, which are one "
-                "site's name but for spaces or the way of storing accents: rename one."
-            )
+    check_site_names(root, found)
     empty = [path for path in found if not folders_in(path)]
     if len(found) < 2 or empty:
         what = f"{empty[0].name} has no folders" if empty else f"there are {len(found)} sites"

@@ -8,8 +8,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
-from fl_core.data.folders import folders_and_files
-from fl_core.text import listed, printable
+from fl_core.data.folders import folders_and_files, ignored_note
 
 ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 LAYOUT = "train/CLASS/* or CLASS/* and, if there are test images, test/CLASS/*"
@@ -43,10 +42,7 @@ class ImageFiles(NamedTuple):
 
     def notes(self, root: Path) -> list[str]:
         """Say what in `root` is not read; nothing if all is."""
-        if not self.ignored:
-            return []
-        names = [printable(str(path.relative_to(root))) for path in self.ignored]
-        return [f"in {root}, only images in class folders are read, not {listed(names, 5, ', ')}"]
+        return ignored_note(root, "images in class folders", self.ignored)
 
 
 def listed_images(root: Path) -> ImageFiles:

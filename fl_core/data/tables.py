@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fl_core.data.dataset import Dataset
-from fl_core.data.folders import TABLE_ENDINGS, folders_in, is_table, left_out, site_of
+from fl_core.data.folders import (
+    TABLE_ENDINGS,
+    check_site_names,
+    folders_and_files,
+    folders_in,
+    ignored_note,
+    is_table,
+)
 from fl_core.data.preparation import Columns, Preparation, sample_columns
 from fl_core.data.settings import A_NUMBER, TABLES, Source
 from fl_core.data.table_file import (
@@ -61,7 +67,8 @@ def read_tables(source: Source) -> Dataset:
     )
     labels, classes = _targets(tables, source.root)
     test = torch.from_numpy(np.concatenate([one.is_test for one in tables]))
-    notes = tuple(left_out(source.root, "tables", is_table))
+    others = [path for path in folders_and_files(source.root)[1] if not is_table(path)]
+    notes = tuple(ignored_note(source.root, "tables", others))
     if not labels.is_floating_point():
         notes += tuple(notes_on_classes(labels[~test], labels[test], classes))
     held = Held(
@@ -109,21 +116,18 @@ def tables_in(path: Path) -> list[Path]:
     OSError
         If the folder cannot be read.
     """
-    if not path.is_dir():
-        if not is_table(path):
-            raise ValueError(
-                f"{path} is no table: name a file that ends in {' or '.join(TABLE_ENDINGS)}, or a "
-                "folder of them."
-            )
-        return [path]
-    found = sorted(filter(is_table, path.iterdir()), key=lambda one: one.stem)
-    if not found:
-        raise ValueError(f"{path} holds no tables, files that end in {' or '.join(TABLE_ENDINGS)}.")
-    return found
+    found = sorted(path.iterdir(), key=lambda one: one.stem) if path.is_dir() else [path]
+    tables = [one for one in found if is_table(one)]
+    if not tables:
+        raise ValueError(
+            f"{path} is no table, and no folder of tables: name a file that ends in "
+            f"{' or '.join(TABLE_ENDINGS)}, or a folder of such files."
+        )
+    return tables
 
 
 def table_files(root: Path) -> list[Path]:
-    """Return the tables in a folder, sorted by the names of their sites; others are passed over.
+    """Return the tables in a folder, sorted by the names of their sites.
 
     Raises
     ------
@@ -137,7 +141,7 @@ def table_files(root: Path) -> list[Path]:
             f'{root}, of dataset "{TABLES}", is no folder: set data-dir to one that holds a CSV or '
             "Parquet file for each site, such as berlin.csv."
         )
-    found = sorted((path for path in root.iterdir() if is_table(path)), key=lambda one: one.stem)
+    found = sorted(filter(is_table, root.iterdir()), key=lambda one: one.stem)
     if len(found) < 2:
         hint = ", or dataset=folder if it holds images in class folders" * bool(folders_in(root))
         raise ValueError(
@@ -145,12 +149,7 @@ def table_files(root: Path) -> list[Path]:
             "but a federation needs one from each of two sites or more: name their folder by "
             f"data-dir{hint}."
         )
-    for first, second in pairwise(sorted(found, key=site_of)):
-        if site_of(first) == site_of(second):
-            raise ValueError(
-                f"{root} holds {first.name} and {second.name}, but a site has one file and goes by "
-                "its name: rename or remove one."
-            )
+    check_site_names(root, found)
     return found
 
 

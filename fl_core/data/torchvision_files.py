@@ -18,8 +18,6 @@ class Published:
     ----------
     kind : str
         torchvision's class.
-    archives : tuple of str
-        The files that torchvision downloads.
     idx : tuple of str
         Its IDX files: training images and labels, test images and labels; empty: it has others.
     class_names : tuple of str
@@ -34,7 +32,6 @@ class Published:
     """
 
     kind: str
-    archives: tuple[str, ...]
     idx: tuple[str, ...] = ()
     class_names: tuple[str, ...] = ()
     num_classes: int = 10
@@ -58,31 +55,20 @@ def _idx_files(folder: str, train: str, test: str) -> tuple[str, ...]:
     return tuple(f"{folder}/raw/{which}-{part}" for which in (train, test) for part in _PARTS)
 
 
-_MNIST, _FASHION = (_idx_files(folder, "train", "t10k") for folder in ("MNIST", "FashionMNIST"))
 PUBLISHED = {
-    "mnist": Published("MNIST", tuple(f"{file}.gz" for file in _MNIST), _MNIST, tuple(digits)),
+    "mnist": Published("MNIST", _idx_files("MNIST", "train", "t10k"), tuple(digits)),
     "fashion-mnist": Published(
         "FashionMNIST",
-        tuple(f"{file}.gz" for file in _FASHION),
-        _FASHION,
+        _idx_files("FashionMNIST", "train", "t10k"),
         (
             *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
             *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
         ),
     ),
-    "cifar10": Published(
-        "CIFAR10", ("cifar-10-python.tar.gz",), num_train=50_000, image_shape=(3, 32, 32)
-    ),
-    "cifar100": Published(
-        "CIFAR100",
-        ("cifar-100-python.tar.gz",),
-        num_classes=100,
-        num_train=50_000,
-        image_shape=(3, 32, 32),
-    ),
+    "cifar10": Published("CIFAR10", num_train=50_000, image_shape=(3, 32, 32)),
+    "cifar100": Published("CIFAR100", num_classes=100, num_train=50_000, image_shape=(3, 32, 32)),
     "emnist-balanced": Published(
         "EMNIST",
-        ("EMNIST/raw/gzip.zip",),
         _idx_files("EMNIST", "emnist-balanced-train", "emnist-balanced-test"),
         # Letters whose small form looks like the large one have a class for both.
         tuple(digits + ascii_uppercase + "abdefghnqrt"),

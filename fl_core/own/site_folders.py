@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 from fl_core.data.dataset import Dataset
-from fl_core.data.folders import left_out, site_folders, site_of
+from fl_core.data.folders import folders_and_files, ignored_note, site_folders, site_of
 from fl_core.data.image_files import listed_images
 from fl_core.data.own_data import Partitions, of_partitions
 from fl_core.data.settings import Source
@@ -40,7 +39,7 @@ def read_sites(source: Source) -> Dataset:
         clients.append(images[:4])
     names = tuple(map(site_of, folders))
     given = Partitions(clients, class_names=agreement.class_names, names=names)
-    notes = [*left_out(source.root, "folders", Path.is_dir)]
+    notes = ignored_note(source.root, "folders", folders_and_files(source.root)[1])
     for path in folders:
         notes += listed_images(path).notes(path)
     return replace(of_partitions(source.name, given), notes=tuple(notes))

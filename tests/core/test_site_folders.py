@@ -82,7 +82,7 @@ def test_images_of_other_sizes_are_brought_to_one(write):
         ),
         (
             {"Zoe\u0308/bolt": [1, 2], "Zoë /nut": [3, 4]},
-            "holds the folders 'Zoe\u0308' and 'Zoë ', which are one site's name but for spaces",
+            "holds 'Zoe\u0308' and 'Zoë ', which are one site's name but for spaces",
         ),
     ],
 )

@@ -261,7 +261,7 @@ def test_other_refusals_are_one_sentence(tmp_path):
         read(folder, "")
     written(tmp_path, b=GOOD)
     with pytest.raises(
-        ValueError, match=r"holds b\.(csv|parquet) and b\.(csv|parquet), but a site"
+        ValueError, match=r"holds 'b\.(csv|parquet)' and 'b\.(csv|parquet)', which are o"
     ):
         read(folder, "")
     (tmp_path / "b.parquet").write_bytes(b"PAR1")
@@ -285,7 +285,7 @@ def test_what_a_column_of_objects_holds_is_named(value, tmp_path):
 
 def test_one_site_in_two_spellings_is_refused_whatever_lies_between_them(tmp_path):
     folder = written(tmp_path, **{"\u00e9": GOOD, "e\u0301": GOOD, "f": GOOD})
-    with pytest.raises(ValueError, match="but a site has one file and goes by its name: rename or"):
+    with pytest.raises(ValueError, match="which are one site's name but for spaces, endings or"):
         read(folder, "")
 
 

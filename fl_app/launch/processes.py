@@ -39,20 +39,6 @@ def stop_family(process: subprocess.Popen[bytes], home: Path) -> None:
     process.wait()
 
 
-def end_commands(home: Path) -> None:
-    """End this process's `flwr` commands with this `FLWR_HOME`.
-
-    Who waits for them goes on, and ends the rest in order: some of Ray's processes are found by
-    descent only.
-    """
-    found = []
-    for child in psutil.Process().children():
-        with suppress(psutil.Error, IndexError):
-            if child in _with_home(home) and Path(child.cmdline()[1]).name == "flwr":
-                found.append(child)
-    _end(found)
-
-
 @contextmanager
 def guarded(home: Path) -> Iterator[None]:
     """Have all processes with this `FLWR_HOME` ended, and it removed, should this one be killed."""

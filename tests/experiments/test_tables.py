@@ -273,7 +273,7 @@ def test_cells_write_no_report_each(experiment, tmp_path, monkeypatch):
         (Path(overrides["output-dir"]) / "summary.json").write_text("{}", encoding="utf-8")
         return True
 
-    monkeypatch.setattr("fl_app.launch.superlink.simulate", simulate)
+    monkeypatch.setattr("fl_app.plan.simulate", simulate)
     one = find_missing(experiment, tmp_path / "digits.json.xz", 1)[0]
     assert store.run_into(one, tmp_path, 1)[0] == {}
     assert told["settings"] == {NO_REPORT: "1"}
@@ -286,16 +286,17 @@ def test_cells_write_no_report_each(experiment, tmp_path, monkeypatch):
     assert (tmp_path / "usual/report.html").is_file()
 
 
-@pytest.mark.parametrize(("share", "kept"), [(None, {"gpu": "H100"}), (0, {})])
+@pytest.mark.parametrize(("share", "kept"), [(0.5, {"gpu": "H100"}), (0, {})])
 def test_a_cell_names_the_gpu_that_its_clients_had(experiment, tmp_path, monkeypatch, share, kept):
     def simulate(app, overrides, **how):
         (tmp_path / "summary.json").write_text("{}", encoding="utf-8")
         return True
 
-    monkeypatch.setattr("fl_app.launch.superlink.simulate", simulate)
+    monkeypatch.setattr("fl_app.plan.simulate", simulate)
     monkeypatch.setattr("clients.accelerator.gpu_name", {"auto": "H100"}.get)
     one = find_missing(experiment, tmp_path / "digits.json.xz", 1)[0]
-    _, ran = store.run_into(one, tmp_path, 1, gpus_per_client=share)
+    monkeypatch.setattr("fl_app.launch.resources.gpus_per_client", lambda *_: share)
+    _, ran = store.run_into(one, tmp_path, 1)
     assert {key: ran[key] for key in ran if key == "gpu"} == kept
 
 
@@ -423,7 +424,7 @@ def test_a_simulation_in_this_process_that_fails_is_named(experiment, tmp_path, 
 
     monkeypatch.setattr("fl_app.studies.in_process.simulate_in_process", fail)
     one = find_missing(experiment, tmp_path / "digits.json.xz", 1)[0]
-    with pytest.raises(RuntimeError, match=r"of digits, two, seed 0 failed.*: no client is left\."):
+    with pytest.raises(RuntimeError, match=r"of digits, two, seed 0 failed \(no client is left\."):
         store.run_into(one, tmp_path, 0)
 
 

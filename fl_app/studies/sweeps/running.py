@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
-import tempfile
+import subprocess
+import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from threading import Event, Thread
-from typing import Any, TextIO
 
 from fl_app.config.allowed_code import named_at_clients
 from fl_app.config.run_config import Config
-from fl_app.launch.processes import end_commands
 from fl_app.launch.resources import gpus_per_client
+from fl_app.report.html.report_page import NO_REPORT
 from fl_app.studies.sweeps import store
 from fl_app.studies.sweeps.plan import Point, Sweep
 from fl_app.studies.sweeps.run_numbers import numbers_of_run
-from fl_app.studies.sweeps.store import Cell, Store, read_cells, resolved_options, run_into
+from fl_app.studies.sweeps.store import Cell, Store, made_by, read_cells, resolved_options
 from fl_core.data.settings import IN_DATA_DIR
 from fl_core.metrics import metrics_in
-from fl_core.options import Scalar
+from fl_core.options import Scalar, key_values
 from fl_core.own_code import is_own, own_files
 from fl_core.text import clock
 from strategies.catalogue import system_of
@@ -35,6 +34,7 @@ CELLS = "cells"
 LOG = "log.txt"
 KEYS = ("cell", "values", "runs")
 _FAILURES = (RuntimeError, ValueError, OSError)
+_POLL_SECONDS = 0.1
 _QUIET_SECONDS = 10.0  # between two lines of one simulation's progress
 
 Missing = store.Missing[Point]
@@ -42,16 +42,14 @@ Say = Callable[[str], None]
 
 
 def default_processes(cells: int) -> int:
-    """Return how many simulations run at a time: one for each CPU, each with one worker.
-
-    The start of a simulation, and its server, use one CPU.
-    """
+    """Return how many simulations run at a time: one for each CPU, each without Ray."""
     return max(1, min(cells, os.cpu_count() or 1))
 
 
 def workers_of(processes: int) -> int:
-    """Return how many Ray workers each of several simulations has, so that CPUs are shared."""
-    return max(1, (os.cpu_count() or 1) // processes)
+    """Return how many Ray workers each of several simulations has; 0 where it has one CPU."""
+    workers = (os.cpu_count() or 1) // processes
+    return workers if workers > 1 else 0
 
 
 def finished_cells(sweep: Sweep, folder: Path) -> list[Cell]:
@@ -122,140 +120,132 @@ def run_missing(
     say : callable
         Is given lines about the progress.
     processes : int
-        How many simulations at a time.
+        How many simulations at a time, each a `fedkin run` of its own.
     workers : int
-        Ray's, of each simulation.
+        Ray's, of each simulation; 0: without Ray.
 
     Raises
     ------
     RuntimeError
         If another process is at work in the same folder.
     """
+    started, failures = time.monotonic(), dict[str, str]()
+    waiting, running = deque(enumerate(missing, 1)), list[_Running]()
     with Store(folder / NUMBERS, "sweep", KEYS) as finished:
-        return _Crew(missing, folder, say, finished, workers).work(processes)
+        try:
+            while waiting or running:
+                while waiting and len(running) < processes:
+                    number, one = waiting.popleft()
+                    name = f"[{number}/{len(missing)}] {one.wanted}"
+                    finished.drop(one)  # an older cell of it: its results are deleted now
+                    say(f"{name}: begins")
+                    gpus = gpus_per_client(one.config.device, max(1, workers) * processes, None)
+                    results = (folder / CELLS / one.wanted.cell).absolute()
+                    running.append(_Running(name, one, results, workers, gpus))
+                for simulation in [simulation for simulation in running if simulation.has_ended()]:
+                    running.remove(simulation)
+                    left = len(waiting) + len(running)
+                    try:
+                        found = _scores(finished.run(simulation.one, workers, simulation.numbers))
+                    except _FAILURES as error:
+                        failures[simulation.one.wanted.cell] = str(error)
+                        say(f"{simulation.name}: failed, {error}")
+                    else:
+                        per_cell = (time.monotonic() - started) / (len(missing) - left)
+                        took = clock(simulation.seconds)
+                        say(
+                            f"{simulation.name}: {found}, after {took}; {left} left, "
+                            f"{clock(per_cell * left)} or so"
+                        )
+                for simulation in running:
+                    if line := simulation.news():
+                        say(f"{simulation.name}: {line}")
+                time.sleep(_POLL_SECONDS)
+        finally:
+            for simulation in running:
+                simulation.process.terminate()  # which it answers as Ctrl-C
+            for simulation in running:
+                simulation.process.wait()
+    return failures
 
 
-class _Crew:
-    """Threads that each start one simulation after another; this one speaks, and stops them."""
+class _Running:
+    """A simulation in a process of its own, whose log is a file in its folder."""
 
     def __init__(
-        self,
-        missing: Sequence[Missing],
-        folder: Path,
-        say: Say,
-        finished: Store,
-        workers: int,
+        self, name: str, one: Missing, results: Path, workers: int, gpus: float | None
     ) -> None:
-        self._folder, self._say, self._finished, self._workers = folder, say, finished, workers
-        self._todo: SimpleQueue[tuple[str, Missing]] = SimpleQueue()
-        for number, one in enumerate(missing, 1):
-            self._todo.put((f"[{number}/{len(missing)}] {one.wanted}", one))
-        self._count = len(missing)
-        self._news: SimpleQueue[tuple[str, str | BaseException, Missing | None]] = SimpleQueue()
-        self._stopped = Event()
-        self._homes: set[Path] = set()
-
-    def work(self, processes: int) -> dict[str, str]:
-        count = min(processes, self._count)
-        # Daemons: whoever interrupts twice need not wait for them, and their guards end the rest.
-        threads = [Thread(target=self._run_some, args=(count,), daemon=True) for _ in range(count)]
-        for thread in threads:
-            thread.start()
-        try:
-            return self._tell()
-        finally:
-            self._stopped.set()
-            while alive := [thread for thread in threads if thread.is_alive()]:
-                for home in list(self._homes):
-                    end_commands(home)
-                alive[0].join(timeout=1)
-
-    def _tell(self) -> dict[str, str]:
-        """Say what happens until all simulations have ended; return why some failed."""
-        started, ended = time.monotonic(), 0
-        failures: dict[str, str] = {}
-        while ended < self._count:
-            name, news, one = self._news.get()
-            if one is None:
-                self._say(f"{name}: {news}")
-                continue
-            ended += 1
-            if isinstance(news, str):
-                left = (time.monotonic() - started) / ended * (self._count - ended)
-                self._say(f"{name}: {news}; {self._count - ended} left, {clock(left)} or so")
-            elif isinstance(news, _FAILURES):
-                failures[one.wanted.cell] = str(news)
-                self._say(f"{name}: failed, {news}")
-            else:
-                raise news
-        return failures
-
-    def _run_some(self, processes: int) -> None:
-        with suppress(Empty):
-            while not self._stopped.is_set():
-                name, one = self._todo.get_nowait()
-                self._news.put((name, "begins", None))
-                started = time.monotonic()
-                try:
-                    cell = self._run(name, one, processes)
-                except BaseException as error:
-                    self._news.put((name, error, one))
-                    if not isinstance(error, _FAILURES):
-                        return
-                else:
-                    seconds = time.monotonic() - started
-                    found = f"{_scores(cell)}, after {clock(seconds)}"
-                    self._news.put((name, found, one))
-
-    def _run(self, name: str, one: Missing, processes: int) -> Cell:
-        results = self._folder / CELLS / one.wanted.cell
-        self._finished.drop(one)  # or it would count as finished again with its first strategy
+        self.name, self.one, self._results, self._gpus = name, one, results, gpus
         shutil.rmtree(results, ignore_errors=True)  # what a kill, or other options, left there
         results.mkdir(parents=True, mode=0o700)
-        gpus = gpus_per_client(one.config.device, self._workers * processes, None)
-        home = Path(tempfile.mkdtemp(prefix="fedkin-"))
-        self._homes.add(home)
-        try:
-            with (results / LOG).open("w", encoding="utf-8") as file:
-                log = _Log(file, lambda line: self._news.put((name, line, None)))
+        self._log = results / LOG
+        self._started = self._looked = time.monotonic()
+        self.process = start_simulation(one, results, workers, gpus)
 
-                def run() -> Cell:
-                    how: dict[str, Any] = {"home": home, "gpus_per_client": gpus, "show": log.take}
-                    place = results.absolute()
-                    summary, ran = run_into(one, place, self._workers, **how)
-                    names = ("strategy", "seed")
-                    runs = [
-                        {**{key: run[key] for key in names}, **numbers_of_run(run, results)}
-                        for run in summary["runs"]
-                    ]
-                    return {**ran, "runs": runs}
+    @property
+    def seconds(self) -> float:
+        """Return how long it has been running."""
+        return time.monotonic() - self._started
 
-                try:
-                    return self._finished.run(one, self._workers, run)
-                except RuntimeError as error:
-                    raise RuntimeError(log.error or f"{error} See {results / LOG}.") from error
-        finally:
-            self._homes.discard(home)
-            shutil.rmtree(home, ignore_errors=True)
+    def has_ended(self) -> bool:
+        """Return whether its process has."""
+        return self.process.poll() is not None
+
+    def news(self) -> str:
+        """Return the last line of its progress, now and then."""
+        if time.monotonic() - self._looked < _QUIET_SECONDS:
+            return ""
+        self._looked = time.monotonic()
+        lines = [line for line in self._lines() if " elapsed, " in line]
+        return " ".join(lines[-1].split()) if lines else ""
+
+    def numbers(self) -> Cell:
+        """Return what is stored of it.
+
+        Raises
+        ------
+        RuntimeError
+            If it has failed, with the reason.
+        """
+        if self.process.returncode:
+            errors = [line for line in self._lines() if line.startswith("error: ")]
+            reason = errors[0].removeprefix("error: ") if errors else f"see {self._log}"
+            raise RuntimeError(reason)
+        summary = json.loads((self._results / "summary.json").read_text(encoding="utf-8"))
+        runs = [
+            {
+                "strategy": run["strategy"],
+                "seed": run["seed"],
+                **numbers_of_run(run, self._results),
+            }
+            for run in summary["runs"]
+        ]
+        return {**made_by(self.one, self.seconds, self._gpus), "runs": runs}
+
+    def _lines(self) -> list[str]:
+        return self._log.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
-class _Log:
-    """A simulation's log: all of it goes to a file, a round now and then to whoever looks."""
-
-    def __init__(self, file: TextIO, tell: Say) -> None:
-        self._file, self._tell = file, tell
-        self._told = time.monotonic()
-        self.error = ""
-
-    def take(self, line: str) -> None:
-        """Take a line."""
-        self._file.write(line)
-        self._file.flush()
-        if line.startswith("error: "):
-            self.error = line.removeprefix("error: ").strip()
-        if " elapsed, " in line and time.monotonic() - self._told > _QUIET_SECONDS:
-            self._told = time.monotonic()
-            self._tell(" ".join(line.split()))
+def start_simulation(
+    one: Missing, results: Path, workers: int, gpus: float | None
+) -> subprocess.Popen[bytes]:
+    """Start `fedkin run` for one simulation; it ends if this process does."""
+    words = key_values({**one.given, "output-dir": str(results)})
+    words += ["--workers", str(workers)]
+    if gpus and workers:
+        words += ["--gpus-per-client", str(gpus)]
+    # -P: a module in the working folder may have a name of ours.
+    command = [sys.executable, "-P", "-m", "fl_app.studies.sweeps.simulation", str(os.getpid())]
+    with (results / LOG).open("wb") as log:
+        return subprocess.Popen(
+            [*command, "run", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            # One page shows all of them. Lines are in the log as soon as they are printed.
+            env={**os.environ, NO_REPORT: "1", "PYTHONUNBUFFERED": "1"},
+            start_new_session=True,  # Ctrl-C is for us, who end it in order
+        )
 
 
 def _scores(cell: Mapping[str, list[Cell]]) -> str:

@@ -267,9 +267,7 @@ def _empty(folder: Path) -> None:
             path.unlink()
 
 
-def run_into(
-    one: Missing[Any], folder: Path, workers: int, *, parts: int = 0, **how: Any
-) -> tuple[Any, Cell]:
+def run_into(one: Missing[Any], folder: Path, workers: int, *, parts: int = 0) -> tuple[Any, Cell]:
     """Run a simulation; return its summary.json, and what is stored of any simulation.
 
     Parameters
@@ -281,8 +279,6 @@ def run_into(
     parts : int
         How many checkpoints it leaves, where it has as many rounds; one that was interrupted in
         this folder resumes from its last. 0: none.
-    **how
-        What else `fl_app.launch.superlink.simulate` takes.
 
     Raises
     ------
@@ -290,41 +286,43 @@ def run_into(
         If it fails.
     """
     # Ray and torch are imported by neither --list nor --page.
-    from clients.accelerator import gpu_name  # noqa: PLC0415
-    from fl_app.launch.superlink import simulate  # noqa: PLC0415
+    from fl_app.launch.resources import gpus_per_client  # noqa: PLC0415
+    from fl_app.plan import Plan, RunFailedError  # noqa: PLC0415
     from fl_app.report.html.report_page import NO_REPORT  # noqa: PLC0415
-    from fl_app.studies.in_process import simulate_in_process  # noqa: PLC0415
     from fl_core.models.checkpoint import load_checkpoint  # noqa: PLC0415
 
-    clients = one.config.simulated_clients
     started = time.perf_counter()
-    overrides = {**one.given, "num-clients": clients, "output-dir": str(folder)}
+    clients = one.config.simulated_clients
+    options = {**one.given, "num-clients": clients, "output-dir": str(folder)}
     before = 0.0
     if parts:
         if not one.config.secure_aggregation:  # which nothing resumes
-            overrides["checkpoint-every"] = one.config.num_server_rounds // parts
+            options["checkpoint-every"] = one.config.num_server_rounds // parts
         if checkpoints := list(folder.glob(f"{CHECKPOINTS}/{WHOLE}")):
-            overrides["resume"] = str(folder)
+            options["resume"] = str(folder)
         else:  # its other files would be in the way
             _empty(folder)
         before = sum(float(load_checkpoint(path)["seconds"]) for path in checkpoints)
-    # One page shows them all.
-    settings = {NO_REPORT: "1"}
-    failed = f"the simulation of {one.wanted} failed; the finished ones are stored"
-    if not workers:
-        try:
-            simulate_in_process(overrides, clients, settings)
-        except Exception as error:
-            raise RuntimeError(f"{failed}: {error}") from error
-    elif not simulate(
-        None, overrides, num_clients=clients, workers=workers, settings=settings, **how
-    ):
-        raise RuntimeError(f"{failed}.")
+    share = gpus_per_client(one.config.device, max(1, workers), None)
+    try:
+        # One page shows them all.
+        Plan(one.config, options, (), workers, share).run(environment={NO_REPORT: "1"})
+    except RunFailedError as error:
+        raise RuntimeError(
+            f"the simulation of {one.wanted} failed ({error}); the finished ones are stored."
+        ) from error
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    gpu = None if how.get("gpus_per_client") == 0 else gpu_name(one.config.device)
-    return summary, {
-        "seconds": round(before + time.perf_counter() - started, 1),
+    return summary, made_by(one, before + time.perf_counter() - started, share)
+
+
+def made_by(one: Missing[Any], seconds: float, gpus_per_client: float | None) -> Cell:
+    """Return by what a simulation was run, and how long it took."""
+    from clients.accelerator import gpu_name  # noqa: PLC0415 - PyTorch takes a second
+
+    gpu = None if gpus_per_client == 0 else gpu_name(one.config.device)
+    versions = {name: version(name) for name in _PACKAGES}
+    return {
+        "seconds": round(seconds, 1),
         **({"gpu": gpu} if gpu else {}),
-        "versions": {name: version(name) for name in _PACKAGES}
-        | {"python": platform.python_version()},
+        "versions": {**versions, "python": platform.python_version()},
     }

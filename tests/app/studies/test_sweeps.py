@@ -13,7 +13,6 @@ from threading import Event, Thread
 import numpy as np
 import pytest
 
-import fl_app.launch.superlink
 from fl_app.api.results import load_sweep
 from fl_app.api.simulate import simulate, sweep
 from fl_app.cli import main
@@ -181,7 +180,7 @@ def test_the_command_of_the_page_is_the_sweep():
 )
 def test_a_wrong_word_is_refused_before_anything_starts(words, said, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(fl_app.launch.superlink, "simulate", pytest.fail)
+    monkeypatch.setattr(running, "start_simulation", pytest.fail)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("fl_app.live.trackers.need_extra", lambda *_: None)
     monkeypatch.setattr("fl_app.live.trackers._is_logged_in", lambda: False)
@@ -198,19 +197,31 @@ def undrawn():
         yield
 
 
+class Ended:
+    """A process that has ended."""
+
+    def __init__(self, returncode):
+        self.returncode = returncode
+
+    def poll(self):
+        return self.returncode
+
+    wait = terminate = poll
+
+
 @pytest.fixture
 def played(monkeypatch):
     """Let simulations be played: their accuracy is what their options say. Return what was run."""
     ran = []
 
-    def run_into(one, folder, workers, *, home, gpus_per_client, show):
+    def play(one, folder, workers, gpus):
         config = one.config
         ran.append(one.wanted.cell)
         if config.noise_rate == 0.2 and "stopped" in ran:
             raise KeyboardInterrupt
         if config.noise_rate == 0.4 and "broken" in ran:
-            show("error: the data are gone\n")
-            raise RuntimeError("it failed.")
+            (folder / running.LOG).write_text("round 1\nerror: the data are gone\n", "utf-8")
+            return Ended(1)
         runs = [
             {
                 **{"strategy": name, "seed": seed, "clusters": [0, 1, 0], "accuracy-variance": 0.0},
@@ -224,9 +235,9 @@ def played(monkeypatch):
             (folder / name).write_text("strategy,seed,round,accuracy,task\n", encoding="utf-8")
         summary = {"config": {}, "runs": runs, "table": []}
         (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
-        return summary, {"seconds": 1.0, "versions": {}}
+        return Ended(0)
 
-    monkeypatch.setattr(running, "run_into", run_into)
+    monkeypatch.setattr(running, "start_simulation", play)
     return ran
 
 
@@ -290,17 +301,17 @@ def test_one_that_is_stopped_in_its_second_time_is_not_finished(
     assert "noise-rate=0.2" not in load_sweep(folder).cells
     assert len(running.finished_cells(planned, folder)) == 2
 
-    def stop(one, results, workers, **how):
+    def stop(one, results, *_):
         summary = {"config": {}, "runs": [], "table": []}  # a run writes it after each strategy
         (results / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
         raise KeyboardInterrupt
 
-    play = running.run_into
-    monkeypatch.setattr(running, "run_into", stop)
+    play = running.start_simulation
+    monkeypatch.setattr(running, "start_simulation", stop)
     with pytest.raises(KeyboardInterrupt):
         run_sweep(planned, folder, 1)
     assert len(running.finished_cells(planned, folder)) == 2
-    monkeypatch.setattr(running, "run_into", play)
+    monkeypatch.setattr(running, "start_simulation", play)
     played.clear()
     run_sweep(planned, folder, 1)
     assert played == ["noise-rate=0.2"]
@@ -333,14 +344,14 @@ def test_one_that_fails_is_named_and_the_others_are_kept(tmp_path, played, undra
 def test_two_at_once_and_folders_of_others(tmp_path, played, undrawn, monkeypatch):
     planned, folder = plan_sweep(NOISY), tmp_path / "sweep"
     begun, end = Event(), Event()
-    play = running.run_into
+    play = running.start_simulation
 
-    def wait(*arguments, **how):
+    def wait(*arguments):
         begun.set()
         assert end.wait(30)
-        return play(*arguments, **how)
+        return play(*arguments)
 
-    monkeypatch.setattr(running, "run_into", wait)
+    monkeypatch.setattr(running, "start_simulation", wait)
     first = Thread(target=run_sweep, args=(planned, folder, 1))
     first.start()
     assert begun.wait(30)
@@ -474,7 +485,24 @@ def test_where_nothing_was_tested_there_is_no_picture(tmp_path):
 def test_cpus_are_shared(monkeypatch):
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     assert [default_processes(count) for count in (1, 3, 20)] == [1, 3, 8]
-    assert [workers_of(count) for count in (1, 3, 8, 20)] == [8, 2, 1, 1]
+    assert [workers_of(count) for count in (1, 3, 8, 20)] == [8, 2, 0, 0]
+
+
+@pytest.mark.slow
+def test_simulations_are_runs_of_their_own_and_end_with_the_sweep(tmp_path, capsys):
+    folder = tmp_path / "sweep"
+    planned = plan_sweep({**SMALL, "num-server-rounds": 1, "learning-rate": [0.01, 0.1]})
+    assert run_sweep(planned, folder, 2) == {}
+    said = capsys.readouterr().out
+    assert re.search(r"\[[12]/2\] learning-rate=0.01: optimum \d+.*, single \d+.*, aft", said)
+    cell = folder / "cells/learning-rate=0.1"
+    assert "round   1/1" in (cell / running.LOG).read_text(encoding="utf-8")
+    assert not (cell / "report.html").exists()
+    (one, _) = running.find_missing(planned, folder, again=True)
+    (tmp_path / "alone").mkdir()
+    process = running.start_simulation(one, tmp_path / "alone", 0, None)
+    process.terminate()
+    assert process.wait(60) != 0
 
 
 def numbers_of(summary):

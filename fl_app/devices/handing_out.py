@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, RecordDict
 from flwr.serverapp import Grid
 
+from fl_app.nodes.personal_store import query_clients
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy
 from strategies.engine.conversation import Traffic
@@ -31,7 +32,8 @@ def hand_out_models(
         timeout,
         lambda client: {protocol.CLUSTER: of_client[client]},
     )
-    failures = _not_kept(grid, messages, exchange.asked, timeout)
+    replies = grid.send_and_receive(messages, timeout=timeout)
+    failures = _not_kept(*sort_replies(exchange.asked, replies))
     absent = (of_client.keys() | roster.names.keys()) - roster.nodes.keys()
     failures |= {client: roster.failures.get(client, "it is not connected") for client in absent}
     return dict(sorted(failures.items()))
@@ -59,26 +61,11 @@ def deploy_models(
     dict of str
         Why clients did not, of those that were told.
     """
-    messages = [
-        Message(
-            RecordDict({protocol.CONFIG: told}),
-            dst_node_id=nodes[client],
-            message_type=protocol.query(protocol.DEPLOY_MODEL),
-            ttl=timeout,
-        )
-        for client, told in chosen.items()
-        if client in nodes
-    ]
-    asked = {nodes[client]: client for client in chosen if client in nodes}
-    return _not_kept(grid, messages, asked, timeout)
+    contents = {client: RecordDict({protocol.CONFIG: told}) for client, told in chosen.items()}
+    return _not_kept(*query_clients(grid, protocol.DEPLOY_MODEL, nodes, contents, timeout))
 
 
-def _not_kept(
-    grid: Grid, messages: Iterable[Message], asked: Mapping[int, int], timeout: float
-) -> dict[int, str]:
+def _not_kept(answers: Mapping[int, RecordDict], failures: Mapping[int, str]) -> dict[int, str]:
     """Return why clients do not have their model, of those that were sent a message about it."""
-    answers, failures = sort_replies(asked, grid.send_and_receive(messages, timeout=timeout))
-    for client, answer in answers.items():
-        if protocol.metrics_of(answer).get(protocol.KEPT) != 1:
-            failures[client] = "it has no model-path"
-    return failures
+    kept = {c: protocol.metrics_of(answer).get(protocol.KEPT) for c, answer in answers.items()}
+    return {**failures, **{c: "it has no model-path" for c, one in kept.items() if one != 1}}

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from flwr.app import (
-    ArrayRecord,
     ConfigRecord,
     ConfigRecordValues,
     Message,
@@ -53,8 +52,9 @@ def keep_states(
     """
     training = strategy.training
     told = {**told, **strategy.local_told, protocol.SERVER_ROUND: training.round}
-    asked = {node: client for client, node in training.roster.nodes.items()}
-    answers, failures = _ask(grid, protocol.KEEP_STATE, asked, told, {}, timeout)
+    nodes = training.roster.nodes
+    asked = {client: RecordDict({protocol.CONFIG: ConfigRecord({**told})}) for client in nodes}
+    answers, failures = query_clients(grid, protocol.KEEP_STATE, nodes, asked, timeout)
     handed_over = {client: content for client, content in answers.items() if content}  # no device
     states = read_answers(handed_over, failures, lambda _, content: _state_in(content))
     for client, reason in failures.items():
@@ -96,13 +96,12 @@ def restore_states(
     RuntimeError
         If a client does not take its state.
     """
-    asked = {nodes[client]: client for client in states if client in nodes}
-    contents: dict[int, dict[str, ArrayRecord | MetricRecord]] = {client: {} for client in states}
+    asked = {client: RecordDict({protocol.CONFIG: ConfigRecord({**told})}) for client in states}
     for client, state in states.items():
         if "arrays" in state:
-            contents[client][protocol.ARRAYS] = protocol.to_record(state["arrays"])
-            contents[client][protocol.METRICS] = MetricRecord({protocol.KEPT: state["round"]})
-    _, failures = _ask(grid, protocol.RESTORE_STATE, asked, told, contents, timeout)
+            asked[client][protocol.ARRAYS] = protocol.to_record(state["arrays"])
+            asked[client][protocol.METRICS] = MetricRecord({protocol.KEPT: state["round"]})
+    _, failures = query_clients(grid, protocol.RESTORE_STATE, nodes, asked, timeout)
     for client, reason in failures.items():
         raise RuntimeError(f"client {client} did not take back what it had kept: {reason}")
 
@@ -129,17 +128,30 @@ def compare_again(
     exchange.read(grid.send_and_receive(messages, timeout=timeout), lambda client, content: None)
 
 
-def _ask(
+def query_clients(
     grid: Grid,
     action: str,
-    asked: Mapping[int, int],
-    told: ConfigValues,
-    contents: Mapping[int, Mapping[str, ArrayRecord | MetricRecord]],
+    nodes: Mapping[int, int],
+    contents: Mapping[int, RecordDict],
     timeout: float,
 ) -> tuple[dict[int, RecordDict], dict[int, str]]:
+    """Send clients a query each, and return their answers, and why others failed.
+
+    Parameters
+    ----------
+    action : str
+        The query's name.
+    nodes : mapping of int
+        From client to node; a client without one is not asked.
+    contents : mapping of RecordDict
+        What each client is sent.
+    timeout : float
+        Seconds to wait.
+    """
+    asked = {nodes[client]: client for client in contents if client in nodes}
     messages = [
         Message(
-            RecordDict({**contents.get(client, {}), protocol.CONFIG: ConfigRecord({**told})}),
+            contents[client],
             dst_node_id=node,
             message_type=protocol.query(action),
             ttl=timeout,

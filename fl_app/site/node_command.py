@@ -14,7 +14,6 @@ import time
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from filelock import FileLock, Timeout
 
@@ -27,24 +26,6 @@ _ONLY_ASKING = {"-h", "--help", "--version", "-V"}
 _REST = 2.0  # seconds before what was killed is started again
 
 _log = logging.getLogger("fedkin.node")
-
-
-class _Given(NamedTuple):
-    """What a SuperNode's options say that matters here; the rest is Flower's.
-
-    Attributes
-    ----------
-    address : str
-        Where it will answer its own machine's processes; empty: where Flower says.
-    authority : str, optional
-        The file of the certificate by which it is checked there.
-    alone : str
-        Why it must start its processes itself; empty: it need not.
-    """
-
-    address: str
-    authority: str | None
-    alone: str
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -81,14 +62,14 @@ def run_node(words: list[str]) -> int:
         If they hold what is decided here, or what no SuperNode could start with.
     """
     options = _parse(words)
-    given = _read(options)
+    alone = _why_alone(options)
     if is_asking := bool(_ONLY_ASKING.intersection(words)):
         lock: AbstractContextManager[object] = nullcontext()
     else:
         lock = _check(options)
     command = [program_path("flower-supernode"), *words]
-    if given.alone:
-        _log.warning("the SuperNode starts a process for each message: %s", given.alone)
+    if alone:
+        _log.warning("the SuperNode starts a process for each message: %s", alone)
     else:
         command += ["--isolation", "process"]
     ends_too = partial(end_with, os.getpid(), signal.SIGTERM) if can_fork_safely() else None
@@ -102,10 +83,10 @@ def run_node(words: list[str]) -> int:
                 process_group=0 if ends_too else None,  # else nothing ends it with a terminal
             )
             started = [supernode]
-            if given.alone:
+            if alone:
                 return _ended(supernode.wait(), is_asking=is_asking)
             while supernode.poll() is None:
-                started = [supernode, _warm(given)]
+                started = [supernode, _warm(options)]
                 while all(process.poll() is None for process in started):
                     child = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
                     if child and child.si_pid not in [process.pid for process in started]:
@@ -143,49 +124,46 @@ def _parse(words: list[str]) -> argparse.Namespace:
     return parser.parse_known_args(words)[0]
 
 
-def _read(found: argparse.Namespace) -> _Given:
+def _why_alone(options: argparse.Namespace) -> str:
+    """Return why a SuperNode must start its processes itself; empty: it need not."""
     for option in ("isolation", "superexec-auth-secret-file"):
-        if getattr(found, option.replace("-", "_")) is not None:
+        if getattr(options, option.replace("-", "_")) is not None:
             raise ValueError(
                 f"fedkin node takes no --{option}, since it starts what answers messages itself: "
                 "leave the option out, or start flower-supernode."
             )
-    alone = ""
-    if found.allow_runtime_dependency_installation:
-        alone = "each run may bring packages of its own (--allow-runtime-dependency-installation)"
-    elif not can_fork_safely():
-        alone = f"there is no safe fork on {sys.platform}"
-    host = f"[{found.host}]" if ":" in found.host else found.host
-    return _Given(f"{host}:{found.port}", found.ssl_ca_certfile, alone)
+    if options.allow_runtime_dependency_installation:
+        return "each run may bring packages of its own (--allow-runtime-dependency-installation)"
+    return "" if can_fork_safely() else f"there is no safe fork on {sys.platform}"
 
 
-def _check(found: argparse.Namespace) -> AbstractContextManager[object]:
+def _check(options: argparse.Namespace) -> AbstractContextManager[object]:
     """Refuse what Flower would fail at in the midst of its code; return the lock of the model."""
     from fl_app.devices.model_places import check_apps  # noqa: PLC0415 - half a second
     from fl_core.flower.node import parse_config_args  # noqa: PLC0415
 
     try:
-        config = parse_config_args([found.node_config])
+        config = parse_config_args([options.node_config])
     except Exception as error:  # of Flower's command line
         raise ValueError(
-            f"--node-config {found.node_config!r} cannot be read: give key=value pairs with spaces "
-            'between them and texts in quotes, such as name="berlin" data-path="/srv/scans".'
+            f"--node-config {options.node_config!r} cannot be read: give key=value pairs with "
+            'spaces between them and texts in quotes, such as name="berlin" data-path="/srv/scans".'
         ) from error
     for option in _FILES:
-        path = getattr(found, option.strip("-").replace("-", "_"))
+        path = getattr(options, option.strip("-").replace("-", "_"))
         if path is not None and not path.expanduser().is_file():
             raise ValueError(
                 f"{option} {path} is no file: give the one that was sent to this site."
             )
     check_apps()
     try:
-        with socket.socket(socket.AF_INET6 if ":" in found.host else socket.AF_INET) as tried:
+        with socket.socket(socket.AF_INET6 if ":" in options.host else socket.AF_INET) as tried:
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            tried.bind((found.host, int(found.port)))
+            tried.bind((options.host, int(options.port)))
     except (OSError, OverflowError, ValueError) as error:
         is_used = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
         raise ValueError(
-            f"no SuperNode can answer at --host {found.host} --port {found.port} "
+            f"no SuperNode can answer at --host {options.host} --port {options.port} "
             f"({'in use' if is_used else error}): give each SuperNode of a machine a --port of its "
             "own, 1 to 65535, and leave --host out."
         ) from error
@@ -209,9 +187,16 @@ def _lock_model(model_path: str) -> AbstractContextManager[object]:
         ) from error
 
 
-def _warm(given: _Given) -> subprocess.Popen[bytes]:
+def _address(options: argparse.Namespace) -> str:
+    """Return where the SuperNode will answer its own machine's processes."""
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    return f"{host}:{options.port}"
+
+
+def _warm(options: argparse.Namespace) -> subprocess.Popen[bytes]:
     """Start the process that forks for messages; the SuperNode need not answer yet."""
-    words = [str(os.getpid()), given.address, *([given.authority] if given.authority else [])]
+    authority = options.ssl_ca_certfile
+    words = [str(os.getpid()), _address(options), *([authority] if authority else [])]
     # -P: what lies in the folder where a site is started is not imported, as in Flower's programs.
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "fl_app.site.warm", *words], process_group=0

@@ -48,7 +48,7 @@ def read(words: list[str]) -> argparse.Namespace:
         return _parse_args_run_superlink().parse_args(rest)
     if (name, rest[0]) == ("fedkin", "node"):
         supernode = rest[1:]
-        assert not node_command._read(node_command._parse(supernode)).alone
+        assert not node_command._why_alone(node_command._parse(supernode))
         return _parse_args_run_supernode().parse_args(supernode)
     assert (name, rest[0]) == ("fedkin", "gate")
     parser = argparse.ArgumentParser()

@@ -13,7 +13,7 @@ from flwr.supernode.cli.flower_supernode import _parse_args_run_supernode
 
 from fl_app.cli import main
 from fl_app.site import node_command
-from fl_app.site.node_command import _parse, _read, run_node
+from fl_app.site.node_command import _address, _parse, _why_alone, run_node
 
 pytestmark = [
     pytest.mark.slow,
@@ -28,7 +28,7 @@ from fl_app.site import node_command
 supernode, warm = sys.argv[1:3]
 node_command._REST = 0.1
 node_command.program_path = lambda name: supernode
-node_command._warm = lambda given: subprocess.Popen([warm, given.address])
+node_command._warm = lambda words: subprocess.Popen([warm, node_command._address(words)])
 sys.exit(main(["node", *sys.argv[3:]]))
 """
 SLEEPS = 'echo "$$ $@" >> "$0.started"; exec sleep 60'
@@ -258,10 +258,11 @@ def test_else_the_supernode_starts_its_processes_and_this_says_so(
 
 def test_where_the_supernode_answers_is_read_as_flower_reads_it():
     flower = _parse_args_run_supernode().parse_args([])
-    assert _read(_parse([])).address == f"{flower.host}:{flower.port}"
+    assert _address(_parse([])) == f"{flower.host}:{flower.port}"
     words = ["--host", "::1", "--port=9095", "--ssl-ca-certfile", "ca.crt", "--insecure"]
-    given = _read(_parse(words))
-    assert (given.address, given.authority, given.alone) == ("[::1]:9095", "ca.crt", "")
+    options = _parse(words)
+    assert (_address(options), options.ssl_ca_certfile) == ("[::1]:9095", "ca.crt")
+    assert not _why_alone(options)
     known = {
         word for action in _parse_args_run_supernode()._actions for word in action.option_strings
     }

@@ -11,10 +11,7 @@ from fl_app.devices.gate.gate_command import parse_address
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fl_app.devices.device_node import NodeConfig
     from fl_app.devices.registry import ClustersOfRun, RegisteredDevice
-
-_EXAMPLE = '\'name="berlin" data-path="/srv/scans"\''
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -64,7 +61,10 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--insecure", action="store_true", help="instead of both: a trial without TLS"
     )
     check.add_argument(
-        "--node-config", required=True, metavar="KEYS", help=f"for example {_EXAMPLE}"
+        "--node-config",
+        required=True,
+        metavar="KEYS",
+        help='for example \'name="berlin" data-path="/srv/scans"\'',
     )
     check.set_defaults(call=_check)
 
@@ -123,7 +123,9 @@ def _revoke(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
+    from fl_app.devices.device_node import NodeConfig  # noqa: PLC0415
     from fl_app.devices.site_check import Site, check_site  # noqa: PLC0415
+    from fl_core.flower.node import read_node_config  # noqa: PLC0415
 
     host, port = parse_address(options.superlink, "--superlink")
     files = (options.root_certificates, options.auth_supernode_private_key)
@@ -132,28 +134,11 @@ def _check(options: argparse.Namespace) -> int:
             "give --root-certificates and --auth-supernode-private-key, or --insecure alone, for a "
             "trial without TLS, as with fedkin node."
         )
-    findings = check_site(Site(host, port, *files, _node_config(options.node_config)))
+    own = NodeConfig.of(read_node_config(options.node_config))
+    findings = check_site(Site(host, port, *files, own))
     for finding in findings:
         print(f"{'✓' if finding.is_right else '✗'} {finding.what:<11} {finding.said}")
     return 0 if all(finding.is_right for finding in findings) else 1
-
-
-def _node_config(text: str) -> NodeConfig:
-    """Read `--node-config` as SuperNodes do.
-
-    Raises
-    ------
-    ValueError
-        If it is no such text, or lacks something.
-    """
-    from fl_app.devices.device_node import NodeConfig  # noqa: PLC0415
-    from fl_core.flower.node import parse_config_args  # noqa: PLC0415
-
-    try:
-        own = parse_config_args([text])
-    except Exception as error:  # of Flower's command line
-        raise ValueError(f"--node-config {text!r} cannot be read: give {_EXAMPLE}.") from error
-    return NodeConfig.of(own)
 
 
 def device_table(devices: list[RegisteredDevice], clusters: ClustersOfRun | None) -> Table:

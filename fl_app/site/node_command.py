@@ -140,15 +140,9 @@ def _why_alone(options: argparse.Namespace) -> str:
 def _check(options: argparse.Namespace) -> AbstractContextManager[object]:
     """Refuse what Flower would fail at in the midst of its code; return the lock of the model."""
     from fl_app.devices.model_places import check_apps  # noqa: PLC0415 - half a second
-    from fl_core.flower.node import parse_config_args  # noqa: PLC0415
+    from fl_core.flower.node import read_node_config  # noqa: PLC0415
 
-    try:
-        config = parse_config_args([options.node_config])
-    except Exception as error:  # of Flower's command line
-        raise ValueError(
-            f"--node-config {options.node_config!r} cannot be read: give key=value pairs with "
-            'spaces between them and texts in quotes, such as name="berlin" data-path="/srv/scans".'
-        ) from error
+    config = read_node_config(options.node_config)
     for option in _FILES:
         path = getattr(options, option.strip("-").replace("-", "_"))
         if path is not None and not path.expanduser().is_file():

@@ -506,7 +506,7 @@ def test_a_name_may_be_a_number(check, certificates, images, name):
     ("other", "wrong"),
     [
         ({"superlink": "fl.example.org"}, "is not HOST:PORT"),
-        ({"node_config": "name=berlin"}, "cannot be read: give 'name="),
+        ({"node_config": "name=berlin"}, "cannot be read: give key=value pairs"),
         ({"node_config": 'name="berlin"'}, "has no data-path"),
         ({"node_config": 'name="St  Mary" data-path="/x"'}, 'name is "St  Mary", but a device'),
         ({"node_config": f'name="{"x" * 101}" data-path="/x"'}, "has at most 100 characters"),

@@ -77,8 +77,7 @@ docs: $(INSTALLED)
 	$(BIN)/mkdocs build --strict
 
 bench: $(INSTALLED)
-	$(BIN)/python -m benchmarks.hog
-	$(BIN)/python -m benchmarks.rounds
+	$(BIN)/python -m benchmarks.speed
 
 reproduce: $(INSTALLED)
 	$(BIN)/python -m experiments $(TABLE)

@@ -28,11 +28,10 @@ from fl_app.launch.flower_app import read_defaults
 from fl_core.federation.federation import simulate_federation
 from fl_core.partitions.partition import Tasks, make_partition
 from fl_core.relevance import MISSED_ENERGY, PAPER
-from strategies.clusterings.grouping import NumClusters
 from strategies.clusterings.relevance_groups import group_by_relevance
 
 ROOT = Path(__file__).parents[1]
-COUNTS = {PAPER: (20, 5, 10), MISSED_ENERGY: (5, 3, 10)}  # of eigenvectors: `auto` first
+COUNTS = {PAPER: (20,), MISSED_ENERGY: (5,)}  # of eigenvectors
 SERIES, TABLES = ("raw", "fourier", "power-spectrum"), ("raw", "fourier")
 SITES = 20
 Samples = NDArray[np.float32]
@@ -139,16 +138,14 @@ def _halves(dataset: str, window: int = 100) -> tuple[list[Samples], Int64]:
 def measure(cut: Cut) -> list[Row]:
     """Return the ARI of all federations of a cut that are made alike, by each way to compare.
 
-    With the number of clusters given, and with that which the elbow chooses.
+    With the number of clusters given.
     """
     found: dict[tuple[str, str, str, int], Row] = {}
     for cell in cells(cut):
         for way, scores in _compared(cell.parts):
-            row = found.setdefault((cell.what, *way), {"given": [], "elbow": []})
-            wanted: dict[str, NumClusters] = {"given": len(set(cell.truth)), "elbow": "elbow"}
-            for key, number in wanted.items():
-                labels = group_by_relevance(scores, number).labels
-                row[key].append(round(ari(cell.truth, labels), 3))
+            row = found.setdefault((cell.what, *way), {"given": []})
+            labels = group_by_relevance(scores, len(set(cell.truth))).labels
+            row["given"].append(round(ari(cell.truth, labels), 3))
     heads = ("what", "features", "relevance", "eigenvectors")
     return [{**dict(zip(heads, way, strict=True)), **row} for way, row in found.items()]
 
@@ -167,38 +164,22 @@ def _compared(
 
 
 def tables(measured: Mapping[str, Sequence[Row]]) -> dict[str, str]:
-    """Return what is found, for each cut and by number of eigenvectors, as Markdown."""
+    """Return what is found, for each cut, as Markdown."""
+    ways = list(product(COUNTS, SERIES))
     found = {}
     for name, rows in measured.items():
-        ways = list(product(COUNTS, SERIES))
         lines = []
         for what in dict.fromkeys(row["what"] for row in rows):
             own = [row for row in rows if row["what"] == what]
-            shown = [_mean(own, f, r, COUNTS[r][0]).partition(" ")[0] for r, f in ways]
-            lines.append((what, *shown))
+            lines.append((what, *(_mean(own, f, r, COUNTS[r][0]) for r, f in ways)))
         found[name] = markdown(("ARI", *(f"{f}, {r}" for r, f in ways)), lines)
-    everything = [row for rows in measured.values() for row in rows]
-    counts = [(relevance, k) for relevance, several in COUNTS.items() for k in sorted(several)]
-    heads = ("all rows above: number given / elbow", *(f"{r}, {k}" for r, k in counts))
-    lines = []
-    for words, kind, names in (
-        ("series", "watch", SERIES),
-        ("tables", ("digits", "flights"), TABLES),
-    ):
-        own = [row for row in everything if row["what"].startswith(kind)]
-        for features in names:
-            shown = [_mean(own, features, r, k) for r, k in counts]
-            lines.append((f"{words}, {features}", *shown))
-    return {**found, "eigenvectors": markdown(heads, lines)}
+    return found
 
 
 def _mean(rows: Sequence[Row], features: str, relevance: str, count: int) -> str:
     way = (features, relevance, count)
     own = [r for r in rows if (r["features"], r["relevance"], r["eigenvectors"]) == way]
-    if not own:
-        return ""
-    given, elbow = (np.mean([one for row in own for one in row[key]]) for key in ("given", "elbow"))
-    return f"{given:.2f} / {elbow:.2f}"
+    return f"{np.mean([one for row in own for one in row['given']]):.2f}" if own else ""
 
 
 def measure_all(numbers: harness.Numbers, cuts: list[str]) -> Iterator[str]:

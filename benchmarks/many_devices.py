@@ -1,4 +1,4 @@
-"""How many devices that all call at once one SuperLink bears: docs/scale.md.
+"""How many devices that all call at once one SuperLink bears: docs/measured/scale.md.
 
 SuperLink, gate and ServerApp are the real programs, all on this machine. Devices are threads with
 the connection of Flower's SuperNode: its client, key, heartbeats, retries and patience. Left out is
@@ -8,12 +8,9 @@ devices call at the same time: the worst case.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import platform
 import re
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -22,30 +19,25 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
 from unittest import mock
 
-import numpy as np
 import psutil
 from cryptography.hazmat.primitives.asymmetric import ec
-from flwr.common.constant import HEARTBEAT_CALL_TIMEOUT, HEARTBEAT_DEFAULT_INTERVAL
+from flwr.common.constant import HEARTBEAT_CALL_TIMEOUT
 from flwr.proto.control_pb2 import RegisterNodeRequest
-from flwr.supercore.constant import FLWR_PRIVATE_MAX_CONCURRENT_OBJ_PUSHES
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.retry import make_simple_http_retry_invoker
 from flwr.supernode import fleet_http_connection
 
-from benchmarks import played_device
+from benchmarks import harness, played_device
 from benchmarks.played_device import Call, NotedClient, play
-from benchmarks.writing import RESULTS, markdown, write
-from fl_app.devices import grid as device_grid
+from benchmarks.writing import markdown
 from fl_app.devices.certificates import make_certificates
-from fl_app.devices.gate import application
 from fl_app.launch.processes import stop_family
 from fl_app.launch.superlink import free_ports, program_path
 
@@ -154,9 +146,9 @@ def register(superlink: str, authority: bytes, keys: Sequence[ec.EllipticCurvePr
     with ControlHttpClient.from_server_address(
         superlink, False, authority, [own_version], retry_invoker=patient
     ) as client:
-        for key in keys:
+        for number, key in enumerate(keys):
             public_key = public_key_to_bytes(key.public_key())
-            client.RegisterNode(RegisterNodeRequest(public_key=public_key))
+            client.RegisterNode(RegisterNodeRequest(public_key=public_key, name=f"site-{number}"))
 
 
 def start_run(folder: Path, superlink: str, settings: Mapping[str, object]) -> None:
@@ -184,17 +176,6 @@ def start_run(folder: Path, superlink: str, settings: Mapping[str, object]) -> N
         raise RuntimeError(done.stdout + done.stderr)
 
 
-def ask_for_lock(database: Path, waits: list[float], stopping: threading.Event) -> None:
-    """Ask for the database's lock three times a second, and note how long it takes."""
-    connection = sqlite3.connect(database, timeout=_PATIENCE, isolation_level=None)
-    while not stopping.wait(0.3):
-        started = time.perf_counter()
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute("ROLLBACK")
-        waits.append(time.perf_counter() - started)
-    connection.close()
-
-
 def measure(devices: int, rounds: int, deadline: float, folder: Path) -> dict[str, Any]:
     """Run rounds of so many devices, and return what they took."""
     certificates, report = folder / "certificates", folder / "report.json"
@@ -207,64 +188,37 @@ def measure(devices: int, rounds: int, deadline: float, folder: Path) -> dict[st
         *(program_path("fedkin"), "gate", "--certificates", str(certificates)),
         *("--listen", gate, "--superlink", superlink),
     ]
-    stopping, waits = threading.Event(), list[float]()
+    stopping = threading.Event()
     played_device.calls.clear()
-    played_device.losses.clear()
     with (
-        running(superlink_words(certificates, port, database), folder / "superlink") as its_process,
-        running(gate_words, folder / "gate") as gate_process,
+        running(superlink_words(certificates, port, database), folder / "superlink"),
+        running(gate_words, folder / "gate"),
         mock.patch.object(fleet_http_connection, "FleetHttpClient", NotedClient),
     ):
-
-        def cpu() -> dict[str, float]:
-            everything = psutil.cpu_times()
-            return {
-                "superlink": _cpu(its_process),
-                "gate": _cpu(gate_process),
-                "devices": _cpu(psutil.Process()),
-                "machine": sum(everything) - everything.idle - everything.iowait,
-            }
-
         keys = [ec.generate_private_key(ec.SECP384R1()) for _ in range(devices)]
         register(superlink, authority, keys)
-        threads = [threading.Thread(target=ask_for_lock, args=(database, waits, stopping))]
-        threads += [
-            threading.Thread(target=play, args=(key, gate, authority, stopping)) for key in keys
+        threads = [
+            threading.Thread(target=play, args=(key, gate, authority, stopping), daemon=True)
+            for key in keys
         ]
         for thread in threads:
-            thread.daemon = True
             thread.start()
             time.sleep(_PAUSE_OF_STARTS)  # sites do not all start in the same second
         settings = {"devices": devices, "rounds": rounds, "deadline": deadline}
         model = {"numbers": NUMBERS, "arrays": ARRAYS, "report": str(report)}
-        started, before = time.monotonic(), cpu()
+        started = time.monotonic()
         start_run(folder, superlink, settings | model)
         rows: list[dict[str, Any]] = []
         while len(rows) < rounds and time.monotonic() < started + rounds * deadline + _PATIENCE:
             time.sleep(0.5)
             if report.exists():
                 rows = json.loads(report.read_text(encoding="utf-8"))
-        calls, seconds = list(played_device.calls), time.monotonic() - started
-        cores = {name: round((now - before[name]) / seconds, 2) for name, now in cpu().items()}
-        # It starts the runs, and is never started again.
-        alive = any(
-            child.name().startswith("flower-supere") and child.status() != psutil.STATUS_ZOMBIE
-            for child in its_process.children()
-        )
+        calls = list(played_device.calls)
         stopping.set()
         for thread in threads:
-            thread.join(max(0.0, started + seconds + _PATIENCE - time.monotonic()))
+            thread.join(_PATIENCE)
         log = (folder / "superlink" / "log").read_text(encoding="utf-8", errors="replace")
-    return {
-        "devices": devices,
-        **summary(rows, calls, log),
-        "lost-by-devices": dict(played_device.losses),
-        "lock-waits": _quantiles(waits),
-        "seconds": round(seconds, 1),
-        "cores": cores,
-        "superexec-alive": alive,
-        "threads-left": sum(thread.is_alive() for thread in threads),
-    }
+    return {"devices": devices, **summary(rows, calls, log)}
 
 
 def summary(rows: Sequence[Mapping[str, Any]], calls: Sequence[Call], log: str) -> dict[str, Any]:
@@ -280,18 +234,12 @@ def summary(rows: Sequence[Mapping[str, Any]], calls: Sequence[Call], log: str) 
     plain = re.sub(r"\x1b\[[0-9;]*m", "", log)
     return {
         "rounds": rounds,
-        "answers-to-devices": dict(Counter(call.status for call in calls)),
         "superlink-500": dict(Counter(re.findall(r'"POST (\S+) HTTP/1.1" 500', plain))),
-        "database-is-locked": len(re.findall(r"OperationalError\) database is locked", plain)),
         "heartbeats": len(hearts),
         "heartbeats-missed": sum(
             call.status != "200" or call.seconds > HEARTBEAT_CALL_TIMEOUT for call in hearts
         ),
         "longest-call": {"name": slowest.name, "seconds": round(slowest.seconds, 2)},
-        "seconds-by-call": {
-            name: _quantiles([call.seconds for call in calls if call.name == name])
-            for name in sorted({call.name for call in calls})
-        },
     }
 
 
@@ -300,8 +248,7 @@ def tables(measured: Mapping[str, Any]) -> dict[str, str]:
     heads = (
         *("devices", "rounds", "seconds a round", "replies", "requests a second"),
         "requests of a device and round",
-        *("answers of 500", "database is locked", "heartbeats missed", "longest call"),
-        "longest wait for the lock",
+        *("answers of 500", "heartbeats missed", "longest call"),
     )
     lines: list[Sequence[object]] = []
     for devices in sorted({run["devices"] for run in measured["runs"]}):
@@ -318,10 +265,8 @@ def tables(measured: Mapping[str, Any]) -> dict[str, str]:
                 f"{median(one['requests-per-second'] for one in rounds):.0f}",
                 f"{median(map(_requests_of_device, rounds)):.0f}",
                 sum(sum(run["superlink-500"].values()) for run in runs),
-                sum(run["database-is-locked"] for run in runs),
                 f"{sum(run['heartbeats-missed'] for run in runs):,} of {beats:,}",
                 f"{max(run['longest-call']['seconds'] for run in runs):.1f} s",
-                f"{max(run['lock-waits']['longest'] for run in runs):.1f} s",
             )
         )
     return {"many": markdown(heads, lines)}
@@ -331,66 +276,25 @@ def _requests_of_device(one: Mapping[str, Any]) -> float:
     return float(one["requests-per-second"] * one["seconds"] / one["nodes"])
 
 
-def surroundings(rounds: int, deadline: float) -> dict[str, Any]:
-    """Return what the numbers depend on."""
-    return {
-        "versions": {name: version(name) for name in ("flwr", "uvicorn", "httpx", "sqlalchemy")}
-        | {"python": platform.python_version(), "sqlite": sqlite3.sqlite_version},
-        "machine": {
-            "system": f"{platform.system()} {platform.machine()}",
-            "cores": len(os.sched_getaffinity(0)),
-            "memory-gib": round(psutil.virtual_memory().total / 2**30),
-        },
-        "settings": {
-            "rounds": rounds,
-            "round-deadline": deadline,
-            "model-bytes": 4 * NUMBERS,
-            "model-arrays": ARRAYS,
-            "gate-requests-at-a-time": application._AT_A_TIME,
-            "gate-heartbeats-at-a-time": application._HEARTBEATS_AT_A_TIME,
-            "serverapp-fetches-at-a-time": device_grid._FETCHES,
-            "device-pushes-at-a-time": FLWR_PRIVATE_MAX_CONCURRENT_OBJ_PUSHES,
-            "heartbeat-interval": HEARTBEAT_DEFAULT_INTERVAL,
-        },
-    }
-
-
-def _cpu(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
-
-
-def _quantiles(seconds: Sequence[float]) -> dict[str, float]:
-    found = np.quantile(seconds, (0.5, 0.99, 1)).tolist()
-    return {
-        name: round(one, 3) for name, one in zip(("median", "p99", "longest"), found, strict=True)
-    }
-
-
-def main() -> None:
-    """Measure, write the result and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--devices", type=int, nargs="+", default=[8, 16, 50, 50, 100])
-    parser.add_argument("--rounds", type=int, default=2, help="of each run")
-    parser.add_argument("--deadline", type=float, default=400.0, help="of a round, in seconds")
-    parser.add_argument("--output", type=Path, default=RESULTS / "many-devices.json.xz")
-    options = parser.parse_args()
-    result = surroundings(options.rounds, options.deadline) | {"runs": []}
-    for devices in options.devices:
-        load = os.getloadavg()[0]
+def measure_all(
+    numbers: harness.Numbers, devices: list[int], rounds: int, deadline: float
+) -> Iterator[str]:
+    """Run each number of devices."""
+    numbers["runs"] = []
+    for count in devices:
         with tempfile.TemporaryDirectory(prefix="many-devices-") as folder:
-            run = measure(devices, options.rounds, options.deadline, Path(folder))
-        result["runs"].append(run | {"load-before": round(load, 1)})
-        for one in run["rounds"]:
-            print(
-                f"{devices} devices: {one['replies']} replies in {one['seconds']:.0f} s, "
-                f"{one['requests-per-second']:.0f} requests/s",
-                flush=True,
-            )
-        # After each, so that what was measured is kept if the next is interrupted.
-        write(result, options.output)
-    print(f"\n{tables(result)['many']}")
+            numbers["runs"].append(measure(count, rounds, deadline, Path(folder)))
+        for one in numbers["runs"][-1]["rounds"]:
+            yield f"{count} devices: {one['replies']} replies in {one['seconds']:.0f} s"
 
 
 if __name__ == "__main__":
-    main()
+    harness.command(
+        __doc__,
+        "many-devices",
+        measure_all,
+        tables,
+        devices=[8, 16, 50, 50, 100],
+        rounds=2,
+        deadline=400.0,
+    )

@@ -30,6 +30,7 @@ from fl_core.json_records import checker
 ROOT = Path(__file__).parents[1]
 HERE = "Written by `python -m benchmarks.pages` from the files that each section names."
 ALL = "All strategies"
+COMPARED = {"mnist-5k": "all", "MNIST": "mnist", "Fashion-MNIST": "fashion-mnist"}
 # `strategy=all` has grown since: PACFL, FedClust and FlexCFL have a section of their own.
 THEN_ALL = (
     "strategy=rcc-pfl,mt-hfl,flt,flt-graph,fedhc,ifca-pfl,ifca,fedsem,cfl,pca-km-hc,optimum,random,"
@@ -131,6 +132,23 @@ def written() -> dict[str, str]:
     }
 
 
+def compared() -> str:
+    """Return the table of docs/strategies.md: a row per strategy, of three committed runs."""
+    summaries = {name: run_of(file) for name, file in COMPARED.items()}
+    seeds = {name: len({run["seed"] for run in s["runs"]}) for name, s in summaries.items()}
+    titles = [f"{name}, {seeds[name]} seeds: accuracy % | ARI" for name in summaries]
+    lines = [f"| strategy | {' | '.join(titles)} |", "| --- " * (1 + 2 * len(titles)) + "|"]
+    tables = [{row["strategy"]: row for row in s["table"]} for s in summaries.values()]
+    for strategy in tables[0]:
+        cells = [
+            f"{100 * row['accuracy-mean']:.1f} ± {100 * row['accuracy-std']:.1f}"
+            f" | {row['ari-mean']:.2f}"
+            for row in (table[strategy] for table in tables)
+        ]
+        lines.append(f"| {strategy} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def _page(title: str, sections: Mapping[str, str]) -> str:
     parts = [f"# {title}", HERE]
     for heading, text in sections.items():
@@ -177,9 +195,7 @@ def _found(names: Sequence[str]) -> str:
     for name in names:
         columns = _columns(name)
         rows = zip(*(columns[head] for head in heads), strict=True)
-        lines += [
-            (f"[{name}](../../experiments/results/runs/{name}.json.xz)", *row) for row in rows
-        ]
+        lines += [(_link(name), *row) for row in rows]
     events = [render(one) for name in names for one in event_tables(run_of(name)["runs"])]
     return markdown(("run", *heads), lines) + "".join(f"\n\n```\n{one}```" for one in events)
 
@@ -208,9 +224,6 @@ def _pacfl() -> dict[str, str]:
             "Three vectors, average linkage, the number of clusters given. "
             f"{source}\n\n{tables['tasks']}"
         ),
-        "PACFL's readings: two classes per client": (
-            "100 clients, each pair of classes at two or three of them.\n\n" + tables["pairs"]
-        ),
     }
 
 
@@ -228,9 +241,6 @@ def _features() -> dict[str, str]:
         "What confirmed them": (
             "Other windows, cuts and seeds, and flights, looked at only then.\n\n"
             f"{tables['confirmed']}"
-        ),
-        "Other numbers of eigenvectors": (
-            "Means over all federations of both tables.\n\n" + tables["eigenvectors"]
         ),
         "How many groups": (
             "Federations of mnist-5k, Fashion-MNIST and CIFAR-10 with HoG, 10 to 100 clients, one "

@@ -1,28 +1,23 @@
 """How is PACFL to be read? Its paper has two equations, and its authors' code does a third thing.
 
-`python -m benchmarks.principal_angles` (FL_DATA_DIR set) prints two of docs/measured/strategies.md:
-the adjusted Rand index of this project's tasks, and, where each of 100 clients has images of two
-classes (the paper's label skew of 20 %), which share of the pairs of clients within a cluster have
-a class in common. No model is trained.
+docs/measured/strategies.md has the adjusted Rand index of this project's tasks by each. No model is
+trained. `python -m benchmarks.principal_angles`, FL_DATA_DIR set.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import combinations, product
-from pathlib import Path
+from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import adjusted_rand_score
 
-from benchmarks.harness import all_features
-from benchmarks.writing import RESULTS, markdown, write
+from benchmarks import harness
+from benchmarks.harness import all_features, ari
+from benchmarks.writing import markdown
 from clients.pre_round.spectrum import leading_spectrum
-from fl_core.data.settings import FederationSettings
-from fl_core.federation.federation import Federation, simulate_federation
+from fl_core.federation.federation import Federation
 from fl_core.relevance import PRINCIPAL_ANGLE
 from strategies.clusterings.grouping import agglomerate_distances
 from strategies.clusterings.principal_angle import corresponding_angles
@@ -32,12 +27,10 @@ Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 Row = dict[str, Any]
 
-DATASETS = "mnist-5k,fashion-mnist"
+DATASETS = ("mnist-5k", "fashion-mnist")
 FEATURES = ("raw", "hog")
 SEEDS = 3
 NUM_VECTORS = 3
-PAIRS = "|".join(f"{one},{other}" for one, other in combinations(range(10), 2))
-NUM_CLUSTERS = 10
 
 
 def equation_2(clients: Sequence[Float32], _: Sequence[Float32]) -> Float64:
@@ -70,103 +63,54 @@ READINGS: Mapping[str, Reading] = {
 }
 
 
-def vectors_of(
-    federation: Federation, features: str
-) -> tuple[list[Float32], list[Float32], list[set[int]]]:
-    """Return each client's singular vectors, of all its images and class by class, and classes."""
+def vectors_of(federation: Federation, features: str) -> tuple[list[Float32], list[Float32]]:
+    """Return each client's singular vectors, of all its images, and class by class."""
     rows = all_features(federation.dataset, features)
     labels = federation.dataset.train_labels.numpy()
-    whole, by_class, classes = [], [], []
+    whole, by_class = [], []
     for own in federation.partition.train:
-        held = np.unique(labels[own]).tolist()
-        parts = [rows[own[labels[own] == label]] for label in held]
+        parts = [rows[own[labels[own] == label]] for label in np.unique(labels[own])]
         whole.append(leading_spectrum(rows[own], NUM_VECTORS).eigenvectors)
         of_each = [leading_spectrum(part, NUM_VECTORS).eigenvectors for part in parts]
         by_class.append(np.concatenate(of_each, axis=1))
-        classes.append(set(held))
-    return whole, by_class, classes
-
-
-def federation_of(dataset: str, seed: int, **options: Any) -> Federation:
-    """Return a federation with right labels."""
-    given = {"num_clients": 25, "dataset": dataset, "seed": seed, **options}
-    return simulate_federation(FederationSettings(**given))
+    return whole, by_class
 
 
 def on_tasks(datasets: Sequence[str]) -> Iterator[Row]:
     """Yield the ARI of each reading with the number of tasks given, seed by seed."""
     for dataset, tasks, minority in product(datasets, (3, 5), (0.05, 0.0)):
         for features, seed in product(FEATURES, range(SEEDS)):
-            federation = federation_of(dataset, seed, num_tasks=tasks, minority=minority)
-            whole, by_class, _ = vectors_of(federation, features)
+            federation = harness.federation(dataset, tasks, seed, minority=minority)
+            whole, by_class = vectors_of(federation, features)
             true = federation.partition.client_tasks
             for reading, angles in READINGS.items():
                 labels = agglomerate_distances(angles(whole, by_class), tasks).labels
                 where = {"dataset": dataset, "tasks": tasks, "minority": minority}
-                found = {"ari": float(adjusted_rand_score(true, labels))}
+                found = {"ari": ari(true, labels)}
                 yield {**where, "features": features, "seed": seed, "reading": reading, **found}
 
 
-def on_pairs(datasets: Sequence[str]) -> Iterator[Row]:
-    """Yield, of clients with two classes each, how alike those of a cluster are, and vice versa."""
-    upper = np.triu_indices(100, 1)
-    for dataset, features, seed in product(datasets, FEATURES, range(SEEDS)):
-        options = {"num_clients": 100, "num_tasks": 45, "tasks": PAIRS, "partition": "equal"}
-        federation = federation_of(dataset, seed, minority=0.0, **options)
-        whole, by_class, classes = vectors_of(federation, features)
-        common = np.array([[len(one & other) for other in classes] for one in classes])[upper]
-        for reading, angles in READINGS.items():
-            labels = agglomerate_distances(angles(whole, by_class), NUM_CLUSTERS).labels
-            together = np.equal.outer(labels, labels)[upper]
-            yield {
-                **{"dataset": dataset, "features": features, "seed": seed, "reading": reading},
-                "one-in-common": float((common[together] > 0).mean()),
-                "same-together": float(together[common == 2].mean()),
-            }
-
-
 def tables(measured: Mapping[str, Sequence[Row]]) -> dict[str, str]:
-    """Return both tables as Markdown."""
-    heads = [f"{reading}, {features}" for reading, features in product(READINGS, FEATURES)]
+    """Return the table of docs/measured/strategies.md as Markdown."""
+    ways = list(product(READINGS, FEATURES))
+    cells: dict[tuple[str, int, float], dict[tuple[str, str], list[float]]] = {}
+    for row in measured["tasks"]:
+        of_cell = cells.setdefault((row["dataset"], row["tasks"], row["minority"]), {})
+        of_cell.setdefault((row["reading"], row["features"]), []).append(row["ari"])
     lines = []
-    keys = ("dataset", "tasks", "minority")
-    for cell in dict.fromkeys(tuple(row[key] for key in keys) for row in measured["tasks"]):
-        dataset, tasks, minority = cell
+    for (dataset, tasks, minority), found in cells.items():
         others = f"{minority:.0%} of other tasks" if minority else "none of other tasks"
-        rows = [row for row in measured["tasks"] if tuple(row[key] for key in keys) == cell]
-        found = [f"{min(values):.2f}" for values in _values(rows, "ari")]
-        lines.append((f"{dataset}, {tasks} tasks, {others}", *found))
-    skew = []
-    for dataset in dict.fromkeys(row["dataset"] for row in measured["pairs"]):
-        rows = [row for row in measured["pairs"] if row["dataset"] == dataset]
-        for key, words in (
-            ("one-in-common", "of pairs in a cluster, have a class in common"),
-            ("same-together", "of pairs with the same two classes, are in a cluster"),
-        ):
-            found = [f"{np.mean(values):.0%}" for values in _values(rows, key)]
-            skew.append((f"{dataset}: {words}", *found))
-    return {
-        "tasks": markdown((f"ARI, lowest of {SEEDS} seeds", *heads), lines),
-        "pairs": markdown((f"{NUM_CLUSTERS} clusters of 100 clients", *heads), skew),
-    }
+        shown = [f"{min(found[way]):.2f}" for way in ways]
+        lines.append((f"{dataset}, {tasks} tasks, {others}", *shown))
+    heads = [f"{reading}, {features}" for reading, features in ways]
+    return {"tasks": markdown((f"ARI, lowest of {SEEDS} seeds", *heads), lines)}
 
 
-def _values(rows: Sequence[Row], key: str) -> Iterator[list[float]]:
-    for reading, features in product(READINGS, FEATURES):
-        yield [row[key] for row in rows if (row["reading"], row["features"]) == (reading, features)]
-
-
-def main() -> None:
-    """Measure, write the numbers, and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--datasets", default=DATASETS)
-    parser.add_argument("--output", type=Path, default=RESULTS / "principal-angles.json.xz")
-    options = parser.parse_args()
-    datasets = options.datasets.split(",")
-    measured = {"tasks": list(on_tasks(datasets)), "pairs": list(on_pairs(datasets))}
-    write(measured, options.output)
-    print("\n\n".join(tables(measured).values()))
+def measure(numbers: harness.Numbers, datasets: list[str]) -> Iterator[str]:
+    """Measure everything."""
+    numbers["tasks"] = list(on_tasks(datasets))
+    yield f"{len(numbers['tasks'])} rows"
 
 
 if __name__ == "__main__":
-    main()
+    harness.command(__doc__, "principal-angles", measure, tables, datasets=DATASETS)

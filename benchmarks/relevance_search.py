@@ -1,36 +1,30 @@
 """Which relevance finds the true tasks in every cell? docs/relevance.md has a part of it.
 
 The paper's formula, the two leads that were tried before, and missed energy, on the same simulated
-federations: data set × partition × number of tasks, clean labels (labels never enter). The first
-table shows the lowest adjusted Rand index of several seeds, as `benchmarks.clustering_grid` does;
-the second counts the federations that each formula gets wrong when one thing is changed, and the
-third does so for what the server works out from eigenpairs (`relevance-at=server`).
+federations: data set × partition × number of tasks, clean labels (labels never enter). One table
+counts the federations that each formula gets wrong when one thing is changed, the other does so for
+what the server works out from eigenpairs. `python -m benchmarks.relevance_search`.
 """
 
 from __future__ import annotations
 
-import argparse
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import adjusted_rand_score
 
-from benchmarks.harness import KINDS, all_features, relevance_matrix, with_eigenvectors
+from benchmarks import harness
+from benchmarks.harness import KINDS, ari, relevance_matrix, spectra_of, with_eigenvectors
 from benchmarks.writing import markdown
 from clients.pre_round.spectrum import (
     Spectrum,
     captured_energy,
-    leading_spectrum,
 )
 from clients.settings import USUAL_EIGENVECTORS
-from fl_core.data.settings import FederationSettings
-from fl_core.federation.federation import simulate_federation
 from fl_core.partitions.partition import Spread
 from fl_core.relevance import MISSED_ENERGY as MISSED
 from fl_core.relevance import PAPER, PRINCIPAL_ANGLE
@@ -41,7 +35,8 @@ Float64 = NDArray[np.float64]
 # From all clients' spectra to r, shape (K, K), row i what client i answers.
 Formula = Callable[[Sequence[Spectrum]], Float64]
 
-DATASETS = "mnist,fashion-mnist,cifar10,mnist-5k"
+DATASETS = ("mnist", "fashion-mnist", "cifar10", "mnist-5k")
+LINKAGES = ("complete", "single", "ward", "weighted", "centroid")
 MOST_EIGENVECTORS = 20
 MISSED_ENERGY = "missed energy"
 AS_ABOVE = "as above"
@@ -74,21 +69,16 @@ def cells(datasets: Iterable[str], seeds: Iterable[int], features: str = "hog") 
 
 def spectra_and_tasks(cell: Cell) -> tuple[list[Spectrum], NDArray[np.int64]]:
     """Return every client's spectrum, 20 eigenpairs, and the true tasks, shape (K,)."""
-    federation = simulate_federation(
-        FederationSettings(
-            dataset=cell.dataset,
-            num_clients=cell.clients,
-            num_tasks=cell.num_tasks,
-            partition=cell.partition,
-            minority=cell.minority,
-            min_samples=cell.min_samples,
-            seed=cell.seed,
-        )
+    made = harness.federation(
+        cell.dataset,
+        cell.num_tasks,
+        cell.seed,
+        num_clients=cell.clients,
+        partition=cell.partition,
+        minority=cell.minority,
+        min_samples=cell.min_samples,
     )
-    rows = all_features(federation.dataset, cell.features)
-    partition = federation.partition
-    spectra = [leading_spectrum(rows[own], MOST_EIGENVECTORS) for own in partition.train]
-    return spectra, partition.client_tasks
+    return spectra_of(made, MOST_EIGENVECTORS, cell.features), made.partition.client_tasks
 
 
 def captured(spectra: Sequence[Spectrum]) -> Float64:
@@ -143,7 +133,7 @@ AT_SERVER: dict[str, Formula] = {
 def adjusted_rand(similarity: Float64, tasks: NDArray[np.int64], linkage: str = "average") -> float:
     """Return the adjusted Rand index of the clusters, their number given, and the tasks."""
     found = agglomerate(similarity, len(np.unique(tasks)), linkage).labels
-    return float(adjusted_rand_score(tasks, found))
+    return ari(tasks, found)
 
 
 def adjusted_rands(cell: Cell, formulas: dict[str, Formula]) -> dict[str, float]:
@@ -153,18 +143,6 @@ def adjusted_rands(cell: Cell, formulas: dict[str, Formula]) -> dict[str, float]
         name: adjusted_rand(average_relevance(formula(spectra)), tasks)
         for name, formula in formulas.items()
     }
-
-
-def lowest(grid: Sequence[Cell]) -> str:
-    """Return a table of each formula's lowest adjusted Rand index over the seeds."""
-    scores = defaultdict(list)
-    for cell in grid:
-        scores[cell._replace(seed=0)].append(adjusted_rands(cell, FORMULAS))
-    lines = []
-    for cell, found in scores.items():
-        head = [cell.dataset, cell.partition, str(cell.min_samples), str(cell.num_tasks)]
-        lines.append([*head, *(f"{min(s[name] for s in found):.2f}" for name in FORMULAS)])
-    return markdown(["data", "partition", "least images", "tasks", *FORMULAS], lines)
 
 
 def wrong(grid: Sequence[Cell], others: Sequence[int], linkages: Sequence[str]) -> list[str]:
@@ -239,23 +217,13 @@ def lonely(tasks: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.union1d(np.flatnonzero(tasks == 0), one_of_each)
 
 
-def main() -> None:
-    """Print the tables in Markdown, and how long they took."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--datasets", default=DATASETS, help="names by commas")
-    parser.add_argument("--features", default="hog")
-    parser.add_argument("--seeds", type=int, default=3, help="from 0 on, for the first table")
-    parser.add_argument("--only-grid", action="store_true", help="leave the others out")
-    options = parser.parse_args()
-    started = time.perf_counter()
-    grid = cells(options.datasets.split(","), range(options.seeds), options.features)
-    print(lowest(grid), flush=True)
-    if not options.only_grid:
-        linkages = ("complete", "single", "ward", "weighted", "centroid")
-        for table in wrong(grid, UNSEEN_SEEDS, linkages):
-            print("\n" + table)
-    print(f"\n{time.perf_counter() - started:.0f} s")
+def measure(
+    numbers: harness.Numbers, datasets: list[str], features: str, seeds: int
+) -> Iterator[str]:
+    """Yield the tables."""
+    grid = cells(datasets, range(seeds), features)
+    yield "\n\n".join(wrong(grid, UNSEEN_SEEDS, LINKAGES))
 
 
 if __name__ == "__main__":
-    main()
+    harness.command(__doc__, "", measure, lambda _: {}, datasets=DATASETS, features="hog", seeds=3)

@@ -1,46 +1,39 @@
-"""What a message costs a site, by a process for each or by a fork: docs/scale.md.
+"""What a message costs a site, by a process for each or by a fork: docs/measured/scale.md.
 
 SuperLink, gate, SuperNodes and the app are the real programs, all on this machine, in turns: sites
 started by `flower-supernode`, which starts a process for each message, and by `fedkin node`, which
-forks for it; and, with `--before`, by the first with the code of an earlier checkout. The CPU's
-seconds count more than the clock's where other things run, too.
+forks for it. The CPU's seconds count more than the clock's where other things run, too.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
-import platform
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import psutil
 
-from benchmarks.writing import RESULTS, markdown, write
+from benchmarks import harness
+from benchmarks.writing import ROOT, markdown
 from fl_app.site.warm import READY
 from tests.device_images import write_sites
 from tests.device_processes import Program, federation
 
-ROOT = Path(__file__).parents[1]
 PROCESS, FORK = "a process for each message", "a fork"
 WAYS = {PROCESS: ("flower-supernode",), FORK: ("fedkin", "node")}
-BEFORE = "an earlier version, a process for each message"
 _PATIENCE = 900.0
 
 
-def measure(
-    command: Sequence[str], rounds: int, folder: Path, checkout: Path = ROOT
-) -> dict[str, Any]:
-    """Run the app of a checkout once on four sites, and return what it took."""
-    os.environ["PYTHONPATH"] = str(checkout)
+def measured(command: Sequence[str], rounds: int, folder: Path) -> dict[str, Any]:
+    """Run the app once on four sites, and return what it took."""
     # Where it is set, each process compiles the app's modules, which come with the run, anew.
     os.environ["PYTHONDONTWRITEBYTECODE"] = ""
     images = write_sites(folder / "images", images=120)
@@ -70,7 +63,7 @@ def measure(
             **{"num-server-rounds": rounds, "evaluate-every": rounds, "seed": 0},
             "output-dir": str(folder / "out"),
         }
-        with devices.started_run(checkout, settings) as run:
+        with devices.started_run(ROOT, settings) as run:
             status = run.wait_for_exit(_PATIENCE)
             seconds = time.monotonic() - started
             if status or not (folder / "out/summary.json").exists():
@@ -119,7 +112,7 @@ def table(measured: Mapping[str, Any]) -> str:
     )
     lines: list[Sequence[object]] = []
     models = {run["models"] for run in measured["runs"]}
-    for way in (BEFORE, *WAYS):
+    for way in WAYS:
         runs = [run for run in measured["runs"] if run["way"] == way]
         if not runs:
             continue
@@ -137,36 +130,22 @@ def table(measured: Mapping[str, Any]) -> str:
     return markdown(heads, lines)
 
 
-def main() -> None:
-    """Measure, write the result and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=2, help="of each way, in turns")
-    parser.add_argument("--rounds", type=int, default=3, help="of each run")
-    parser.add_argument("--before", type=Path, help="a checkout of an earlier version")
-    parser.add_argument("--output", type=Path, default=RESULTS / "site-rounds.json.xz")
-    options = parser.parse_args()
+def measure(numbers: harness.Numbers, repeats: int, rounds: int) -> Iterator[str]:
+    """Run both ways in turns."""
     os.environ["OMP_NUM_THREADS"] = "1"  # sites share the cores; one thread sums in one order
-    result: dict[str, Any] = {
-        "versions": {name: version(name) for name in ("flwr", "torch")}
-        | {"python": platform.python_version()},
-        "cores": len(os.sched_getaffinity(0)),
-        "rounds": options.rounds,
-        "runs": [],
-    }
-    ways = [(way, command, ROOT) for way, command in WAYS.items()]
-    if options.before:
-        ways.insert(0, (BEFORE, WAYS[PROCESS], options.before.absolute()))
-    for _ in range(options.repeats):
-        for way, command, checkout in ways:
-            load = os.getloadavg()[0]
-            with tempfile.TemporaryDirectory(prefix="site-rounds-") as folder:
-                os.environ["FL_CACHE_DIR"] = str(Path(folder) / "cache")
-                run = measure(command, options.rounds, Path(folder), checkout)
-            result["runs"].append({"way": way, **run, "load-before": round(load, 1)})
-            print(way, json.dumps(run), flush=True)
-            write(result, options.output)
-    print(f"\n{table(result)}")
+    numbers["rounds"], numbers["runs"] = rounds, []
+    for _, (way, words) in product(range(repeats), WAYS.items()):
+        with tempfile.TemporaryDirectory(prefix="site-rounds-") as folder:
+            os.environ["FL_CACHE_DIR"] = str(Path(folder) / "cache")
+            run = measured(words, rounds, Path(folder))
+        numbers["runs"].append({"way": way, **run})
+        yield f"{way}: {json.dumps(run)}"
+
+
+def tables(numbers: harness.Numbers) -> dict[str, str]:
+    """Return the table by its title."""
+    return {"what a message costs a site": table(numbers)}
 
 
 if __name__ == "__main__":
-    main()
+    harness.command(__doc__, "site-rounds", measure, tables, repeats=2, rounds=3)

@@ -35,13 +35,13 @@ def test_embeddings_are_those_of_the_split_and_computed_once(dataset, monkeypatc
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_client_of_the_relevance_search_has_its_own_images(seed, monkeypatch):
     simulated = []
-    simulate = relevance_search.simulate_federation
+    simulate = harness.simulate_federation
 
     def keep(settings):
         simulated.append(simulate(settings))
         return simulated[-1]
 
-    monkeypatch.setattr(relevance_search, "simulate_federation", keep)
+    monkeypatch.setattr(harness, "simulate_federation", keep)
     cell = relevance_search.Cell("mnist-5k", "label", 3, seed)
     spectra, _ = relevance_search.spectra_and_tasks(cell)
     for client in (0, 24):

@@ -43,7 +43,7 @@ def test_the_weights_of_labels_are_those_printed():
 
 
 def test_the_counts_of_relevances_are_those_printed():
-    _, *tables = tables_in(printed("relevance-search"))
+    tables = tables_in(printed("relevance-search"))
     assert len(tables) == 2
     page = (DOCS / "relevance.md").read_text(encoding="utf-8")
     (heads, rows), *_ = (one for one in tables_in(page) if one[0][0] == "changed")

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks import pages, principal_angles, writing
-from benchmarks.comparison import markdown, read_runs
 from experiments.__main__ import main
 from tests.app_runs import undrawn_pictures
 
@@ -16,7 +15,7 @@ COMPARED = [name for name in RUNS if not name.startswith("make-run")]
 
 def test_the_comparison_is_that_of_the_committed_runs():
     page = (ROOT / "docs/strategies.md").read_text(encoding="utf-8")
-    assert markdown(read_runs()) in page
+    assert pages.compared() in page
 
 
 def test_the_pages_of_measurements_are_those_of_the_committed_numbers():

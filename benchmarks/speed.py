@@ -1,4 +1,4 @@
-"""How close simulated rounds come to a bare PyTorch loop: `make bench`.
+"""How fast HoG and simulated rounds are, as docs/results.md says: `make bench`.
 
 25 clients of Fashion-MNIST, MLP 784-200-10, batch 32, 2 local epochs, Adam. The bare loop trains
 the same clients' images in as many processes as there are workers, without Flower, messages, models
@@ -9,33 +9,34 @@ lie its matrix products alone.
 
 from __future__ import annotations
 
-import argparse
-import json
 import multiprocessing
 import os
 import platform
-import tempfile
 import time
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from statistics import mean, median
 from typing import Any
 
+import numpy as np
 import torch
+from skimage.feature import hog as skimage_hog
+from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
+from benchmarks import harness
+from benchmarks.harness import CLIENTS
+from benchmarks.writing import ROOT
+from clients.features.hog import hog
 from fl_app.config.run_config import Config, parse_config
 from fl_app.launch.flower_app import read_defaults
-from fl_app.launch.superlink import simulate
+from fl_core.data.datasets import load_dataset
 from fl_core.federation.federation import Federation, simulate_federation
 from fl_core.models.build import build_model
 
-ROOT = Path(__file__).parents[1]
-CLIENTS = 25
 OPTIONS: dict[str, Any] = {
     # `single` first: it warms the workers up, as the bare loop's first round does.
     "strategy": "single,rcc-pfl",
     "dataset": "fashion-mnist",
-    "num-clients": CLIENTS,
     "num-tasks": 3,
     "model": "mlp",
     "batch-size": 32,
@@ -89,17 +90,8 @@ def bare_seconds(config: Config, workers: int, rounds: int) -> float:
 
 def simulated_seconds(workers: int, rounds: int) -> tuple[float, float]:
     """Return the seconds of a simulated round and of the pre-round."""
-    with tempfile.TemporaryDirectory() as folder:
-        options = {
-            **OPTIONS,
-            "num-server-rounds": rounds,
-            "evaluate-every": rounds,
-            "output-dir": folder,
-        }
-        if not simulate(ROOT, options, num_clients=CLIENTS, workers=workers):
-            raise RuntimeError("the simulation failed; its log is above.")
-        summary = json.loads((Path(folder) / "summary.json").read_text(encoding="utf-8"))
-    seconds = summary["runs"][1]["seconds"]
+    options = {**OPTIONS, "num-server-rounds": rounds, "evaluate-every": rounds}
+    seconds = harness.summary_of(options, CLIENTS, workers)["runs"][1]["seconds"]
     return seconds["train"] / rounds, seconds["pre-round"]
 
 
@@ -124,38 +116,67 @@ def products_seconds(config: Config, workers: int) -> float:
     return (time.perf_counter() - started) / workers
 
 
-def main() -> None:
-    """Time all in turn and print the ratio."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--repeats", type=int, default=3)
-    options = parser.parse_args()
+def microseconds_per_image(compute: Callable[[], object], images: int) -> float:
+    """Return the best of three, after one to warm up."""
+    compute()
+    seconds = []
+    for _ in range(3):
+        started = time.perf_counter()
+        compute()
+        seconds.append(time.perf_counter() - started)
+    return min(seconds) / images * 1e6
+
+
+def hog_line() -> str:
+    """Time HoG, ours and scikit-image's, on the same MNIST images and compare their numbers."""
+    torch.set_num_threads(1)
+    images = load_dataset("mnist-5k").train_images[:2000]
+    pixels = images[:, 0].numpy()
+
+    def one_by_one() -> Tensor:
+        features = [
+            skimage_hog(image, orientations=9, pixels_per_cell=(7, 7), cells_per_block=(2, 2))
+            for image in pixels
+        ]
+        return torch.from_numpy(np.stack(features)).float()
+
+    difference = float((hog(images) - one_by_one()).abs().max())
+    ours = microseconds_per_image(lambda: hog(images), len(images))
+    theirs = microseconds_per_image(one_by_one, len(images))
+    return (
+        f"HoG of 28×28 images, one thread: {ours:.1f} µs an image, scikit-image {theirs:.0f} µs, "
+        f"{theirs / ours:.0f} times faster; largest difference {difference:.0e}"
+    )
+
+
+def measure(numbers: harness.Numbers, workers: int, rounds: int, repeats: int) -> Iterator[str]:
+    """Time all in turn and yield what is found."""
+    yield hog_line()
     config = parse_config({**read_defaults(ROOT), **OPTIONS})
     # Here, an unreadable data set is an error; in a pool's workers it would be one for ever.
     simulate_federation(config.federation_settings(CLIENTS, config.seed))
     rows = []
-    before = bare_seconds(config, options.workers, options.rounds)
-    for _ in range(options.repeats):
-        simulated, pre_round = simulated_seconds(options.workers, options.rounds)
-        after = bare_seconds(config, options.workers, options.rounds)
+    before = bare_seconds(config, workers, rounds)
+    for _ in range(repeats):
+        simulated, pre_round = simulated_seconds(workers, rounds)
+        after = bare_seconds(config, workers, rounds)
         rows.append(((before + after) / 2, simulated, pre_round))
         before = after
-    print(f"\n{platform.machine()}, {options.workers} workers, {options.rounds} rounds each")
-    print("bare loop s/round   simulated s/round   ratio   pre-round s   pre-round / round")
+    yield f"\n{platform.machine()}, {workers} workers, {rounds} rounds each"
+    yield "bare loop s/round   simulated s/round   ratio   pre-round s   pre-round / round"
     for bare, simulated, pre_round in rows:
-        print(
+        yield (
             f"{bare:17.2f}   {simulated:17.2f}   {bare / simulated:5.2f}   {pre_round:11.2f}   "
             f"{pre_round / simulated:17.2f}"
         )
     ratio = median(bare / simulated for bare, simulated, _ in rows)
     share = median(pre_round / simulated for _, simulated, pre_round in rows)
-    floor = products_seconds(config, options.workers)
-    print(
-        f"the matrix products alone: {floor:.2f} s, {floor / median(r[0] for r in rows):.2f} of it"
-    )
-    print(f"median: {ratio:.2f} of the bare loop's speed; the pre-round costs {share:.2f} rounds")
+    floor = products_seconds(config, workers)
+    part = floor / median(bare for bare, *_ in rows)
+    yield f"the matrix products alone: {floor:.2f} s, {part:.2f} of it"
+    yield f"median: {ratio:.2f} of the bare loop's speed; the pre-round costs {share:.2f} rounds"
 
 
 if __name__ == "__main__":
-    main()
+    cpus = os.cpu_count() or 1
+    harness.command(__doc__, "", measure, lambda _: {}, workers=cpus, rounds=10, repeats=3)

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 from strategies.aggregations.aggregation import Aggregation, ClusterMean, GraphMean
 from strategies.aggregations.lps_gps import LpsGps
 from strategies.aggregations.robust import (
-    ClippedMean,
-    GeometricMedian,
     Krum,
     Median,
     MultiKrum,
@@ -41,7 +39,6 @@ from strategies.engine.training import RoundReport, Training
 
 __all__ = [
     "Aggregation",
-    "ClippedMean",
     "ClusterMean",
     "ClusteredStrategy",
     "Clustering",
@@ -49,7 +46,6 @@ __all__ = [
     "Conversation",
     "FirstDirectionClustering",
     "FirstUpdateClustering",
-    "GeometricMedian",
     "GivenClusters",
     "GraphMean",
     "Krum",

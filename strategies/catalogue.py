@@ -17,8 +17,6 @@ from strategies import objectives as o
 from strategies.aggregations.aggregation import Aggregation, ClusterMean, GraphMean
 from strategies.aggregations.lps_gps import LpsGps
 from strategies.aggregations.robust import (
-    ClippedMean,
-    GeometricMedian,
     Krum,
     Median,
     MultiKrum,
@@ -130,7 +128,7 @@ ALONE, ALL = "local", "single"
 # One model for all, or none: what groups clients is measured against these.
 UNGROUPED = tuple(n for n, s in SYSTEMS.items() if s.clustering.shares == "nothing")
 CLUSTERINGS = {system.clustering.name: system.clustering for system in SYSTEMS.values()}
-ROBUST = (Median, TrimmedMean, Krum, MultiKrum, ClippedMean, GeometricMedian)
+ROBUST = (Median, TrimmedMean, Krum, MultiKrum)
 AGGREGATIONS: dict[str, type[Aggregation]] = {
     part.name: part for part in (ClusterMean, GraphMean, LpsGps, *ROBUST)
 }

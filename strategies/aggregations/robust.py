@@ -7,9 +7,6 @@ alike, whatever they say of their numbers of samples, since an attacker may say 
   2018: the coordinate-wise median and trimmed mean.
 - P. Blanchard et al., "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent",
   NeurIPS 2017: Krum and Multi-Krum.
-- Z. Sun et al., "Can You Really Backdoor Federated Learning?", 2019: clipping updates to a norm.
-- K. Pillutla et al., "Robust Aggregation for Federated Learning", IEEE Transactions on Signal
-  Processing, 2022: the geometric median.
 """
 
 from __future__ import annotations
@@ -30,15 +27,11 @@ from fl_core.wire.protocol import NDArrays
 from strategies.aggregations.aggregation import PerCluster
 from strategies.engine.means import mean_model
 from strategies.engine.rounds import Update
-from strategies.engine.updates import update_vector
 
 Float64 = NDArray[np.float64]
 logger = getLogger(__name__)
 
-_STEPS = 100  # of Weiszfeld's algorithm; it usually stops after ten or twenty
-_SETTLED = 1e-9  # change of the weights, which sum to 1, at which it stops
 _BLOCK = 2**21  # numbers of all clients that are looked at together: 16 MiB
-_NO_DISTANCE = 1e-6  # as a share of the median one, which rounding can make of 0
 
 
 @dataclass(frozen=True)
@@ -166,88 +159,11 @@ class MultiKrum(Krum):
         return count - malicious
 
 
-@dataclass(frozen=True)
-class ClippedMean(Robust):
-    """The mean of updates that are cut to the length of the cluster's median one.
-
-    Sun et al. leave the length open; the median needs no knowledge of the model and goes down with
-    the training. An update that is shorter stays as it is.
-    """
-
-    name: ClassVar[str] = "clipped-mean"
-
-    def of_enough(self, updates: Sequence[Update]) -> NDArrays:
-        """Return the mean of each client's received model plus its clipped update."""
-        lengths = [float(np.linalg.norm(update_vector(u))) for u in updates]
-        longest = float(np.quantile(lengths, 0.5, method="lower"))
-        models = [
-            _clipped(update, longest / length) if length > longest else update.arrays
-            for update, length in zip(updates, lengths, strict=True)
-        ]
-        return mean_model(models, [1] * len(models))
-
-
-@dataclass(frozen=True)
-class GeometricMedian(Robust):
-    """The point with the least sum of distances to the clients' models (Pillutla et al., eq. 2)."""
-
-    name: ClassVar[str] = "geometric-median"
-
-    def of_enough(self, updates: Sequence[Update]) -> NDArrays:
-        """Return the models' mean with the weights that make it their geometric median."""
-        weights = geometric_median_weights(inner_products(updates))
-        return mean_model([u.arrays for u in updates], weights.tolist())
-
-
-def geometric_median_weights(products: Float64) -> Float64:
-    """Return the weights, shape (n,), with sum 1, of n points in their geometric median.
-
-    Weiszfeld's algorithm, with Vardi and Zhang's step where it meets one of the points ("The
-    multivariate L1-median and associated data depth", PNAS 2000, eq. 2.6). A step costs n²
-    operations, however long the points are.
-
-    Parameters
-    ----------
-    products : NDArray[np.float64], shape (n, n)
-        The points' inner products, about any origin; one among the points loses no digits.
-    """
-    count = len(products)
-    weights = np.full(count, 1 / count)
-    for _ in range(_STEPS):
-        distances = _distances_from(weights, products)
-        apart = distances > _NO_DISTANCE * np.median(distances)
-        if not apart.any():
-            break
-        pull = np.divide(1, distances, out=np.zeros_like(distances), where=apart)
-        step = pull / pull.sum() - weights
-        pulled = math.sqrt(max(step @ products @ step, 0)) * pull.sum()
-        held = count - int(apart.sum())  # by the points that it has met
-        step *= max(0.0, 1 - held / pulled) if pulled else 0.0
-        weights += step
-        if np.abs(step).max() < _SETTLED:
-            break
-    # It comes near a point that is the median only slowly.
-    sums = np.sqrt(_squared_distances_between(products)).sum(axis=1)
-    best = int(sums.argmin())
-    if sums[best] <= _distances_from(weights, products).sum():
-        weights = np.zeros(count)
-        weights[best] = 1
-    return weights
-
-
 def _squared_distances_between(products: Float64) -> Float64:
     """Return the points' squared distances, shape (n, n), from their inner products."""
     lengths = products.diagonal()
     squares: Float64 = np.maximum(lengths[:, None] + lengths - 2 * products, 0)
     return squares
-
-
-def _distances_from(weights: Float64, products: Float64) -> Float64:
-    """Return how far each point is from the points' mean with these weights, shape (n,)."""
-    along = products @ weights
-    squares = products.diagonal() - 2 * along + weights @ along
-    distances: Float64 = np.sqrt(np.maximum(squares, 0))
-    return distances
 
 
 def inner_products(updates: Sequence[Update]) -> Float64:
@@ -288,13 +204,3 @@ def _blocks(updates: Sequence[Update]) -> Iterator[tuple[str, slice, Float64]]:
             columns = slice(start, start + width)
             rows = [u.arrays[name].reshape(-1)[columns] for u in updates]
             yield name, columns, np.stack(rows).astype(np.float64)
-
-
-def _clipped(update: Update, share: float) -> NDArrays:
-    """Return the received model plus a share of the client's update; integers as sent."""
-    clipped = dict(update.arrays)
-    for name, array in update.arrays.items():
-        if np.issubdtype(array.dtype, np.floating):
-            trained, start = (a.astype(np.float64) for a in (array, update.received[name]))
-            clipped[name] = as_type(array.dtype, start + share * (trained - start))
-    return clipped

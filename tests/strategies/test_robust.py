@@ -5,21 +5,16 @@ import pytest
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedMedian, FedTrimmedAvg
 from flwr.serverapp.strategy import MultiKrum as FlowersMultiKrum
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize
 
 from fl_core.options import options_of
 from strategies.aggregations import robust
 from strategies.aggregations.robust import (
-    ClippedMean,
-    GeometricMedian,
     Krum,
     Median,
     MultiKrum,
     TrimmedMean,
-    geometric_median_weights,
-    inner_products,
 )
 from strategies.catalogue import ROBUST
 from strategies.engine.rounds import Clusters, Round, Update
@@ -62,9 +57,9 @@ def test_by_hand_trimmed_means():
 
 def test_models_that_differ_little_from_each_other_lose_no_digits():
     """About the origin, inner products of 1e18 would say nothing of differences of 1."""
-    rows = np.array([[1e9], [1e9 + 1], [1e9 + 10]])
+    rows = 1e9 + np.array([[0], [1], [2], [10], [11]])
     updates = [Update(i, 0, {"w": row}, 1, {"w": row}) for i, row in enumerate(rows)]
-    assert combined(GeometricMedian(), updates) == [[1e9 + 1]]
+    assert combined(Krum(0.2), updates) == [[1e9 + 1]]
 
 
 def test_the_share_that_is_tolerated_is_not_a_victim_of_binary_numbers():
@@ -87,71 +82,6 @@ def test_krum_expects_no_more_malicious_ones_than_its_paper_allows():
     # n − f = 5 are selected.
     rows = [0], [1], [2], [3], [4], [1000]
     assert combined(MultiKrum(0.4), updates_of(*rows)) == [[2]]
-
-
-def test_by_hand_clipped_means():
-    # Lengths 1, 5 and 50: all are cut to 5.
-    rows = [0.6, 0.8], [3, 4], [-30, 40]
-    (found,) = combined(ClippedMean(), updates_of(*rows))
-    assert found == pytest.approx([(0.6 + 3 - 3) / 3, (0.8 + 4 + 4) / 3])
-    # Of four, the second shortest decides: half of the clients may be malicious.
-    (found,) = combined(ClippedMean(), updates_of([1], [2], [300], [500]))
-    assert found == pytest.approx([7 / 4])
-
-
-def test_clipping_starts_from_what_each_client_was_sent():
-    first, second, third = updates_of([11], [12], [60], received=10)
-    moved = Update(
-        3,
-        0,
-        model(
-            [
-                1,
-            ]
-        ),
-        1,
-        model([-1]),
-    )
-    # Lengths 1, 2, 50 and 2: 60 becomes 12.
-    assert combined(ClippedMean(), [first, second, third, moved]) == [[(11 + 12 + 12 + 1) / 4]]
-
-
-def test_clients_that_have_not_moved_clip_the_others_to_where_they_were():
-    assert combined(ClippedMean(), updates_of([7], [7], [7], [900], received=7)) == [[7]]
-
-
-def test_by_hand_geometric_medians():
-    # On a line it is the median; of a square's corners the middle; two of three points that are
-    # one hold it; with an angle of more than 120 degrees at a corner, it is that corner.
-    for rows, expected in [
-        ([[0], [1], [10]], [1]),
-        ([[0, 0], [2, 0], [0, 2], [2, 2]], [1, 1]),
-        ([[3, 4], [3, 4], [900, 900]], [3, 4]),
-        ([[0, 0], [5, 0.1], [-5, 0.1]], [0, 0]),
-    ]:
-        (found,) = combined(GeometricMedian(), updates_of(*rows))
-        assert found == pytest.approx(expected, abs=1e-3)
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10**6), st.integers(3, 9), st.integers(1, 4), st.booleans())
-@example(14779, 4, 2, True)  # two of four are one point, and just outweigh the others
-def test_no_point_has_smaller_distances_than_the_geometric_median(seed, count, size, whole):
-    rng = np.random.default_rng(seed)
-    points = rng.normal(size=(count, size))
-    if whole:  # points on one another, and on means of others
-        points = rng.integers(0, 4, (count, size)).astype(float)
-
-    def distances(point):
-        return float(np.linalg.norm(points - point, axis=1).sum())
-
-    weights = geometric_median_weights(inner_products(updates_of(*points)))
-    assert weights.sum() == pytest.approx(1)
-    assert (weights >= -1e-12).all()
-    found = distances(weights @ points)  # to float32's digits, in which updates are
-    start = np.median(points, axis=0)
-    best = minimize(distances, start, method="Nelder-Mead", options={"xatol": 1e-6}).fun
-    assert found <= min(best, *map(distances, points)) * (1 + 1e-3) + 1e-9
 
 
 def flowers(strategy, rows):
@@ -293,4 +223,3 @@ def test_what_an_attacker_sends_first_costs_the_others_no_digits():
     """About 1e12, inner products of 1e24 would say nothing of differences of 1."""
     rows = [1e12], [0], [1], [2], [10]
     assert combined(Krum(0.2), updates_of(*rows)) == [[1]]
-    assert combined(GeometricMedian(), updates_of(*rows)) == [[2]]

@@ -8,12 +8,12 @@ https://doi.org/10.1109/TNNLS.2020.3015958.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_core.options import COUNT, POSITIVE, number, one_of, option, or_none
+from fl_core.options import COUNT, POSITIVE, number, option
 from strategies.clusterings.clustering import Clustering
 from strategies.clusterings.grouping import agglomerate, canonical_labels
 from strategies.engine.conversation import Conversation
@@ -45,7 +45,7 @@ class RecursiveBipartition(Clustering):
     ----------
     mean_norm, max_norm : float
         ε₁ and ε₂, as shares of the longest mean update of any cluster so far.
-    linkage : str
+    split_linkage : str
         How the two parts are found: "single", as in the paper; "complete", as in its authors' code;
         "average".
     gamma_max : float or None
@@ -72,18 +72,8 @@ class RecursiveBipartition(Clustering):
         "and some client's update is above this share of it",
         key="cfl-max-norm",
     )
-    linkage: str = option(
-        "average",
-        one_of(("average", "complete", "single")),
-        "how the two parts are found; `single`: the paper's way; `complete`: its authors' code's",
-        key="cfl-linkage",
-    )
-    gamma_max: float | None = option(
-        "never",
-        or_none(number(float, 0, 1), "never"),
-        "split only parts that differ by more than this, by their most similar clients",
-        key="cfl-gamma-max",
-    )
+    split_linkage: Literal["average", "complete", "single"] = "average"
+    gamma_max: float | None = None
     min_size: int = option(
         5, COUNT, "split only into parts of at least so many clients", key="cfl-min-size"
     )
@@ -129,7 +119,7 @@ class RecursiveBipartition(Clustering):
     def _smaller_part(self, known: list[int]) -> list[int]:
         """Return the clients that leave, if the parts are large and different enough."""
         similarities = cosine_similarities(self._updates(known))
-        labels = agglomerate(similarities, 2, self.linkage).labels
+        labels = agglomerate(similarities, 2, self.split_linkage).labels
         sizes = np.bincount(labels)
         across = similarities[labels == 0][:, labels == 1].max()
         if sizes.min() < self.min_size or (

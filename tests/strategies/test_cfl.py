@@ -13,7 +13,7 @@ from tests.local_grid import LocalGrid
 from tests.toy_app import TASKS, groups, run, toy_app
 
 # The paper's bipartition, into parts of any size.
-PAPER = {"linkage": "single", "min_size": 1}
+PAPER = {"split_linkage": "single", "min_size": 1}
 # The mean is never twice the longest mean, and updates are not that short.
 ALWAYS = {"mean_norm": 2, "max_norm": 0.1, **PAPER}
 
@@ -83,7 +83,7 @@ def test_by_hand_the_linkage_decides_where_a_chain_is_cut():
         ("complete", [[0, 1, 2], [3, 4]]),
         ("average", [[0, 1, 2, 3], [4]]),
     ):
-        clustering = RecursiveBipartition(**{**ALWAYS, "linkage": linkage})
+        clustering = RecursiveBipartition(**{**ALWAYS, "split_linkage": linkage})
         assert groups(split(clustering, steps)) == parts
 
 

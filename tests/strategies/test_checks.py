@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from strategies import (
-    Cfl,
     ClusteredStrategy,
     FedHC,
     FedPer,
@@ -55,8 +54,8 @@ from tests.toy_app import ENCODER, draw_model, every_strategy
             "prox-weight is -1.0, but it must be a number of at least 0.",
         ),
         (
-            lambda: Cfl(gamma_max=1.5),
-            "cfl-gamma-max is 1.5, but it must be a number of at least 0 and at most 1, or None.",
+            lambda: Flt(ENCODER, max_changed=-1),
+            "max-changed is -1, but it must be a whole number of at least 0, or None.",
         ),
         (
             lambda: Single(evaluate_every=0),
@@ -114,14 +113,12 @@ def test_what_each_strategy_has_by_itself_is_allowed(make):
 
 
 def test_what_means_none_and_numbers_of_numpy_are_allowed():
-    Cfl(gamma_max=None)
     Flt(ENCODER, "silhouette", max_changed=None, watch_updates=None)
     RccPfl("auto", landmarks="auto")
     MtHfl(np.int64(2), common_layers=("w",), local_rounds=np.int64(2))
     Ifca(np.int64(2), draw_model, warm_up_rounds=np.int64(1))
     Single(fraction_train=np.float32(0.5))
     FedPer(private_layers="fc1, fc2")
-    FedHC(2, odd_alone=np.bool_(True))
 
 
 def test_secure_sums_are_not_made_again_by_a_resumption():

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from scipy.cluster.hierarchy import linkage
 
 from strategies import Clusters, FedHC, Round, Update, UpdateClustering
-from strategies.clusterings.fedhc import odd_ones
 from strategies.engine.updates import cosine_similarities, directions, flatten, update_vector
 from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import TASKS, fail, groups, in_rounds, run, toy_app, weights, with_arrays
@@ -122,38 +121,6 @@ def test_by_hand_movements_are_measured_from_the_first_model():
     assert grouped(by_received(2), found).comparison.similarity == pytest.approx(np.ones((3, 3)))
 
 
-@pytest.mark.parametrize("rule", ["silhouette", "elbow", 2])
-def test_who_moves_against_all_others_or_much_farther_is_alone_and_the_others_are_grouped(rule):
-    honest = angles(10, 80, 12, 78)
-    odd = [*angles(225), *angles(45, length=5)]  # turned round; blown up
-    sent = updates(*honest[:2], *odd, *honest[2:])
-    found = grouped(UpdateClustering(rule, odd_alone=True), sent)
-    assert groups(found.of_client) == [[0, 4], [1, 5], [2], [3]]
-    assert found.comparison.merges.shape == (5, 4)
-    # As published, who is blown up goes with its direction: 45° lies between 12° and 78°.
-    published = grouped(UpdateClustering(2), sent)
-    assert groups(published.of_client) == [[0, 1, 3, 4, 5], [2]]
-
-
-def test_four_times_the_median_length_is_not_odd_and_half_of_the_clients_never_are():
-    alike = np.ones((4, 4))
-    assert not odd_ones(alike, np.array([1, 1, 1, 4.0])).any()
-    assert odd_ones(alike, np.array([1, 1, 1, 4.1])).tolist() == [False] * 3 + [True]
-    opposed = np.array([[1, 1, -1, -1], [1, 1, -1, -1], [-1, -1, 1, 1], [-1, -1, 1, 1.0]])
-    assert not odd_ones(opposed - np.eye(4), np.ones(4)).any()  # all of them would be
-
-
-@settings(max_examples=40)
-@given(st.integers(0, 10**6), st.integers(3, 9))
-def test_odd_ones_do_not_depend_on_the_order_of_clients_nor_on_units(seed, count):
-    rng = np.random.default_rng(seed)
-    vectors, order = rng.normal(size=(count, 3)), rng.permutation(count)
-    lengths = rng.exponential(size=count)
-    found = odd_ones(cosine_similarities(vectors), lengths)
-    again = odd_ones(cosine_similarities(7 * vectors[order]), 3 * lengths[order])
-    assert again.tolist() == found[order].tolist()
-
-
 def test_every_client_trains_in_the_first_round_and_a_newcomer_in_its_first():
     grid = Visits(toy_app(TASKS), 7, {6: range(2)})
     strategy = FedHC(3, fraction_train=0.3)
@@ -227,18 +194,3 @@ def test_directions_of_an_earlier_run_are_forgotten():
     for count in (3, 2):
         run(strategy, LocalGrid(toy_app(list(range(count))), count))
     assert strategy.clusters.compared == (0, 1)
-
-
-def test_who_is_far_from_the_first_model_is_odd_only_by_its_last_round():
-    # All go right by 1, client 3 from where its cluster has come in earlier rounds: (41, 1).
-    sent = [model((1, 1))] * 3 + [model((41, 1))]
-    found = [Update(c, c // 3, model(np.add(at["w"], (1, 0))), 1, at) for c, at in enumerate(sent)]
-    clusters = grouped(UpdateClustering(1, odd_alone=True), found)
-    assert set(clusters.of_client.values()) == {0}
-
-
-def test_two_of_four_are_half_and_not_odd():
-    # Client 2 moves against all others, client 3 nine times as far as most.
-    turned = np.outer([1, 1, -1, 1], [1, 1, -1, 1]).astype(float)
-    assert not odd_ones(turned, np.array([1, 1, 1, 9.0])).any()
-    assert odd_ones(turned, np.ones(4)).tolist() == [False, False, True, False]

@@ -59,27 +59,12 @@ def test_fedhc_isolates_clients_that_flip_labels(tmp_path):
 @pytest.mark.slow
 @pytest.mark.faults
 def test_directions_alone_do_not_show_that_an_update_was_blown_up(tmp_path):
-    """So with the number of clusters given attackers stay with the honest, unless set apart."""
+    """So with the number of clusters given, attackers stay with the honest."""
     options = {"strategy": "fedhc", "num_clusters": "num-tasks"}
-    found, other = (
-        attacked(tmp_path / str(alone), "scaled-update", odd_alone=alone, **options)["runs"][0]
-        for alone in (True, False)
-    )
-    assert found["ari"] == other["ari"] == 1
-    assert (found["malicious-isolated"], other["malicious-isolated"]) == (1, 0)
-    assert found["accuracy"] > 0.8
-    assert other["accuracy"] < 0.7
-
-
-@pytest.mark.slow
-@pytest.mark.faults
-def test_lengths_show_that_an_update_was_blown_up(tmp_path):
-    options = {"attack_scale": -10, "update_distance": "euclidean"}
-    summary = attacked(tmp_path, "scaled-update", strategy="fedhc,single", **options)
-    found, single = summary["runs"]
-    assert found["malicious-isolated"] == 1
-    assert found["accuracy"] > 0.8
-    assert single["accuracy"] < 0.2
+    (found,) = attacked(tmp_path, "scaled-update", **options)["runs"]
+    assert found["ari"] == 1
+    assert found["malicious-isolated"] == 0
+    assert found["accuracy"] < 0.7
 
 
 @pytest.mark.slow

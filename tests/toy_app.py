@@ -217,13 +217,6 @@ def fail(message: Message, context: Context, answer: Message) -> Message:
     raise RuntimeError("the disk is full")
 
 
-def lean(message: Message, context: Context, answer: Message) -> Message:
-    """Let a client of task 0 move towards the models of the others."""
-    sent = protocol.to_arrays(message.content["arrays"])["w"]
-    answer.content["arrays"]["w"] = Array(sent + np.array([0, 9], np.float32))
-    return answer
-
-
 def in_rounds(*rounds: int, spoil: Spoil = fail) -> Spoil:
     """Spoil answers in these rounds only; 0 is the pre-round."""
 

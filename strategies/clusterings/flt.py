@@ -33,7 +33,6 @@ from strategies.clusterings.signatures import (
 from strategies.engine.conversation import Conversation
 from strategies.engine.memory import learnt
 from strategies.engine.rounds import Clusters, Comparison, Round
-from strategies.engine.updates import leanings
 
 Float32 = NDArray[np.float32]
 FineTune = Literal["refresh", "always", "never"]
@@ -70,9 +69,6 @@ class SignatureClustering(Clustering):
         asked again (Enc1, trained on data like theirs), or in the pre-round, too (Enc2, on others).
     change_threshold : float
         How large δ must be to be a flag, in units of the spread of the client's images.
-    watch_updates : float or None
-        A client counts as if it had raised a flag once its update leans towards another cluster by
-        more than this cosine (section III-B4: monitoring on the server's side). None: never.
     max_changed : int or None
         λ; None: flags are not looked at.
     refresh_every : int
@@ -113,12 +109,6 @@ class SignatureClustering(Clustering):
         number(float, 0),
         "a client's data have changed if their mean has moved by this share of their spread",
     )
-    watch_updates: float | None = option(
-        "never",
-        or_none(number(float, 0, 1, high_open=True), "never"),
-        "clients whose update leans towards another cluster by more than this cosine count as "
-        "changed, too: 0.15 is a good start",
-    )
     max_changed: int | None = option(
         0,
         or_none(NATURAL, "never"),
@@ -131,13 +121,12 @@ class SignatureClustering(Clustering):
     _changed: set[int] = learnt(set)
     _silent: set[int] = learnt(set)
     _flags: dict[int, int] = learnt(dict)  # that clients have sent one after the other
-    _leaning: set[int] = learnt(set)
     _sketches: dict[int, list[float]] = learnt(dict)
     _fine_tuned: bool = learnt(bool)
 
     def find(self, conversation: Conversation) -> Clusters:
         """Form the clients' relatedness (FCR, Algorithm 2)."""
-        self._changed, self._silent, self._leaning = set(), set(), set()
+        self._changed, self._silent = set(), set()
         self._flags, self._sketches = {}, {}
         self._fine_tuned = self.fine_tune == "always"
         self._signatures = self._ask(conversation, None)
@@ -168,24 +157,8 @@ class SignatureClustering(Clustering):
             is_up = update.shift > self.change_threshold
             self._flags[update.client] = self._flags.get(update.client, 0) + 1 if is_up else 0
         raised = {u.client for u in state.updates if self._flags[u.client].bit_count() == 1}
-        self._changed |= (raised | self._begin_to_lean(state)) - self._silent
+        self._changed |= raised - self._silent
         return state.clusters
-
-    def _begin_to_lean(self, state: Round) -> set[int]:
-        """Return the clients whose updates lean towards another cluster, and did not before.
-
-        Such a client counts again only after an update that did not lean at all: clients that stay
-        where they are when all are asked are not asked about in every round.
-        """
-        # In round 1 all clusters have the same model, and nobody fits any.
-        if self.watch_updates is None or state.number == 1:
-            return set()
-        found = leanings(state.updates)
-        leaning = {client for client, cosine in found.items() if cosine > self.watch_updates}
-        upright = {client for client, cosine in found.items() if cosine <= 0}
-        begun = leaning - self._leaning
-        self._leaning = (self._leaning | leaning) - upright
-        return begun
 
     def place(
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,32 +43,6 @@ def last_layer(model: NDArrays) -> list[str]:
     """
     real = [name for name, a in model.items() if np.issubdtype(a.dtype, np.floating)]
     return [name for name in real if layer_of(name) == layer_of(real[-1])]
-
-
-def leanings(updates: Sequence[Update]) -> dict[int, float]:
-    """Return how far each client's update leans towards another cluster, in [−1, 1].
-
-    The cosine between its movement, w_trained − w, and the way from where the others of its cluster
-    have arrived to where the clients of another cluster have: the largest over these. A client that
-    fits its cluster moves away from others or across. Clients without company in their cluster, or
-    without another cluster in the round, are left out.
-    """
-    trained = {u.client: flatten(u.arrays) for u in updates}
-    members: dict[int, list[int]] = {}
-    for update in updates:
-        members.setdefault(update.cluster, []).append(update.client)
-    sums = {c: np.sum([trained[m] for m in own], axis=0) for c, own in members.items()}
-    found = {}
-    for update in updates:
-        company = len(members[update.cluster]) - 1
-        if not company or len(members) < 2:
-            continue
-        arrived = trained[update.client]
-        home = (sums[update.cluster] - arrived) / company
-        ways = [sums[c] / len(own) - home for c, own in members.items() if c != update.cluster]
-        moved = arrived - flatten(update.received)
-        found[update.client] = float(cosine_similarities(np.stack([moved, *ways]))[0, 1:].max())
-    return found
 
 
 def directions(vectors: Float64) -> Float64:

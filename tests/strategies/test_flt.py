@@ -13,7 +13,6 @@ from tests.toy_app import (
     fail,
     groups,
     in_rounds,
-    lean,
     run,
     toy_app,
     weights,
@@ -234,31 +233,6 @@ def test_a_finite_number_above_the_threshold_is_a_flag(shift, flagged):
     grid = LocalGrid(toy_app([0, 1, 0], spoil), 3)
     run(Flt(ENCODER, 2), grid, rounds=2)
     assert asked_in(grid)[0] == ([0, 2] if flagged else [0])
-
-
-@pytest.mark.parametrize("graph", [False, True])
-@pytest.mark.parametrize(
-    ("options", "rounds", "expected"),
-    [
-        ({}, (3, 4, 5), [0, 4]),  # once, though it goes on
-        ({}, (3, 5), [0, 4, 6]),  # and again after an upright update
-        ({}, (1,), [0]),
-        ({"max_changed": 1}, (3,), [0]),
-        ({"watch_updates": None}, (3,), [0]),
-    ],
-)
-def test_all_are_asked_again_once_updates_lean_towards_another_cluster(
-    options, rounds, expected, graph
-):
-    # Tasks move apart: clients of task 0 by (c + 1, 0), those of task 1 by (0, c + 1).
-    def step(client, task):
-        return (0, client + 1) if task else (client + 1, 0)
-
-    spoil = {("train", 2): in_rounds(*rounds, spoil=lean)}
-    grid = LocalGrid(toy_app([0, 0, 0, 1, 1], spoil, step), 5)
-    strategy = (FltGraph if graph else Flt)(ENCODER, 2, **{"watch_updates": 0.5, **options})
-    run(strategy, grid, rounds=6)
-    assert asked_in(grid) == dict.fromkeys(range(5), expected)
 
 
 SKETCH = [2.0, 0.5, *np.arange(protocol.SKETCH_SIZE - 2.0)]

@@ -23,7 +23,6 @@ from tests.toy_app import (
     fail,
     groups,
     in_rounds,
-    lean,
     run,
     toy_app,
     with_metrics,
@@ -140,20 +139,13 @@ def test_starting_again_without_a_checkpoint_starts_from_the_beginning(tmp_path)
     assert [report.round for report in strategy.reports] == list(range(1, ROUNDS + 1))
 
 
-@pytest.mark.parametrize(
-    ("watch_updates", "sign"),
-    [
-        (None, in_rounds(2, spoil=with_metrics(data_shift=0.5))),
-        (0.9, in_rounds(2, 3, 4, spoil=lean)),
-    ],
-)
-def test_what_clients_said_before_the_interruption_is_remembered(watch_updates, sign, tmp_path):
+def test_what_clients_said_before_the_interruption_is_remembered(tmp_path):
     """FLT: a flag of the last round asks everybody again in the first one after it, and once."""
 
     def make(**options):
-        return Flt(ENCODER, 3, max_changed=0, watch_updates=watch_updates, **options)
+        return Flt(ENCODER, 3, max_changed=0, **options)
 
-    flagged = {("train", 2): sign}
+    flagged = {("train", 2): in_rounds(2, spoil=with_metrics(data_shift=0.5))}
     undisturbed_grid = grid(flagged)
     wanted = run(make(), undisturbed_grid, ROUNDS)
 

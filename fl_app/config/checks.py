@@ -69,7 +69,7 @@ def check_together(values: Mapping[str, Any], of_strategies: Mapping[str, Any]) 
             f"seed is {values['seed']} and repeats is {values['repeats']}, whose last seed would "
             f"be {last}, but seeds are at most {LAST_SEED}: choose a smaller seed."
         )
-    yield from _check_rounds(values, of_strategies["warm-up-rounds"])
+    yield from _check_rounds(values)
     yield from check_without_strategies(values, of_strategies)
 
 
@@ -88,7 +88,7 @@ def _must_be(key: str, value: Any, allowed: str) -> str:
     return str(refusal(key, value, allowed))
 
 
-def _check_rounds(values: Mapping[str, Any], warm_up: int) -> Iterator[str]:
+def _check_rounds(values: Mapping[str, Any]) -> Iterator[str]:
     """Check that what happens in a round does so before the last one."""
     rounds = values["num_server_rounds"]
     if not rounds:
@@ -101,8 +101,6 @@ def _check_rounds(values: Mapping[str, Any], warm_up: int) -> Iterator[str]:
         if count and values["early_stopping"]:
             allowed = f"0 with {counted}: strategies may end before any comes"
             yield _must_be("early-stopping", values["early_stopping"], allowed)
-    if warm_up >= rounds > 0:
-        yield _must_be("warm-up-rounds", warm_up, f"below num-server-rounds, which is {rounds}")
 
 
 _ONE_SHOT = {"eigenvectors", "centroids"}  # what is shared to be grouped before any training

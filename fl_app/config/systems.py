@@ -76,7 +76,7 @@ def build_strategy(name: str, setting: Setting, options: Mapping[str, Any]) -> C
     for part in system.parts:
         values |= _values(part, setting)
     parts = system.build(weighted_mean=setting.config.weighted_mean, **values)
-    _check_layers(name, setting, *parts)
+    _check_layers(name, setting, *parts[1:])
     return ClusteredStrategy(*parts, **options)
 
 
@@ -105,12 +105,10 @@ def _check_parts(name: str, setting: Setting) -> None:
             f"strategy names {name}, which here groups clients by their classes, but a number is "
             "to be predicted: set relevance to another than class-energy, or leave it out."
         )
-    _check_layers(name, setting, *parts)
+    _check_layers(name, setting, *parts[1:])
 
 
-def _check_layers(
-    name: str, setting: Setting, clustering: Any, aggregation: Any, local: Any
-) -> None:
+def _check_layers(name: str, setting: Setting, aggregation: Any, local: Any) -> None:
     """Refuse private layers that the model does not have, or that the others are to share."""
     common = getattr(aggregation, "common_layers", ())
     if isinstance(local, Plain) and not common:
@@ -138,18 +136,6 @@ def _check_layers(
                 f'{name} keeps the layer "{layer}" at the clients, and common-layers has all '
                 "clusters share it: take it out of one of the two."
             )
-    if private and clustering is not None and (times := setting.config.of_strategies["restarts"]):
-        raise ValueError(
-            f"restarts is {times}, but {name} keeps layers at the clients, which would take them "
-            "from one start into the next: set it to 0."
-        )
-    draws = clustering is not None and clustering.initial_models == "drawn"
-    if private and draws and (rounds := setting.config.of_strategies["warm-up-rounds"]):
-        raise ValueError(
-            f"warm-up-rounds is {rounds}, after which {name} draws a last shared layer anew, "
-            "beneath private ones that were trained on the old one: set it to 0, or initial-models "
-            "to warm."
-        )
 
 
 def _values(part: Part, setting: Setting) -> dict[str, Any]:

@@ -266,7 +266,7 @@ def run_strategy(
     status.begin_run(label, seed, done, config.num_server_rounds)
     tracking.begin_run(label, seed, done, values)
     started = time.perf_counter()
-    why_it_ends = partial(_why_it_ends, patience=config.early_stopping, rivals=rivals)
+    why_it_ends = partial(why_enough, patience=config.early_stopping, rivals=rivals)
 
     def seconds() -> float:
         return before + time.perf_counter() - started
@@ -282,7 +282,7 @@ def run_strategy(
                 states = world.keep_states(strategy, told)
                 checkpoints.save_personal(label, seed, report.round, states)
             checkpoints.save(label, seed, strategy, seconds(), setting.images)
-        if report.round < report.num_rounds and (why := why_it_ends(strategy, strategy.reports)):
+        if report.round < report.num_rounds and (why := why_it_ends(strategy.reports)):
             progress.ended(label, seed, report, why)
             raise EnoughRounds
 
@@ -307,7 +307,7 @@ def run_strategy(
             theirs = {**told, protocol.TRAINING: checkpoint["strategy"]["identity"]}
             world.restore_states(checkpoints.load_personal(label, seed, done), theirs)
         progress.resumed(label, seed, done)
-        if done < rounds and (why := why_it_ends(strategy, reports := _reports_in(checkpoint))):
+        if done < rounds and (why := why_it_ends(reports := _reports_in(checkpoint))):
             progress.ended(label, seed, reports[-1], why)
             rounds = done
     tested = candidate_of(label, told) if config.validation_share else told
@@ -325,14 +325,6 @@ def run_strategy(
     if done == rounds and config.validation_share:
         compare_again(grid, strategy, tested, config.round_deadline)
     return run, strategy
-
-
-def _why_it_ends(
-    strategy: ClusteredStrategy, reports: Reports, patience: int, rivals: Sequence[Reports]
-) -> str:
-    """Return why a strategy ends; rounds whose models it may give up say nothing of it."""
-    lasting = [one for one in reports if not strategy.clustering.begins_anew_after(one.round)]
-    return why_enough(lasting, patience, rivals)
 
 
 def _reports_in(checkpoint: Mapping[str, Any]) -> list[RoundReport]:

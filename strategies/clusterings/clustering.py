@@ -52,8 +52,6 @@ class Clustering(Remembers, ABC):
         What happens when clusters change. True: cluster c remains cluster c with its model, and
         clients that join it take that model over (IFCA); False: clusters are new sets of clients,
         and each starts from the mean of what its clients hold (FedHC).
-    initial_models : str
-        "drawn": it puts layers that are drawn at random into clusters' models; "warm": it does not.
     shows_groups : bool
         Whether results have a page of their own for its groups: grouping.json, with how sure each
         client is of its own, and pictures of what is in them.
@@ -71,17 +69,12 @@ class Clustering(Remembers, ABC):
     count_rules: ClassVar[tuple[str, ...]] = ()
     needs_tasks: ClassVar[bool] = False
     keeps_models: ClassVar[bool] = False
-    initial_models: str = "warm"
     shows_groups: ClassVar[bool] = False
     together: ClassVar[bool] = True
     knows_by_training: ClassVar[bool] = False
 
     def wants_all(self, number: int) -> bool:
         """Return whether all clients are to train in a round, whatever share of them is drawn."""
-        return False
-
-    def begins_anew_after(self, number: int) -> bool:
-        """Return whether what a round comes to may be given up after it, as a warm-up's is."""
         return False
 
     @property

@@ -4,13 +4,9 @@ A. Ghosh, J. Chung, D. Yin, K. Ramchandran, "An Efficient Framework for Clustere
 Learning", NeurIPS 2020, https://arxiv.org/abs/2006.04088 (IFCA, by model averaging).
 A. Ali, A. Arafa, "RCC-PFL", 2025, Algorithm 2 (IFCA-PFL): see `spectral`.
 
-Against a bad start, Ghosh et al. have two means. In their FEMNIST experiment one model is trained
-by FedAvg first, and every cluster's model is this one with a last layer drawn anew: so
-`warm_up_rounds` does it. (Their published code then lets random groups train for 20 rounds, and
-freezes all but the last layer; here clusters choose at once and train whole models. LPS-GPS as the
-aggregation keeps layers common.) And they repeat whole trainings from several random starts.
-`restarts` is ours: each start is trained for a round of the same training, and the one with the
-lowest training loss goes on. (On mnist-5k with noisy labels, two or three rounds chose no better.)
+Which clients share a cluster depends on the random first models. With `initial_models="warm"`,
+which is ours, all train one model in round 1. The means of the groups that FedHC would find in it
+start the clusters.
 """
 
 from __future__ import annotations
@@ -24,7 +20,6 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from fl_core.models.layers import layers_of, split
 from fl_core.options import NATURAL, one_of, option
 from fl_core.wire import protocol
 from fl_core.wire.protocol import NDArrays
@@ -119,11 +114,10 @@ class LossClustering(Clustering):
     enforce : bool
         True: IFCA-PFL: models are drawn again until clients choose every cluster, and later no
         cluster stays empty; False: IFCA: an empty cluster keeps its model.
-
-    Raises
-    ------
-    ValueError
-        If there are restarts and the models are warm: every start would be the same.
+    initial_models : {"drawn", "warm"}
+        How the clusters' models start.
+    stop_after : int
+        Clients are not asked again once none has moved for so many rounds; 0: always.
     """
 
     name: ClassVar[str] = "loss-inhabited"
@@ -139,18 +133,6 @@ class LossClustering(Clustering):
         "`drawn`: at random, as in the papers; `warm`: all train one model first, and the means "
         "of the groups that FedHC would find start the clusters",
     )
-    warm_up_rounds: int = option(
-        0,
-        NATURAL,
-        "all train one model in so many rounds first; with `drawn`, clusters then start from it "
-        "with a last layer of their own, and `warm` has at least one such round",
-    )
-    restarts: int = option(
-        0,
-        NATURAL,
-        "start so many times more, each time with newly drawn models, for a round; the start "
-        "after which clients lose least goes on",
-    )
     stop_after: int = option(
         0,
         NATURAL,
@@ -158,32 +140,17 @@ class LossClustering(Clustering):
         key="stop-reassociation",
     )
     _models: list[NDArrays] = learnt(list)
-    _unchanged: int = learnt(int)
-    _num_drawn: int = learnt(int)
-    _common: NDArrays = learnt(dict)  # what all drawn models have in common
-    _tried: list[tuple[float, dict[int, int], list[NDArrays]]] = learnt(list)
-    _grouped: bool = learnt(bool)  # by a warm-up's last round
-
-    def __post_init__(self) -> None:
-        if self.restarts and self.initial_models == "warm":
-            raise ValueError(
-                f"restarts is {self.restarts}, but initial-models is warm, and every start would "
-                "be the same: leave one of them out."
-            )
-
-    @property
-    def _last_warm_up(self) -> int:
-        """Return the last round in which all train one model; 0: there is none."""
-        return max(self.warm_up_rounds, self.initial_models == "warm")
+    _unchanged: int = learnt(int)  # rounds in which no client moved
+    _warms_up: bool = learnt(bool)  # all train one model until a round groups them
 
     def wants_all(self, number: int) -> bool:
-        """Return whether the groups that start the clusters are made of who trains in a round."""
-        return self.initial_models == "warm" and number >= self._last_warm_up and not self._grouped
+        """Return whether all train, since the groups that start the clusters are made of them."""
+        return self._warms_up
 
     def find(self, conversation: Conversation) -> Clusters:
         """Draw M models, and again until every cluster is inhabited (Algorithm 2, line 2).
 
-        Before a warm-up there is nothing to ask yet: clusters are found after it.
+        Before a warm start there is nothing to ask yet.
 
         Raises
         ------
@@ -192,13 +159,13 @@ class LossClustering(Clustering):
         RuntimeError
             If no client answers, or some cluster was empty in each of `MAX_DRAWS` draws.
         """
-        self._models, self._num_drawn, self._common, self._tried = [], 0, {}, []
-        self._unchanged, self._grouped = 0, False
+        self._models, self._unchanged = [], 0
+        self._warms_up = self.initial_models == "warm"
         self._check_number(len(conversation.nodes))
-        if self._last_warm_up:
+        if self._warms_up:
             return Clusters(dict.fromkeys(conversation.nodes, 0), self.num_clusters)
-        for _ in range(MAX_DRAWS if self.enforce else 1):
-            self._draw(conversation)
+        for draw in range(MAX_DRAWS if self.enforce else 1):
+            self._models = self._drawn(draw, conversation.private)
             losses = ask_losses(conversation, self._models, None)
             self._check_number(len(losses))
             labels = lowest_loss(np.array(list(losses.values())))
@@ -212,31 +179,16 @@ class LossClustering(Clustering):
         )
 
     def before_training(self, state: Round, conversation: Conversation) -> Clusters:
-        """Ask the participants again; one that fails keeps its cluster.
-
-        After a warm-up, and for a restart, everybody is asked about newly drawn models.
-        """
-        rounds = state.number - 1 - self._last_warm_up
-        if state.number == 1 or rounds < 0 or self.wants_all(state.number):
-            return state.clusters
-        if rounds == 0 and self.initial_models == "drawn":
-            warmed_up = cluster_models(state)[0]
-            self._common, _ = split(warmed_up, layers_of(warmed_up)[-1:])
-            return self._start(state, conversation)
-        if self._comparing(rounds):
-            self._put_aside(state, conversation)
-            if len(self._tried) <= self.restarts:
-                return self._start(state, conversation)
-            return self._best()
-        if self._settled():
+        """Ask the participants again; one that fails keeps its cluster."""
+        if state.number == 1 or self._warms_up or self._settled():
             return state.clusters
         return self._associate(state, state.participants, conversation)
 
     def after_training(self, state: Round) -> Clusters:
-        """Group the clients by their last updates of the warm-up, if that is how models begin."""
-        if not self.wants_all(state.number):
+        """Group the clients by the updates of a warm start's first round, as FedHC does."""
+        if not self._warms_up:
             return state.clusters
-        self._grouped = True
+        self._warms_up = False
         vectors = np.stack([update_vector(update) for update in state.updates])
         distances = direction_distances(cosine_similarities(vectors))
         number = min(self.num_clusters, len(vectors))
@@ -245,16 +197,7 @@ class LossClustering(Clustering):
         return Clusters({**state.clusters.of_client, **found}, self.num_clusters)
 
     def after_last_round(self, state: Round, conversation: Conversation) -> Clusters:
-        """Ask those that did not take part in the last round: their choice may be out of date.
-
-        A training that ends before its starts were compared ends with the best so far.
-        """
-        rounds = state.number - self._last_warm_up
-        if rounds < (self.initial_models == "drawn"):
-            return state.clusters
-        if self._comparing(rounds):
-            self._put_aside(state, conversation)
-            return self._best()
+        """Ask those that did not take part in the last round: their choice may be out of date."""
         others = sorted(conversation.nodes.keys() - state.participants)
         if not others or self._settled():
             return state.clusters
@@ -269,7 +212,7 @@ class LossClustering(Clustering):
         """
         self._unchanged = 0
         if not self._models:
-            return clusters.with_everybody(newcomers)  # in a warm-up: asked when they train
+            return clusters.with_everybody(newcomers)  # of a warm start: asked when they train
         losses = ask_losses(conversation, self._models, newcomers, for_training=False)
         found = clusters.with_clients({c: int(np.argmin(own)) for c, own in losses.items()})
         return replace(found, unheld=self._unheld(clusters))
@@ -284,42 +227,10 @@ class LossClustering(Clustering):
     def _settled(self) -> bool:
         return 0 < self.stop_after <= self._unchanged
 
-    def _draw(self, conversation: Conversation) -> None:
-        numbers = range(self._num_drawn, self._num_drawn + self.num_clusters)
-        self._num_drawn += self.num_clusters
-        drawn = [{**self.draw_model(number), **self._common} for number in numbers]
-        private = conversation.private
-        self._models = [{n: a for n, a in one.items() if n not in private} for one in drawn]
-
-    def _start(self, state: Round, conversation: Conversation) -> Clusters:
-        """Draw models, and let everybody choose; here, empty clusters are no reason to redraw."""
-        self._draw(conversation)
-        clusters = self._choose(state.clusters, ask_losses(conversation, self._models, None))
-        self._unchanged = 0
-        return replace(clusters, models=self._models)
-
-    def begins_anew_after(self, number: int) -> bool:
-        """Return whether a round is of the warm-up, or of a start that others are to beat."""
-        rounds = number - self._last_warm_up
-        return rounds <= 0 or self._comparing(rounds)
-
-    def _comparing(self, rounds: int) -> bool:
-        """Return whether no start has been chosen yet, that many rounds after the first one."""
-        return 0 < rounds <= self.restarts + 1 and self.restarts > 0
-
-    def _put_aside(self, state: Round, conversation: Conversation) -> None:
-        """Keep what the present start has come to, with the mean of clients' lowest losses."""
-        self._models = self._present_models(state)
-        losses = ask_losses(conversation, self._models, None)
-        mean = float(np.mean([min(own) for own in losses.values()])) if losses else np.inf
-        clusters = self._choose(state.clusters, losses)
-        self._tried.append((mean, clusters.of_client, self._models))
-
-    def _best(self) -> Clusters:
-        """Return to the start that lost least, the first of equals, and forget the others."""
-        _, of_client, self._models = min(self._tried, key=lambda tried: tried[0])
-        self._tried, self._unchanged = [], 0
-        return Clusters(of_client, self.num_clusters, models=self._models)
+    def _drawn(self, draw: int, private: Collection[str]) -> list[NDArrays]:
+        numbers = range(draw * self.num_clusters, (draw + 1) * self.num_clusters)
+        models = [self.draw_model(number) for number in numbers]
+        return [{n: a for n, a in model.items() if n not in private} for model in models]
 
     def _associate(
         self, state: Round, clients: Sequence[int], conversation: Conversation

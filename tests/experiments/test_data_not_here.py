@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 ONE_ROUND = {"num-server-rounds": 1, "local-epochs": 1, "evaluate-every": 1, "model": "mlp-32"}
 long = partial(pytest.param, marks=pytest.mark.faults)
 FEW = {
-    "flt-3": {"num-clients": 6, "warm-up-rounds": 0},
+    "flt-3": {"num-clients": 6},
     "flt-4-emnist": {"num-clients": 20, "min-samples": 1},
     "flt-5": {"num-clients": 5, "min-samples": 1},
     "mt-hfl-2": {"min-samples": 1, "tasks": "0,1,8,9|18,23|10,11,12"},

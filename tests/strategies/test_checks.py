@@ -116,7 +116,7 @@ def test_what_means_none_and_numbers_of_numpy_are_allowed():
     Flt(ENCODER, "silhouette", max_changed=None)
     RccPfl("auto", landmarks="auto")
     MtHfl(np.int64(2), common_layers=("w",), local_rounds=np.int64(2))
-    Ifca(np.int64(2), draw_model, warm_up_rounds=np.int64(1))
+    Ifca(np.int64(2), draw_model, stop_after=np.int64(1))
     Single(fraction_train=np.float32(0.5))
     FedPer(private_layers="fc1, fc2")
 

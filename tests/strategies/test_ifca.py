@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
 from fl_core.wire import protocol
 from strategies import (
     ClusteredStrategy,
@@ -369,3 +370,59 @@ def test_more_clusters_than_clients_only_where_they_may_be_empty():
         run(IfcaPfl(3, draw_model), LocalGrid(toy_app([0, 1]), 2))
     result = run(Ifca(3, draw_model), LocalGrid(toy_app([0, 1]), 2))
     assert weights(result) == [1, 12, 20]
+
+
+def test_a_warm_start_with_a_cluster_in_which_nobody_is_goes_on_with_a_model_for_each_client():
+    found = []
+    for combining in (ClusterMean(True), GraphMean(True)):
+        clustering = LossClustering(4, draw_model, False, initial_models="warm")
+        strategy = ClusteredStrategy(clustering, combining)
+        result = run(strategy, LocalGrid(toy_app([0, 1, 1]), 3), rounds=4)
+        models = [weights(result)[strategy.model_of_client[client]] for client in range(3)]
+        found.append((strategy.clusters.of_client, models))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("initial", ["drawn", "warm"])
+@pytest.mark.parametrize("arrives", range(1, 4))
+def test_a_newcomer_has_a_place_in_every_phase(arrives, initial):
+    grid = Visits(toy_app([0, 1, 1, 0]), 4, {3: range(arrives)})
+    strategy = IfcaPfl(2, draw_model, initial_models=initial)
+    run(strategy, grid, rounds=4)
+    assert [3 in report.clusters for report in strategy.reports] == [
+        number >= arrives for number in range(1, 5)
+    ]
+
+
+@pytest.mark.parametrize("combining", [ClusterMean, GraphMean])
+@pytest.mark.parametrize("initial", ["drawn", "warm"])
+@pytest.mark.parametrize("after", range(1, 4))
+def test_a_training_resumed_in_any_phase_ends_as_an_undisturbed_one(
+    after, combining, initial, tmp_path
+):
+    def make(on_round):
+        clustering = LossClustering(2, draw_model, initial_models=initial)
+        return ClusteredStrategy(clustering, combining(), fraction_train=0.7, on_round=on_round)
+
+    def note(report):
+        if report.round == after:
+            save_checkpoint(tmp_path / "c", undisturbed.checkpoint())
+
+    undisturbed = make(note)
+    wanted = run(undisturbed, LocalGrid(toy_app([0, 1, 1, 0]), 4), rounds=5)
+    resumed = make(lambda report: None)
+    resumed.resume(load_checkpoint(tmp_path / "c"))
+    found = run(resumed, LocalGrid(toy_app([0, 1, 1, 0]), 4), rounds=5)
+    for name in wanted.arrays:
+        assert found.arrays[name].numpy().tobytes() == wanted.arrays[name].numpy().tobytes()
+    assert resumed.reports == undisturbed.reports
+    assert resumed.training.train_traffic == undisturbed.training.train_traffic
+    assert resumed.training.pre_round_traffic == undisturbed.training.pre_round_traffic
+
+
+@pytest.mark.parametrize("initial", ["drawn", "warm"])
+def test_too_many_clusters_are_refused_before_anything_is_trained(initial):
+    grid = LocalGrid(toy_app([0, 1, 1]), 3)
+    with pytest.raises(ValueError, match="num-clusters is 4, but 3 clients"):
+        run(IfcaPfl(4, draw_model, initial_models=initial), grid)
+    assert {m.metadata.message_type for m in grid.sent} == {"query.describe"}

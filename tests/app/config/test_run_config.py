@@ -263,12 +263,6 @@ def test_what_is_beyond_the_bounds_and_words_that_the_page_of_options_has(key, v
         OPTIONS[key].rule.read(key, value)
 
 
-def test_a_warm_up_leaves_rounds_for_clusters():
-    assert config(warm_up_rounds=2, num_server_rounds=3).of_strategies["warm-up-rounds"] == 2
-    with pytest.raises(ValueError, match="is 3, but it must be below num-server-rounds, which is"):
-        config(warm_up_rounds=3, num_server_rounds=3)
-
-
 def test_unknown_and_missing_keys():
     with pytest.raises(
         ValueError, match=r"learning-rat is not a run-config key\. Did you mean learning-rate\?"

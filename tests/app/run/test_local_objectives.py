@@ -209,10 +209,6 @@ def test_options_that_cannot_be_are_refused(options, message):
             },
             'keeps the layer "hidden" at the clients, and common-layers has all clusters share it',
         ),
-        (
-            {"strategy": "loss+mean+private-layers", "model": "mlp-32", "restarts": 2},
-            "restarts is 2, but loss.mean.private-layers keeps layers at the clients",
-        ),
     ],
 )
 def test_what_a_model_cannot_keep_is_refused_before_anything_is_written(tmp_path, options, message):

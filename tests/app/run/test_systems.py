@@ -254,10 +254,6 @@ def test_common_layers_are_equal_after_an_exchange_and_others_are_not(tmp_path, 
             )
         ),
         ({"strategy": "flt", "encoder": "/nowhere/e.safetensors"}, "/nowhere/e.safetensors"),
-        (
-            {"strategy": "single,ifca", "restarts": 2, "initial_models": "warm"},
-            "restarts is 2, but initial-models is warm, and every start would be the same",
-        ),
         ({"strategy": "pacfl", "num_clusters": 7}, "num-clusters is 7, but there are 6 clients"),
         (
             {"strategy": "single,rcc-pfl", "newcomers": 4, "newcomer_round": 2},

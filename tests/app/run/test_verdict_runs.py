@@ -124,21 +124,6 @@ def test_a_strategy_may_end_early(tmp_path, capsys):
     assert all("on-its-own-data" in one for one in summary["runs"])
 
 
-def test_warming_up_is_no_reason_to_end(tmp_path):
-    """Rounds whose models are given up say nothing, and before the first other one there is none"""
-    summary = run(
-        tmp_path / "out",
-        strategy="local,ifca",
-        initial_models="warm",
-        validation_share=0.25,
-        early_stopping=1,
-        learning_rate=1e-30,
-        num_server_rounds=9,
-    )
-    rounds = {one["strategy"]: one["rounds"] for one in summary["runs"]}
-    assert rounds["local"] == 2 < rounds["ifca"] < 9
-
-
 def test_seeds_may_end_after_different_rounds(tmp_path):
     options = {"validation_share": 0.25, "early_stopping": 1, "learning_rate": 0.02, "seed": 1}
     summary = run(tmp_path / "out", strategy="local,single", repeats=2, **options)

@@ -312,6 +312,21 @@ def test_newcomers_do_not_drift():
         assert len(made.drifters) == 4
 
 
+@pytest.mark.parametrize("kind", ["class-independent", "class-dependent"])
+def test_clients_of_a_task_do_not_share_their_wrong_labels(kind):
+    """Each draws its own label of another task, and which of its samples get it."""
+    made = federation(noise=kind, noise_rate=0.5)
+    plain = federation()
+    wrong, places = {}, {}
+    for client, task in enumerate(made.partition.client_tasks):
+        labels, true = made.training_data(client)[1], plain.training_data(client)[1]
+        changed = labels != true
+        wrong.setdefault(int(task), set()).update(labels[changed].tolist())
+        places[client] = tuple(changed.tolist())
+    assert all(len(labels) > 1 for labels in wrong.values())
+    assert len(set(places.values())) > len(places) / 2
+
+
 def test_no_draw_depends_on_another():
     plain = federation(drift_clients=4, drift_round=2)
     full = federation(

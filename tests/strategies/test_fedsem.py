@@ -66,6 +66,10 @@ def test_clients_that_do_not_take_part_stay_where_they_are():
     app = toy_app([0] * 5, {("train", 4): fail}, step=lambda c, t: ((1, 9, 2, 8.5, 1)[c], 0))
     run(strategy, LocalGrid(app, 5))
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0, 3: 1, 4: 0}
+    strategy = FedSem(2)  # the largest cluster is not that of the first client
+    app = toy_app([0] * 5, {("train", 4): fail}, step=lambda c, t: ((9, 1, 2, 1, 1)[c], 0))
+    run(strategy, LocalGrid(app, 5))
+    assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 1, 3: 1, 4: 1}
 
 
 def test_a_first_round_that_is_lost_is_made_up_for():

@@ -48,6 +48,19 @@ def said(body: bytes, *, more: bool = False) -> dict:
     return {"type": "http.request", "body": body, "more_body": more}
 
 
+def sending(*pieces: dict, gone: asyncio.Event | None = None) -> Callable:
+    """Return a caller that sends pieces of a body and then waits, until `gone`, for its answer."""
+    left = list(pieces)
+
+    async def receive() -> dict:
+        if left:
+            return left.pop(0)
+        await (gone or asyncio.Event()).wait()
+        return {"type": "http.disconnect"}
+
+    return receive
+
+
 def known(gate: Gate, *keys: ec.EllipticCurvePrivateKey) -> Gate:
     """Return the gate, which has heard of these devices."""
     for key in keys or (DEVICE,):
@@ -60,13 +73,10 @@ def pass_through(
 ) -> list[dict]:
     """Send one request of a known device through a gate and return all that it answered."""
 
-    async def receive_nothing() -> dict:
-        return said(b"")
-
     async def once() -> list[dict]:
         async with httpx.AsyncClient(transport=transport) as client:
             gate = known(Gate("127.0.0.1:8000", client))
-            return await ask(gate, receive or receive_nothing, **request)
+            return await ask(gate, receive or sending(said(b"")), **request)
 
     return asyncio.run(once())
 
@@ -81,7 +91,6 @@ async def ask(
     headers: Sequence[Header] = ((b"content-length", b"0"),),
     key: ec.EllipticCurvePrivateKey | None = DEVICE,
     address: str = "203.0.113.5",
-    state: dict | None = None,
 ) -> list[dict]:
     """Send one request, signed unless there is no key, and return all that was answered."""
     answered: list[dict] = []
@@ -93,20 +102,17 @@ async def ask(
     scope = {
         **{"type": "http", "method": method, "raw_path": target, "query_string": query},
         **{"headers": [*headers, *signed], "client": (address, 40000)},
-        **{"state": state or {}},
     }
     await application(scope, receive, send)
     return answered
 
 
-async def post(application: Gate, body: bytes = b"", **request) -> int | None:
+async def post(
+    application: Gate, body: bytes = b"", gone: asyncio.Event | None = None, **request
+) -> int | None:
     """Send one whole body and return the status; None: no answer."""
-
-    async def receive() -> dict:
-        return said(body)
-
     headers = [(b"content-length", b"%d" % len(body))]
-    answered = await ask(application, receive, headers=headers, **request)
+    answered = await ask(application, sending(said(body), gone=gone), headers=headers, **request)
     return answered[0]["status"] if answered else None
 
 

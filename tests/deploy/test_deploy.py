@@ -9,8 +9,10 @@ import tomllib
 from collections import defaultdict
 from ipaddress import ip_address
 from pathlib import Path
+from string import Template
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 from flwr.cli.app import app as flower_app
@@ -22,13 +24,18 @@ from sqlalchemy import make_url
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from fl_app.devices.certificates import make_certificates
 from fl_app.devices.gate import gate_command as gate
+from fl_app.devices.gate.application import FLEET_PATHS
 from fl_app.devices.gate.callers import MOST_BYTES_HELD
+from fl_app.devices.gate.gate_command import superlink_tls
+from fl_app.launch.superlink import free_ports
 from fl_app.site import node_command
+from tests.nginx_process import DEPLOY, needs_nginx, nginx_running, write_configuration
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
 SYSTEMD_ANALYZE = shutil.which("systemd-analyze")
-UNITS = ("superlink", "gate", "supernode")
+UNITS = ("superlink", "gate", "nginx", "supernode")
+PROGRAMS = tuple(name for name in UNITS if name != "nginx")
 DEVICE = {
     **{"SERVER": "fl.example.org:9092", "DEVICE_NAME": "berlin", "DATA_PATH": "/srv/my scans"},
     **{"MODEL_PATH": "/var/lib/fedkin/model.safetensors", "CREDENTIALS_DIRECTORY": "/run/c"},
@@ -88,16 +95,72 @@ def command_of_unit(name: str) -> argparse.Namespace:
     return read([filled_in(word) for word in shlex.split(line)])
 
 
-def test_the_server_publishes_the_gate_and_nothing_else():
-    assert set(SERVICES) == {"superlink", "gate", "supernode"}
-    assert SERVICES["gate"]["ports"] == ["9092:9092"]
-    for name in ("superlink", "supernode"):
-        assert not {"ports", "expose", "network_mode"} & set(SERVICES[name])
+def test_the_server_publishes_nginx_and_nothing_else():
+    assert set(SERVICES) == set(UNITS)
+    assert SERVICES["nginx"]["ports"] == ["9092:9092"]
+    for name in PROGRAMS:
+        assert not {"ports", "expose"} & set(SERVICES[name])
+    for name in ("superlink", "nginx", "supernode"):
+        assert "network_mode" not in SERVICES[name]
     assert SERVICES["superlink"]["networks"] == ["inside"]
+    assert SERVICES["nginx"]["networks"] == ["inside", "outside"]
     assert SERVER["networks"]["inside"] == {"internal": True}
-    host, port = gate.parse_address(command_of_service("gate").listen, "--listen")
-    assert ip_address(host).is_unspecified
-    assert port == 9092
+    # On its loopback, the gate reads devices' addresses from nginx.
+    assert SERVICES["gate"]["network_mode"] == "service:nginx"
+
+
+@pytest.mark.parametrize("command", [command_of_service, command_of_unit])
+def test_nginx_finds_the_gate_which_only_its_machine_reaches(command):
+    listen = command("gate").listen
+    assert ip_address(gate.parse_address(listen, "--listen")[0]).is_loopback
+    configuration = (DEPLOY / "nginx.conf").read_text(encoding="ascii")
+    assert f"server {listen};" in configuration
+    assert "listen 9092 ssl" in configuration
+
+
+def test_nginx_passes_the_paths_of_the_gate():
+    configuration = (DEPLOY / "nginx.conf").read_text(encoding="ascii")
+    groups = re.findall(r"location ~ \^/v1/fleet/\(([a-z|-]+)\)\$ \{", configuration)
+    names = [f"/v1/fleet/{name}".encode() for group in groups for name in group.split("|")]
+    assert sorted(names) == sorted(FLEET_PATHS)
+
+
+def words_of_service(certificates: Path, home: Path) -> list[str]:
+    """Return nginx's command in its container, with other folders."""
+    (mounted,) = SERVICES["nginx"]["configs"]
+    assert mounted == {"source": "nginx.conf", "target": "/run/secrets/nginx.conf"}
+    assert SERVER["configs"] == {"nginx.conf": {"file": "./nginx.conf"}}
+    temporary, *_ = SERVICES["nginx"]["tmpfs"]
+    paths = {mounted["target"]: str(certificates / "nginx.conf"), temporary: str(home)}
+    command = SERVICES["nginx"]["command"]
+    assert set(paths) <= set(command)
+    return [paths.get(word, word) for word in command]
+
+
+def words_of_unit(certificates: Path, home: Path) -> list[str]:
+    """Return nginx's command in its unit, with other folders."""
+    assert unit("nginx")["RuntimeDirectory"] == ["fedkin-nginx"]
+    (line,) = unit("nginx")["ExecStart"]
+    folders = {"CREDENTIALS_DIRECTORY": certificates, "RUNTIME_DIRECTORY": home}
+    return [Template(word).substitute(folders) for word in shlex.split(line)]
+
+
+@needs_nginx
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [words_of_service, words_of_unit])
+def test_nginx_starts_and_waits_for_the_gate(words, tmp_path):
+    certificates, home = tmp_path / "certificates", tmp_path / "home"
+    home.mkdir()
+    make_certificates(certificates, ["localhost"], [])
+    port, gate_port = free_ports(2)
+    write_configuration(certificates, port, gate_port)
+    with nginx_running(words(certificates, home), tmp_path / "log", port) as nginx:
+        url = f"https://localhost:{port}/v1/fleet/pull-messages"
+        with httpx.Client(verify=superlink_tls(certificates), trust_env=False) as client:
+            assert client.post(url).status_code == 502
+            assert client.get(url).status_code == 404
+        assert (home / "nginx.pid").exists()
+        assert "[warn]" not in nginx.text
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
@@ -117,16 +180,26 @@ def test_memory_is_bounded(name):
     (limit,) = unit(name)["MemoryMax"]
     assert SERVICES[name]["mem_limit"] == limit.lower()
     assert int(limit.removesuffix("G")) * 2**30 >= 2 * MOST_BYTES_HELD
-    # What holds other programs goes on without the one that was killed.
-    assert unit(name)["OOMPolicy"] == ([] if name == "gate" else ["continue"])
+    # What starts other programs continues without the one that was killed.
+    assert unit(name)["OOMPolicy"] == ([] if name in ("gate", "nginx") else ["continue"])
 
 
-def test_the_gate_may_have_as_many_files_as_it_takes():
-    assert unit("gate")["LimitNOFILE"] == [str(gate._MOST_FILES)]
+@pytest.mark.parametrize("name", ["gate", "nginx"])
+def test_a_flood_does_not_fill_the_log(name):
+    assert unit(name)["LogRateLimitBurst"] == ["1000"]
+    assert SERVICES[name]["logging"]["options"] == {"max-size": "10m", "max-file": "3"}
+
+
+def test_nginx_may_open_as_many_files_as_it_is_configured_for():
+    configuration = (DEPLOY / "nginx.conf").read_text(encoding="ascii")
+    numbers = re.findall(r"(?:worker_rlimit_nofile|worker_connections) (\d+);", configuration)
+    files, connections = map(int, numbers)
+    assert connections < files
+    assert unit("nginx")["LimitNOFILE"] == [str(files)]
 
 
 def test_containers_have_the_secrets_they_need_and_data_read_only():
-    for name in ("superlink", "gate"):
+    for name in ("superlink", "gate", "nginx"):
         assert SERVICES[name]["secrets"] == ["ca.crt", "server.crt", "server.key"]
     assert SERVICES["supernode"]["secrets"] == ["ca.crt", "device.key"]
     data, state = SERVICES["supernode"]["volumes"]
@@ -238,6 +311,7 @@ def test_the_superlink_listens_for_the_gate_alone():
     ("command", "host"), [(command_of_service, "superlink"), (command_of_unit, "127.0.0.1")]
 )
 def test_the_gate_finds_the_superlink(command, host):
+    """In containers it looks names up in nginx's network."""
     found = gate.parse_address(command("gate").superlink, "--superlink")
     assert found == (host, command("superlink").port)
 
@@ -269,8 +343,10 @@ def test_units_have_few_rights_and_start_again(name):
     assert {key: lines[key] for key in wanted} == {key: [value] for key, value in wanted.items()}
     credentials = {one.partition(":")[0] for one in lines["LoadCredential"]}
     used = set(re.findall(r"\$\{CREDENTIALS_DIRECTORY\}/([\w.]+)", lines["ExecStart"][0]))
-    # The gate is given the folder.
-    assert credentials == (used or {"ca.crt", "server.crt", "server.key"})
+    # The gate and nginx read the folder.
+    if name in ("gate", "nginx"):
+        used |= {"ca.crt", "server.crt", "server.key"}
+    assert credentials == used
 
 
 @pytest.mark.parametrize("name", ["superlink", "supernode"])
@@ -296,7 +372,7 @@ def test_systemd_accepts_the_units(tmp_path):
         path = tmp_path / f"fedkin-{name}.service"
         text = (DEPLOY / path.name).read_text(encoding="utf-8")
         # The programs are not installed there on the machine that tests.
-        path.write_text(re.sub(r"/opt/fedkin/bin/[\w-]+", "/bin/true", text))
+        path.write_text(re.sub(r"/opt/fedkin/bin/[\w-]+|/usr/sbin/nginx", "/bin/true", text))
         paths.append(path)
 
     def complaints() -> list[str]:
@@ -316,7 +392,9 @@ def test_systemd_accepts_the_units(tmp_path):
 
 def test_what_the_server_keeps_is_for_its_account_alone():
     """It names sites and holds models; a site's model is for its group, too."""
-    for name, others in (("superlink", 0o077), ("gate", 0o077), ("supernode", 0o007)):
+    for name, others in (
+        *(("superlink", 0o077), ("gate", 0o077), ("nginx", 0o077), ("supernode", 0o007)),
+    ):
         (mask,) = unit(name)["UMask"]
         assert int(mask, 8) & others == others
         for mode in unit(name)["StateDirectoryMode"]:

@@ -82,7 +82,7 @@ class Site:
         (line,) = (one for one in commands() if one.startswith(start))
         here = {
             "fl.example.org:9092": f"127.0.0.1:{self.gate_port}",
-            "0.0.0.0:9092": f"127.0.0.1:{self.gate_port}",
+            "127.0.0.1:9093": f"127.0.0.1:{self.gate_port}",
             "127.0.0.1:8000": f"127.0.0.1:{self.port}",
             "--port 8000": f"--port {self.port}",
             "run .": f"run {ROOT}",

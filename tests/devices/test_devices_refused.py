@@ -97,7 +97,7 @@ def test_a_device_refuses_a_server_whose_certificate_has_expired(devices, nodes,
     words = gate_words(old, devices.port, gate_port)
     with running("gate", words, tmp_path / "gate") as gate:
         gate.wait_for(f"server.crt expires on {made + timedelta(days=365):%Y-%m-%d}")
-        gate.wait_for("server.crt has expired, and no device accepts it: move server.key")
+        gate.wait_for(f"to {made + timedelta(days=365):%Y-%m-%d %H:%M} only, and no device accepts")
         with devices.supernode(
             "paris", root_certificates=str(old / "ca.crt"), superlink=f"127.0.0.1:{gate_port}"
         ) as supernode:
@@ -111,7 +111,7 @@ def test_a_gate_says_that_its_certificate_is_from_a_clock_that_was_fast(devices,
     (gate_port,) = free_ports(1)
     words = gate_words(early, devices.port, gate_port)
     with running("gate", words, tmp_path / "gate") as gate:
-        gate.wait_for("server.crt is not valid yet, and no device accepts it: this machine's clock")
+        gate.wait_for("no device accepts it now: check this machine's clock")
 
 
 def test_a_device_speaks_only_for_itself(devices, nodes, strangers):

@@ -1,12 +1,14 @@
-"""What is passed on to the SuperLink, and what is not."""
+"""The gate's application: which requests are passed on to the SuperLink."""
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from functools import partial
 
 import httpx
@@ -18,24 +20,16 @@ from fl_app.devices.gate.bodies import (
     Event,
     Receive,
     Send,
-    end_to_end,
     in_slices,
     pass_back,
+    passed_on,
     throw_away,
+    until_gone,
     whole_body,
 )
-from fl_app.devices.gate.callers import (
-    MOST_BYTES_OF_STRANGER,
-    Callers,
-    Device,
-    FullError,
-    Held,
-    is_address,
-    signer,
-)
-from fl_app.devices.gate.connections import Connection
+from fl_app.devices.gate.callers import Callers, Device, FullError, signer
 from fl_app.devices.gate.failures import answer_for
-from fl_app.devices.gate.pushes import RefusedError, UnsendableError, check_push, pushed_for
+from fl_app.devices.gate.pushes import RefusedError, UnsendableError, check_push
 from fl_app.devices.gate.sizes import Sizes, TooLargeError
 from fl_app.devices.gate.waiting import HELD_SECONDS, Waiting, has_no_message, lacks_part
 
@@ -79,192 +73,197 @@ _THIS_MACHINE = ("127.0.0.1", "::1")
 _AT_A_TIME = 16
 _HEARTBEATS_AT_A_TIME = 8
 _HEARTBEAT = b"/v1/fleet/send-node-heartbeat"
-# So often in a row the SuperLink may fail at what a device pushes (two minutes, as SuperNodes wait)
-# before the device is told to drop it instead of trying for ever.
+# So often in a row the SuperLink may fail at a device's push (two minutes, as SuperNodes wait)
+# before the gate refuses it for good. Otherwise the device would try for ever.
 _MOST_FAILED_PUSHES = 10
 
 _log = logging.getLogger("fedkin.gate")
 
 
-class Gate:
-    """The application that passes devices' requests on, to the SuperLink's HOST:PORT."""
+@dataclass(frozen=True)
+class _Call:
+    """A signed request.
 
-    def __init__(self, superlink: str, client: httpx.AsyncClient) -> None:
+    Attributes
+    ----------
+    scope, receive : dict, callable
+        Its head, and where its body comes from.
+    length : int
+        Of its body, as its head states it.
+    key : bytes
+        The public key that signed its head.
+    device : Device, optional
+        The device with this key when the request came; None: the key was not known.
+    """
+
+    scope: Event
+    receive: Receive
+    length: int
+    key: bytes
+    device: Device | None
+
+    @property
+    def path(self) -> bytes:
+        """Where it is sent."""
+        return bytes(self.scope["raw_path"])
+
+
+class Gate:
+    """The application that passes devices' requests on.
+
+    Parameters
+    ----------
+    superlink : str
+        The SuperLink's HOST:PORT.
+    client : AsyncClient
+        For requests to the SuperLink.
+    is_stopping : callable, optional
+        Returns whether the gate stops: questions are then answered without waiting.
+    """
+
+    def __init__(
+        self,
+        superlink: str,
+        client: httpx.AsyncClient,
+        is_stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._superlink = superlink
         self._client = client
+        self._is_stopping = is_stopping
         self._callers = Callers()
         self._sizes = Sizes()
         self._waiting = Waiting()
-        self._runs: set[int] = set()
         self._turns = asyncio.Semaphore(_AT_A_TIME)
         self._heartbeats = asyncio.Semaphore(_HEARTBEATS_AT_A_TIME)
 
     async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        address, device = _address(scope), None
+        device: Device | None = None
         try:
             length, key = _stated_length(scope), signer(scope["headers"])
-            device = None if key is None else self._callers.device(key)
-            is_known = device is not None and device.is_known
-            if not is_known:
-                _check_length(scope["raw_path"], length)
             if key is None:
                 reason = "without the signature of a key, or its timestamp is wrong"
                 raise RefusedError(reason, 401)
-            if not is_known and length > MOST_BYTES_OF_STRANGER:
+            device = self._callers.device(key)
+            if device is None and scope["raw_path"] in _PUSHES:
                 raise RefusedError("its key is not known yet: try again later", 503)
-            # Until the answer has gone, too: the SuperLink holds what its receiver does not read.
-            with self._callers.request(key, address) as held:
-                post = device.post if device and scope["raw_path"] == _PUSH_OBJECT else None
-                try:
-                    _check_length(scope["raw_path"], length)
-                    with self._sizes.room_for(post, length) if post else nullcontext():
-                        response = await self._ask(scope, receive, key, held)
-                except TooLargeError:
-                    # Closed in the middle of its body, a connection may lose the answer, and a
-                    # proxy says 502 for it: the device would try again for ever.
-                    await throw_away(receive)
-                    raise
-                try:
-                    size = int(response.headers.get("content-length", 0))
-                    # Only objects and apps are longer, and can be asked for again: a short answer
-                    # says what the SuperLink has done, and must not be lost.
-                    if size > MOST_BYTES_OF_NAMES:
-                        held.add(size)
-                    await self._pass_back(response, send, address, self._hear(scope, key))
-                finally:
-                    await response.aclose()
+            call = _Call(scope, receive, length, key, device)
+            # Until the answer has gone, too: the gate holds what its receiver does not read.
+            with self._callers.request(device):
+                response = await self._respond(call)
+                size = len(response.content)
+                # Only objects and apps are longer, and can be asked for again. A short answer says
+                # what the SuperLink has done, and must not be lost.
+                is_long = size > MOST_BYTES_OF_NAMES
+                with self._callers.room(device, size) if is_long else nullcontext():
+                    await pass_back(response, send)
         except DeviceGoneError:
             return
+        except TimeoutError:
+            _log.warning("%s took too long to receive an answer", _address(scope))
         except FullError:
             await _refuse(scope, send, 503, "too many requests: try again later")
         except RefusedError as refused:
             await _refuse(scope, send, refused.status, str(refused))
-            if isinstance(refused, UnsendableError) and device and device.is_known:
+            if isinstance(refused, UnsendableError) and device and scope["raw_path"] in _PUSHES:
                 await self._answer_for(device, scope, str(refused))
 
+    async def _respond(self, call: _Call) -> httpx.Response:
+        """Return the SuperLink's answer to a request."""
+        began = time.monotonic()
+        post = call.device.post if call.device and call.path == _PUSH_OBJECT else None
+        try:
+            _check_length(call.path, call.length)
+            with (
+                self._callers.room(call.device, call.length),
+                self._sizes.room_for(post, call.length) if post else nullcontext(),
+            ):
+                body = await whole_body(call.receive)
+                reply = check_push(bytes(body)) if call.path == _PUSH_MESSAGES else None
+                async with until_gone(call.receive) as is_gone:
+                    ask = partial(self._forward, call, body, is_gone)
+                    response = await self._once_there(call, ask, began + HELD_SECONDS)
+        except TooLargeError:
+            # Closed in the middle of its body, a connection may lose the answer, and nginx answers
+            # 502 instead: the device would try again for ever.
+            if call.device is not None:
+                await throw_away(call.receive)
+            raise
+        if call.device is not None and reply is not None and response.is_success:
+            call.device.post.reply = reply.messages_list[0].metadata.message_id
+        device = self._callers.device(call.key)
+        if device is not None and call.path == _PULL_MESSAGES:
+            before = device.post.asked
+            device.post.hear(response.content)
+            if device.post.asked is not None and device.post.asked is not before:
+                self._waiting.hear(device.post.asked)
+        return response
+
+    async def _once_there(
+        self, call: _Call, ask: Callable[[], Awaitable[httpx.Response]], until: float
+    ) -> httpx.Response:
+        """Return the answer to a device's question once it brings something, or after `until`."""
+        response = await ask()
+        device = self._callers.device(call.key)
+        if device is None or call.path not in (_PULL_MESSAGES, _PULL_OBJECT):
+            return response
+        for_message = call.path == _PULL_MESSAGES
+        is_empty = has_no_message if for_message else lacks_part
+        wait = partial(self._waiting.for_message, device) if for_message else self._waiting.for_part
+        with self._waiting.one_more(device) if for_message else nullcontext():
+            while is_empty(response) and (left := until - time.monotonic()) > 0:
+                await wait(left)
+                if self._is_stopping() or time.monotonic() >= until:
+                    break
+                response = await ask()
+        return response
+
+    async def _forward(
+        self, call: _Call, body: bytearray, is_gone: Callable[[], bool]
+    ) -> httpx.Response:
+        """Ask the SuperLink in turn, and note what its answer says of the device."""
+        async with self._turn(call.path, call.device):
+            # The SuperLink takes what it has answered for delivered. A device that has closed its
+            # connection asks again.
+            if is_gone():
+                raise DeviceGoneError
+            response = await self._send(call.scope, call.path, body)
+        pushes = call.device if call.path in _PUSHES else None
+        if response.status_code == httpx.codes.INTERNAL_SERVER_ERROR:
+            if pushes is not None:
+                pushes.failed_pushes += 1
+                if pushes.failed_pushes % _MOST_FAILED_PUSHES == 0:
+                    raise RefusedError("the SuperLink fails at it again and again")
+            raise RefusedError("the SuperLink failed: try again later", 503)
+        if pushes is not None:
+            pushes.failed_pushes = 0
+        if response.status_code == httpx.codes.UNAUTHORIZED:
+            self._callers.forget(call.key)
+        if response.status_code == httpx.codes.OK:
+            device = self._callers.know(call.key)
+            if call.path == _PULL_OBJECT:
+                self._sizes.handed_out(device.post, bytes(body), len(response.content))
+        return response
+
     async def _answer_for(self, device: Device, scope: Event, reason: str) -> None:
-        """Tell the server that a device can never send its answer."""
-        if scope["raw_path"] not in _PUSHES:
-            return
+        """Report to the server that a device can never send its answer."""
 
         async def tell(name: str, request: Request) -> bytes:
-            # A SuperNode signs the time, and not what it sends.
-            path, body = f"/v1/fleet/{name}".encode("ascii"), request.SerializeToString()
-            headers = [one for one in scope["headers"] if one[0] != b"content-length"]
-            headers.append((b"content-length", b"%d" % len(body)))
+            path = f"/v1/fleet/{name}".encode("ascii")
             async with self._turn(path, device):
-                response = await self._send(
-                    {**scope, "raw_path": path, "headers": headers}, bytearray(body)
-                )
-                try:
-                    response.raise_for_status()
-                    return await response.aread()
-                finally:
-                    await response.aclose()
+                # A SuperNode signs the time, and not what it sends.
+                body = bytearray(request.SerializeToString())
+                response = await self._send(scope, path, body)
+            return response.raise_for_status().content
 
         try:
             await answer_for(device.post, f"its answer was refused: {reason}", tell)
         except (RefusedError, httpx.HTTPError, DecodeError) as error:
             _log.warning("an answer that was refused is waited for: %s", _name(error))
 
-    async def _ask(self, scope: Event, receive: Receive, key: bytes, held: Held) -> httpx.Response:
-        """Pass a request on, and return the SuperLink's answer, of which nothing is read yet."""
-        path, began = scope["raw_path"], time.monotonic()
-        device = self._callers.device(key)
-        connection: Connection | None = scope.get("state", {}).get("connection")
-        if device is not None and device.is_known and connection is not None:
-            connection.is_devices(key)
-        pushing = device if path == _PUSH_MESSAGES else None
-        async with pushing.one_push() if pushing is not None else nullcontext():
-            body = await whole_body(receive, held)
-            reply = check_push(bytes(body)) if path == _PUSH_MESSAGES else None
-            # Given back with the head of the answer, which devices may read slowly.
-            async with self._turn(path, device):
-                if connection is not None and connection.is_closed:
-                    raise DeviceGoneError  # it will ask again
-                started = time.monotonic()
-                response = await self._send(scope, body)
-                if device is not None and path == _PULL_OBJECT:
-                    self._note_size(device, body, response)
-                if pushing is not None:
-                    pushing.rest_after(time.monotonic() - started)
-                    if reply is not None and response.status_code == httpx.codes.OK:
-                        pushing.post.reply = reply.messages_list[0].metadata.message_id
-        held.give_back()
-        response = await self._learnt_from(response, key, path, body)
-        if device is None or connection is None or path not in (_PULL_MESSAGES, _PULL_OBJECT):
-            return response
-        until = began + HELD_SECONDS
-        return await self._once_there(scope, key, device, connection, body, response, until)
-
-    async def _once_there(
-        self,
-        scope: Event,
-        key: bytes,
-        device: Device,
-        connection: Connection,
-        body: bytearray,
-        response: httpx.Response,
-        until: float,
-    ) -> httpx.Response:
-        """Return the answer to a question of a device once it brings something, or after `until`.
-
-        The SuperLink takes what it has answered for delivered: one that has gone asks no more.
-        """
-        for_message = scope["raw_path"] == _PULL_MESSAGES
-        is_empty = has_no_message if for_message else lacks_part
-        waiting = self._waiting
-        wait = partial(waiting.for_message, device) if for_message else waiting.for_part
-        with waiting.one_more(device) if for_message else nullcontext():
-            while await self._read(is_empty, response) and (left := until - time.monotonic()) > 0:
-                await wait(left)
-                if connection.is_stopping or time.monotonic() >= until:
-                    break
-                async with self._turn(scope["raw_path"], device):
-                    if connection.is_closed:
-                        raise DeviceGoneError
-                    response = await self._send(scope, body)
-                    if not for_message:
-                        self._note_size(device, body, response)
-                response = await self._learnt_from(response, key, scope["raw_path"], body)
-        return response
-
-    async def _read(
-        self, is_empty: Callable[[httpx.Response], Awaitable[bool]], response: httpx.Response
-    ) -> bool:
-        """Return whether an answer brings nothing, after reading all of one that may be such."""
-        try:
-            return await is_empty(response)
-        except httpx.TransportError as error:
-            await response.aclose()
-            said = f"an answer of the SuperLink at {self._superlink} broke off ({_name(error)})"
-            raise RefusedError(said, 502) from error
-
-    def _hear(self, scope: Event, key: bytes) -> Callable[[bytes], None] | None:
-        """Return the callback that hears an answer before the device does."""
-        device = self._callers.device(key)
-        if device is None or scope["raw_path"] != _PULL_MESSAGES:
-            return None
-
-        def hear(answer: bytes) -> None:
-            before = device.post.asked
-            device.post.hear(answer)
-            if device.post.asked is not None and device.post.asked is not before:
-                self._runs.add(device.post.asked.metadata.run_id)
-                self._waiting.hear(device.post.asked)
-
-        return hear
-
-    def _note_size(self, device: Device, body: bytearray, answer: httpx.Response) -> None:
-        """Note how large a part of its message a device is sent."""
-        if answer.status_code == httpx.codes.OK:
-            size = int(answer.headers.get("content-length", 0))
-            self._sizes.handed_out(device.post, bytes(body), size)
-
     @asynccontextmanager
     async def _turn(self, path: bytes, device: Device | None) -> AsyncIterator[None]:
-        """Wait in line: heartbeats in one of their own, and of a device only a few at a time."""
+        """Wait in line: heartbeats in a separate one, and of a device only a few at a time."""
         if path == _HEARTBEAT:
             async with self._heartbeats:
                 yield
@@ -272,65 +271,22 @@ class Gate:
         async with device.turns if device is not None else nullcontext(), self._turns:
             yield
 
-    async def _pass_back(
-        self,
-        response: httpx.Response,
-        send: Send,
-        address: str,
-        hear: Callable[[bytes], None] | None,
-    ) -> None:
+    async def _send(self, scope: Event, path: bytes, body: bytearray) -> httpx.Response:
+        """Send the SuperLink a request with a device's headers, and return its whole answer."""
+        headers = [
+            *passed_on(scope["headers"]),
+            (b"content-length", b"%d" % len(body)),
+            (b"x-forwarded-for", _address(scope).encode("ascii")),
+        ]
+        url = f"https://{self._superlink}{path.decode('ascii')}"
         try:
-            await pass_back(response, send, hear)
-        except TimeoutError:
-            _log.warning("%s took too long to receive an answer", address)
-        except httpx.TransportError as error:
-            # Without its end, the server closes the connection: the device sees it is not whole.
-            _log.warning(
-                "an answer of the SuperLink at %s broke off: %s", self._superlink, _name(error)
-            )
-
-    async def _send(self, scope: Event, body: bytearray) -> httpx.Response:
-        request = self._client.build_request(
-            "POST",
-            f"https://{self._superlink}{scope['raw_path'].decode('ascii')}",
-            headers=[
-                *end_to_end(scope["headers"]),
-                (b"x-forwarded-for", _address(scope).encode("ascii")),
-            ],
-            content=in_slices(body),
-        )
-        try:
-            return await self._client.send(request, stream=True)
+            return await self._client.post(url, headers=headers, content=in_slices(body))
         except httpx.TransportError as error:
             # SuperNodes try again later on either.
             raise RefusedError(
                 f"the SuperLink at {self._superlink} does not answer ({_name(error)})",
                 504 if isinstance(error, httpx.TimeoutException) else 502,
             ) from error
-
-    async def _learnt_from(
-        self, response: httpx.Response, key: bytes, path: bytes, body: bytearray
-    ) -> httpx.Response:
-        """Return an answer of the SuperLink, after which the gate knows its caller better."""
-        if response.status_code == httpx.codes.OK:
-            self._callers.know(key)
-        elif response.status_code == httpx.codes.UNAUTHORIZED:
-            self._callers.forget(key)
-        device = self._callers.device(key) if path in _PUSHES else None
-        if response.status_code != httpx.codes.INTERNAL_SERVER_ERROR:
-            if device is not None:
-                device.failed_pushes = 0
-            return response
-        await response.aclose()
-        if device is not None:
-            run = pushed_for(bytes(body), is_object=path == _PUSH_OBJECT)
-            if self._runs and run not in self._runs:  # of none it knows when it was just started
-                raise RefusedError("it is for a run of which no device was sent anything")
-            device.failed_pushes += 1
-            if device.failed_pushes >= _MOST_FAILED_PUSHES:
-                device.failed_pushes = 0
-                raise RefusedError("the SuperLink fails at it again and again")
-        raise RefusedError("the SuperLink failed: try again later", 503)
 
 
 def _stated_length(scope: Event) -> int:
@@ -361,12 +317,12 @@ def _check_length(path: bytes, length: int) -> None:
 
 
 def _address(scope: Event) -> str:
-    """Return where a request comes from; a proxy on this machine, such as nginx, is believed."""
+    """Return where a request comes from: a proxy on this machine, nginx, names the device's."""
     address = str(scope["client"][0]) if scope["client"] else "unknown"
     if address in _THIS_MACHINE:
-        text = dict(scope["headers"]).get(b"x-real-ip", b"").decode("latin-1")
-        if is_address(text):
-            return str(text)
+        with suppress(ValueError):
+            named = dict(scope["headers"]).get(b"x-real-ip", b"").decode("latin-1")
+            return str(ipaddress.ip_address(named))
     return address
 
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import resource
 import socket
 import ssl
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from typing import Any, cast
 from urllib.parse import urlsplit
 
 import httpx
@@ -20,19 +17,16 @@ import uvicorn
 from cryptography import x509
 
 from fl_app.devices.gate.application import Gate
-from fl_app.devices.gate.connections import Connection, Connections
 
 _TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 # The SuperLink closes what is idle for 5 s; a connection must not be reused in that moment.
 _LIMITS = httpx.Limits(max_connections=200, max_keepalive_connections=50, keepalive_expiry=2.0)
 # Longer than the 5 s for which SuperNodes keep idle connections, for the same reason.
 _KEEP_ALIVE_SECONDS = 15
+_THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
 # With those to the SuperLink, fewer than the 1024 files that a program may usually have open.
 _MOST_CONNECTIONS = 750
 _STOP_SECONDS = 10
-# Connections that say nothing: 800 new ones a second are needed to fill these.
-_HANDSHAKE_SECONDS = 5.0
-_MOST_FILES = 4096
 
 _log = logging.getLogger("fedkin.gate")
 
@@ -44,10 +38,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="let devices, and only devices, reach a SuperLink on this machine",
         description="Listen for devices with TLS and pass on to the SuperLink only those requests "
         "that SuperNodes need; everything else is answered with 404. Flower's SuperLink lets "
-        "whoever reaches its port start apps on all devices: start it with --host 127.0.0.1 and "
-        "open only the gate's port to the network. The gate bounds how much and how slowly "
-        "strangers may send, but it does not withstand floods: let a firewall admit the "
-        "addresses of your devices alone, where you know them.",
+        "whoever reaches its port start apps on all devices: start it with --host 127.0.0.1. On a "
+        "network, nginx (deploy/nginx.conf) accepts devices' connections and limits them; the "
+        "gate listens behind it. Without nginx, it is for one machine or a trusted network.",
     )
     parser.add_argument(
         "--certificates",
@@ -58,9 +51,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     parser.add_argument(
         "--listen",
-        default="0.0.0.0:9092",
+        default="127.0.0.1:9093",
         metavar="HOST:PORT",
-        help="where devices connect to (default: %(default)s)",
+        help="where nginx, or without it devices, connect to (default: %(default)s)",
     )
     parser.add_argument(
         "--superlink",
@@ -137,32 +130,10 @@ def superlink_tls(folder: Path) -> ssl.SSLContext:
 def _run(options: argparse.Namespace) -> int:
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    _allow_many_files()
     # Ctrl-C and a polite kill are how a gate ends.
-    with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=_Loop) as runner:
-        runner.run(_serve(options.certificates, options.listen, options.superlink))
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_serve(options.certificates, options.listen, options.superlink))
     return 0
-
-
-class _Loop(asyncio.SelectorEventLoop):
-    """asyncio's loop, whose servers wait less than a minute for the first words of TLS.
-
-    uvicorn, and so all that bounds connections here, hears of one after that only.
-    """
-
-    async def create_server(self, *args: Any, **options: Any) -> asyncio.Server:
-        """Listen as asyncio does."""
-        return await super().create_server(
-            *args, **{**options, "ssl_handshake_timeout": _HANDSHAKE_SECONDS}
-        )
-
-
-def _allow_many_files() -> None:
-    """Let the gate have as many connections open as it can hold, where the system lets it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(_MOST_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 async def _serve(folder: Path, listen: str, superlink: str) -> None:
@@ -173,9 +144,7 @@ async def _serve(folder: Path, listen: str, superlink: str) -> None:
         listener = socket.create_server(
             (host, port),
             family=socket.AF_INET6 if ":" in host else socket.AF_INET,
-            backlog=2048,
-            # [::] is for devices with addresses of either kind.
-            dualstack_ipv6=host == "::" and socket.has_dualstack_ipv6(),
+            backlog=1024,
         )
     except OSError as error:
         raise ValueError(
@@ -188,9 +157,9 @@ async def _serve(folder: Path, listen: str, superlink: str) -> None:
             verify=for_superlink, timeout=_TIMEOUT, limits=_LIMITS, trust_env=False
         ) as client:
             config = uvicorn.Config(
-                Gate(superlink, client),
+                Gate(superlink, client, lambda: server.should_exit),
                 ssl_context_factory=lambda _config, _default: for_devices,
-                http=cast(Any, partial(Connection, connections=Connections())),
+                http="h11",  # which limits the size of heads
                 ws="none",
                 lifespan="off",
                 access_log=False,
@@ -203,22 +172,28 @@ async def _serve(folder: Path, listen: str, superlink: str) -> None:
                 limit_concurrency=_MOST_CONNECTIONS,
                 timeout_graceful_shutdown=_STOP_SECONDS,
             )
-            certificate = x509.load_pem_x509_certificate((folder / "server.crt").read_bytes())
-            _log.info(
-                "the gate listens on %s and passes devices on to %s; server.crt expires on %s",
-                *(listen, superlink, f"{certificate.not_valid_after_utc:%Y-%m-%d}"),
-            )
-            if certificate.not_valid_before_utc > datetime.now(UTC):
+            server = uvicorn.Server(config)
+            _log.info("the gate listens on %s and passes devices on to %s", listen, superlink)
+            if host not in _THIS_MACHINE:
                 _log.warning(
-                    "server.crt is not valid yet, and no device accepts it: this machine's clock "
-                    "is slow, or that of the machine that made it was fast"
+                    "the gate limits no connections: on a network that you do not trust, let it "
+                    "listen on 127.0.0.1, behind nginx with deploy/nginx.conf"
                 )
-            if certificate.not_valid_after_utc < datetime.now(UTC):
-                _log.warning(
-                    "server.crt has expired, and no device accepts it: move server.key and "
-                    "server.crt away, make new ones by fedkin certificates, and start anew"
-                )
-            await uvicorn.Server(config).serve(sockets=[listener])
+            _check_dates(folder)
+            await server.serve(sockets=[listener])
+
+
+def _check_dates(folder: Path) -> None:
+    certificate = x509.load_pem_x509_certificate((folder / "server.crt").read_bytes())
+    first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    _log.info("server.crt expires on %s", f"{last:%Y-%m-%d}")
+    if not first <= datetime.now(UTC) <= last:
+        _log.warning(
+            "server.crt is valid from %s to %s only, and no device accepts it now: check this "
+            "machine's clock, or move server.key and server.crt away, make new ones by `fedkin "
+            "certificates` and start the gate again",
+            *(f"{first:%Y-%m-%d %H:%M}", f"{last:%Y-%m-%d %H:%M}"),
+        )
 
 
 def _file(folder: Path, name: str) -> Path:

@@ -13,7 +13,6 @@ from fl_core.flower.basics import SUPERLINK_NODE_ID
 from fl_core.flower.messages import (
     ObjectTree,
     PushMessagesRequest,
-    PushObjectRequest,
     is_valid_sha256_hash,
 )
 
@@ -70,16 +69,6 @@ def check_push(body: bytes) -> PushMessagesRequest:
         raise RefusedError("its parts are another message's")
     _check_parts(tree)
     return request
-
-
-def pushed_for(body: bytes, *, is_object: bool) -> int | None:
-    """Return the run for which something is pushed; None: for none."""
-    try:
-        if is_object:
-            return int(PushObjectRequest.FromString(body).run_id)
-        return int(PushMessagesRequest.FromString(body).messages_list[0].metadata.run_id)
-    except (DecodeError, IndexError):
-        return None
 
 
 def _check_parts(tree: ObjectTree) -> None:

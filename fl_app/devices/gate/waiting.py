@@ -84,28 +84,22 @@ class Waiting:
         await asyncio.sleep(min(_PART_PAUSE, seconds))
 
 
-async def has_no_message(response: httpx.Response) -> bool:
-    """Return whether the SuperLink answers that there is no message, after reading all of that."""
-    if not _is_plain(response):
+def has_no_message(response: httpx.Response) -> bool:
+    """Return whether the SuperLink answers that there is no message."""
+    if response.status_code != httpx.codes.OK:
         return False
     try:
-        return not PullMessagesResponse.FromString(await response.aread()).messages_list
+        return not PullMessagesResponse.FromString(response.content).messages_list
     except DecodeError:
         return False
 
 
-async def lacks_part(response: httpx.Response) -> bool:
+def lacks_part(response: httpx.Response) -> bool:
     """Return whether it answers that a part of a message is still to come."""
-    length = int(response.headers.get("content-length", _LONGEST_WITHOUT + 1))
-    if not _is_plain(response) or length > _LONGEST_WITHOUT:
+    if response.status_code != httpx.codes.OK or len(response.content) > _LONGEST_WITHOUT:
         return False
     try:
-        found = PullObjectResponse.FromString(await response.aread())
+        answer = PullObjectResponse.FromString(response.content)
     except DecodeError:
         return False
-    return bool(found.object_found) and not found.object_available
-
-
-def _is_plain(response: httpx.Response) -> bool:
-    """Return whether an answer can be passed on after it was read: it is one, and not packed."""
-    return response.status_code == httpx.codes.OK and "content-encoding" not in response.headers
+    return bool(answer.object_found) and not answer.object_available

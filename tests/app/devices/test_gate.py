@@ -41,10 +41,17 @@ from tests.gate_requests import (
     pass_through,
     post,
     said,
+    sending,
     signature,
 )
 
+PULL_OBJECT = b"/v1/fleet/pull-object"
 LONG = [(b"content-length", b"%d" % MOST_BYTES)]
+
+
+@pytest.fixture(autouse=True)
+def _questions_are_answered_at_once(monkeypatch):
+    monkeypatch.setattr(gate_application, "HELD_SECONDS", 0.0)
 
 
 def test_the_paths_are_flowers_but_for_nodes_without_keys():
@@ -171,8 +178,8 @@ def test_the_length_stays_whatever_connection_says(name):
     assert start["headers"] == [(b"content-length", b"0")]
 
 
-def test_bodies_are_whole_before_the_superlink_hears_of_them_and_answers_pass_in_pieces():
-    """Slow devices keep no connection of the SuperLink, and no answer is held."""
+def test_bodies_are_whole_before_they_are_passed_on_in_either_direction():
+    """Slow devices occupy no connection of the SuperLink."""
     happened: list[str] = []
 
     class Answer(httpx.AsyncByteStream):
@@ -184,27 +191,27 @@ def test_bodies_are_whole_before_the_superlink_hears_of_them_and_answers_pass_in
     class Piecewise(httpx.AsyncBaseTransport):
         async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
             async for part in request.stream:
-                happened.append(f"superlink hears {part.decode()}")
+                happened.append(f"superlink receives {part.decode()}")
             assert request.headers["content-length"] == "6"
             assert "transfer-encoding" not in request.headers
             return httpx.Response(200, stream=Answer(), headers={"content-length": "9"})
 
-    pieces = iter([said(b"one", more=True), said(b"", more=True), said(b"two")])
+    receive = sending(said(b"one", more=True), said(b"", more=True), said(b"two"))
 
-    async def receive() -> dict:
-        piece = next(pieces)
+    async def noted() -> dict:
+        piece = await receive()
         happened.append(f"device says {piece['body'].decode()}")
         return piece
 
     headers = [(b"content-length", b"6")]
-    start, *rest = pass_through(Piecewise(), target=PUSH, headers=headers, receive=receive)
+    start, *rest = pass_through(Piecewise(), target=PUSH, headers=headers, receive=noted)
     assert happened == [
-        *("device says one", "device says ", "device says two", "superlink hears onetwo"),
+        *("device says one", "device says ", "device says two", "superlink receives onetwo"),
         *("superlink says three", "superlink says four"),
     ]
     assert (b"content-length", b"9") in start["headers"]
     assert [(event["body"], event["more_body"]) for event in rest] == [
-        *((b"three", True), (b"four", True), (b"", False)),
+        *((b"threefour", True), (b"", False)),
     ]
 
 
@@ -250,61 +257,10 @@ def test_a_long_body_arrives_as_it_was_sent():
             parts.extend([part async for part in request.stream])
             return httpx.Response(200, stream=httpx.ByteStream(b""))
 
-    async def receive() -> dict:
-        return said(body)
-
     headers = [(b"content-length", b"256000")]
-    pass_through(Listening(), target=PUSH, headers=headers, receive=receive)
+    pass_through(Listening(), target=PUSH, headers=headers, receive=sending(said(body)))
     assert b"".join(parts) == body
     assert [len(part) for part in parts] == [65536, 65536, 65536, 59392]
-
-
-def test_all_bodies_together_are_bounded(monkeypatch):
-    """What was announced does not count, what came does, until it is given back."""
-    monkeypatch.setattr(callers, "MOST_BYTES_HELD", 10)
-    monkeypatch.setattr(sizes, "most_bytes_of_answer", lambda largest: 2**40)
-
-    async def several() -> list[int | None]:
-        async with httpx.AsyncClient(
-            transport=httpx.MockTransport(
-                lambda request: httpx.Response(200, stream=httpx.ByteStream(b""))
-            )
-        ) as client:
-            application = known(Gate("127.0.0.1:8000", client))
-
-            async def push(*events: dict) -> int | None:
-                parts = iter(events)
-
-                async def receive() -> dict:
-                    return next(parts)
-
-                answered = await ask(application, receive, target=PUSH, headers=LONG)
-                return answered[0]["status"] if answered else None
-
-            begun, rest = asyncio.Event(), asyncio.Event()
-            parts = iter([said(b"12345678", more=True), said(b"9")])
-
-            async def receive_slowly() -> dict:
-                if begun.is_set():
-                    await rest.wait()
-                begun.set()
-                return next(parts)
-
-            slow = asyncio.create_task(ask(application, receive_slowly, target=PUSH, headers=LONG))
-            await begun.wait()
-            statuses = [await push(said(b"12", more=True), said(b"3")), await push(said(b"12"))]
-            rest.set()
-            start, *_ = await slow
-            return [
-                *statuses,
-                start["status"],
-                await push(said(b"1234567890", more=True), {"type": "http.disconnect"}),
-                await push(said(b"1234567890")),
-                await push(said(b"12345678901")),
-            ]
-
-    # Full, and there is room for two bytes; the slow one ends; one breaks off; all, and no more.
-    assert asyncio.run(several()) == [503, 200, 200, None, 200, 503]
 
 
 def through(answer, steps):
@@ -331,86 +287,79 @@ def test_who_signs_nothing_is_not_listened_to(target, caplog):
     assert "refused 203.0.113.5 with 401" in caplog.text
 
 
-def test_a_stranger_becomes_a_device_once_the_superlink_has_answered_it():
-    long = bytes(callers.MOST_BYTES_OF_STRANGER + 1)
-
+def test_a_key_becomes_a_device_once_the_superlink_has_answered_it():
     async def steps(gate, upstream):
-        statuses = [await post(gate, long, target=PUSH, key=STRANGER)]
-        for answer in (401, 400, 500):
+        statuses = [await post(gate, b"model", target=PUSH, key=STRANGER)]
+        for answer in (401, 400, 500, 200, 401):  # at last, somebody has unregistered it
             upstream.answer = answer
             statuses.append(await post(gate, key=STRANGER))
-            statuses.append(await post(gate, long, target=PUSH, key=STRANGER))
-        upstream.answer = 200
-        statuses.append(await post(gate, key=STRANGER))
-        statuses.append(await post(gate, long, target=PUSH, key=STRANGER))
-        # Somebody has unregistered it.
-        upstream.answer = 401
-        statuses.append(await post(gate, key=STRANGER))
-        statuses.append(await post(gate, long, target=PUSH, key=STRANGER))
+            upstream.answer = 200
+            statuses.append(await post(gate, b"model", target=PUSH, key=STRANGER))
         return statuses
 
-    statuses = through(200, steps)
-    assert statuses == [503, 401, 503, 400, 503, 503, 503, 200, 200, 401, 503]
+    assert through(200, steps) == [503, 401, 503, 400, 503, 503, 503, 200, 200, 401, 503]
 
 
-def test_strangers_leave_room_for_devices(monkeypatch):
-    """All that strangers may take up at a time is taken up, from many addresses."""
-    monkeypatch.setattr(callers, "_MOST_REQUESTS_OF_STRANGERS", 5)
-    monkeypatch.setattr(callers, "_MOST_REQUESTS_OF_ADDRESS", 3)
+def test_a_push_of_an_unknown_key_is_not_listened_to():
+    async def receive() -> dict:
+        raise AssertionError("nobody reads this body")
+
+    upstream = Upstream()
+    start, _ = pass_through(upstream, target=PUSH, headers=LONG, receive=receive, key=STRANGER)
+    assert start["status"] == 503
+    assert not upstream.requests
+
+
+@pytest.mark.parametrize(
+    ("most", "other_is"), [("MOST_BYTES_OF_DEVICE", 200), ("MOST_BYTES_HELD", 503)]
+)
+def test_bodies_are_bounded_by_what_they_announce(monkeypatch, most, other_is):
+    """Of one device, which leaves room for others, and of all together."""
+    monkeypatch.setattr(callers, most, 10)
+    monkeypatch.setattr(sizes, "most_bytes_of_answer", lambda largest: 2**40)
 
     async def steps(gate, upstream):
+        known(gate, DEVICE, STRANGER)
+        rest = asyncio.Event()
+
+        async def slowly() -> dict:
+            await rest.wait()
+            return said(b"12345678")
+
+        headers = [(b"content-length", b"8")]
+        slow = asyncio.create_task(ask(gate, slowly, target=PUSH, headers=headers))
+        await asyncio.sleep(0)
+        statuses = [
+            await post(gate, b"123", target=PUSH),
+            await post(gate, b"12", target=PUSH),
+            await post(gate, b"123", target=PUSH, key=STRANGER),
+        ]
+        rest.set()
+        start, *_ = await slow
+        return [*statuses, start["status"], await post(gate, bytes(10), target=PUSH)]
+
+    assert through(200, steps) == [503, 200, other_is, 200, 200]
+
+
+def test_a_device_has_only_so_many_requests_at_a_time(monkeypatch):
+    monkeypatch.setattr(callers, "_MOST_REQUESTS_OF_DEVICE", 2)
+
+    async def steps(gate, upstream):
+        known(gate, DEVICE, STRANGER)
         end = asyncio.Event()
 
         async def never() -> dict:
             await end.wait()
             return {"type": "http.disconnect"}
 
-        async def stranger(address):
-            headers = [(b"content-length", b"1000")]
-            answered = await ask(gate, never, headers=headers, key=STRANGER, address=address)
-            return answered[0]["status"] if answered else None
-
-        known(gate)
-        addresses = ["192.0.2.1"] * 4 + ["192.0.2.2", "192.0.2.3", "192.0.2.4"]
-        waiting = [asyncio.create_task(stranger(address)) for address in addresses]
-        await asyncio.sleep(0.05)
-        served = [await post(gate, bytes(2**20), target=PUSH) for _ in range(10)]
-        end.set()
-        refused = await asyncio.gather(*waiting)
-        return served, refused, await post(gate, key=STRANGER)
-
-    served, refused, afterwards = through(200, steps)
-    assert served == [200] * 10
-    # Three of one address, then of all of them five; what they took up is given back.
-    assert refused == [None, None, None, 503, None, None, 503]
-    assert afterwards == 200
-
-
-def test_a_device_leaves_room_for_others(monkeypatch):
-    monkeypatch.setattr(callers, "MOST_BYTES_OF_DEVICE", 2**20)
-    monkeypatch.setattr(sizes, "most_bytes_of_answer", lambda largest: 2**40)
-
-    async def steps(gate, upstream):
-        known(gate, DEVICE, STRANGER)
-        begun, end = asyncio.Event(), asyncio.Event()
-
-        async def slowly() -> dict:
-            if begun.is_set():
-                await end.wait()
-                return said(b"")
-            begun.set()
-            return said(bytes(2**20), more=True)
-
-        slow = asyncio.create_task(ask(gate, slowly, target=PUSH, headers=LONG))
-        await begun.wait()
+        waiting = [asyncio.create_task(ask(gate, never)) for _ in range(2)]
         await asyncio.sleep(0)
-        full = await post(gate, b"x", target=PUSH)
-        other = await post(gate, bytes(2**20), target=PUSH, key=STRANGER)
+        statuses = [await post(gate), await post(gate, key=STRANGER)]
         end.set()
-        start, *_ = await slow
-        return full, other, start["status"]
+        await asyncio.gather(*waiting)
+        return [*statuses, await post(gate)]
 
-    assert through(200, steps) == (503, 200, 200)
+    assert through(200, steps) == [503, 200, 200]
 
 
 def test_a_superlink_that_fails_is_something_to_retry():
@@ -471,18 +420,13 @@ def test_answers_count_until_they_are_read(monkeypatch):
             gate = known(Gate("127.0.0.1:8000", client), DEVICE, STRANGER)
             read = asyncio.Event()
 
-            async def receive() -> dict:
-                return said(b"")
+            async def send(event: dict) -> None:
+                await read.wait()
 
-            async def unread(key):
-                async def send(event: dict) -> None:
-                    await read.wait()
-
-                headers = [(b"content-length", b"0"), *signature(key)]
-                scope = {"method": "POST", "raw_path": PULL, "query_string": b""}
-                await gate({**scope, "headers": headers, "client": None}, receive, send)
-
-            waiting = asyncio.create_task(unread(DEVICE))
+            headers = [(b"content-length", b"0"), *signature(DEVICE)]
+            scope = {"method": "POST", "raw_path": PULL, "query_string": b"", "client": None}
+            scope["headers"] = headers
+            waiting = asyncio.create_task(gate(scope, sending(said(b"")), send))
             await asyncio.sleep(0.05)
             statuses = [await post(gate), await post(gate, key=STRANGER)]
             read.set()
@@ -500,24 +444,16 @@ def test_a_short_answer_is_not_lost_however_full_the_gate_is(monkeypatch):
     assert pass_through(Upstream(answer))[0]["status"] == 200
 
 
-def test_who_has_hung_up_in_the_line_is_not_passed_on(monkeypatch):
+def test_a_device_that_hung_up_in_the_line_is_not_passed_on():
     """It asks again: what it no longer waits for would keep the others waiting."""
-    monkeypatch.setattr(gate_application, "_AT_A_TIME", 1)
 
-    class Connection:
-        is_closed = True
+    async def steps(gate, upstream):
+        known(gate)
+        gone = asyncio.Event()
+        gone.set()
+        return await post(gate, gone=gone), await post(gate), len(upstream.requests)
 
-        def is_devices(self, key):
-            pass
-
-    async def steps():
-        upstream = Upstream(200)
-        async with httpx.AsyncClient(transport=upstream) as client:
-            gate = known(Gate("127.0.0.1:8000", client))
-            gone = await post(gate, state={"connection": Connection()})
-            return gone, await post(gate), len(upstream.requests)
-
-    assert asyncio.run(steps()) == (None, 200, 1)
+    assert through(200, steps) == (None, 200, 1)
 
 
 def test_a_push_at_which_the_superlink_fails_again_and_again_is_dropped(monkeypatch):
@@ -555,24 +491,19 @@ def test_a_superlink_that_is_away_is_something_to_retry(error, status, caplog):
     assert (str(error) or type(error).__name__) in caplog.text
 
 
-def test_an_answer_that_breaks_off_is_not_passed_as_whole(caplog):
+def test_an_answer_that_breaks_off_is_something_to_retry(caplog):
     class Broken(httpx.AsyncByteStream):
         async def __aiter__(self) -> AsyncIterator[bytes]:
             yield b"half"
             raise httpx.ReadError("gone")
 
-    answer = httpx.Response(200, stream=Broken())
-    _, *rest = pass_through(Upstream(answer), target=b"/v1/fleet/pull-object")
-    assert [(event["body"], event["more_body"]) for event in rest] == [(b"half", True)]
-    assert "broke off: gone" in caplog.text
+    start, _ = pass_through(Upstream(httpx.Response(200, stream=Broken())))
+    assert start["status"] == 502
+    assert "does not answer (gone)" in caplog.text
 
 
 def test_a_device_that_goes_away_is_not_answered():
-    pieces = iter([said(b"half", more=True), {"type": "http.disconnect"}])
-
-    async def receive() -> dict:
-        return next(pieces)
-
+    receive = sending(said(b"half", more=True), {"type": "http.disconnect"})
     upstream = Upstream()
     headers = [(b"content-length", b"9")]
     assert pass_through(upstream, headers=headers, receive=receive) == []
@@ -596,22 +527,26 @@ def test_a_device_that_sends_too_slowly_is_not_waited_for(monkeypatch, caplog):
 
 
 def test_a_device_that_does_not_take_its_answer_is_not_waited_for(monkeypatch, caplog):
-    """It would keep a connection of the SuperLink."""
+    """It would occupy the gate's memory."""
     monkeypatch.setattr(bodies, "BODY_SECONDS", 0.05)
-    closed = []
+    sent = []
 
-    class Endless(httpx.AsyncByteStream):
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            yield b"half"
-            await asyncio.get_running_loop().create_future()
+    async def send(event: dict) -> None:
+        sent.append(event)
+        if len(sent) == 2:
+            await asyncio.Event().wait()
 
-        async def aclose(self) -> None:
-            closed.append(True)
+    async def once():
+        answer = httpx.Response(200, stream=httpx.ByteStream(bytes(200_000)))
+        async with httpx.AsyncClient(transport=Upstream(answer)) as client:
+            gate = known(Gate("127.0.0.1:8000", client))
+            headers = [(b"content-length", b"0"), *signature(DEVICE)]
+            scope = {"method": "POST", "raw_path": PULL_OBJECT, "query_string": b""}
+            scope |= {"headers": headers, "client": ("203.0.113.5", 40000)}
+            await gate(scope, sending(said(b"")), send)
 
-    answer = httpx.Response(200, stream=Endless())
-    _, *rest = pass_through(Upstream(answer), target=b"/v1/fleet/pull-object")
-    assert [(event["body"], event["more_body"]) for event in rest] == [(b"half", True)]
-    assert closed == [True]
+    asyncio.run(once())
+    assert [len(event.get("body", b"")) for event in sent] == [0, 65536]
     assert "203.0.113.5 took too long to receive an answer" in caplog.text
 
 
@@ -681,82 +616,25 @@ def test_there_is_no_insecure_gate(certificates, capsys):
     assert "unrecognized arguments: --insecure" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("sent", [b"", b"P", b"POST /v1/fleet/pull-messages HTTP/1.1\r\nHost:"])
-def test_a_connection_without_a_whole_head_is_closed(certificates, monkeypatch, sent):
-    monkeypatch.setattr(gate_command, "_KEEP_ALIVE_SECONDS", 0.1)
-    port, gate_port = free_ports(2)
+@pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", False), ("0.0.0.0", True)])  # noqa: S104
+def test_a_gate_that_the_network_reaches_says_that_nginx_belongs_in_front(
+    certificates, monkeypatch, caplog, host, warned
+):
+    async def nothing(self, sockets):
+        pass
 
-    async def knock() -> bytes:
-        serving = asyncio.create_task(
-            gate_command._serve(certificates, f"127.0.0.1:{gate_port}", f"127.0.0.1:{port}")
-        )
-        try:
-            async with asyncio.timeout(30):
-                reader, writer = await connect(gate_port, superlink_tls(certificates))
-                try:
-                    writer.write(sent)
-                    return await reader.read()
-                finally:
-                    writer.close()
-        finally:
-            serving.cancel()
-            await asyncio.wait([serving])
-
-    assert asyncio.run(knock()) == b""
-
-
-async def connect(
-    port: int, tls: ssl.SSLContext
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect as soon as something listens."""
-    while True:
-        try:
-            return await asyncio.open_connection(
-                "127.0.0.1", port, ssl=tls, server_hostname="localhost"
-            )
-        except ConnectionRefusedError:
-            await asyncio.sleep(0.01)
-
-
-def test_connections_that_say_nothing_are_closed_and_files_are_many(certificates, monkeypatch):
-    """uvicorn hears of a connection only once TLS has been agreed upon."""
-    monkeypatch.setattr(gate_command, "_HANDSHAKE_SECONDS", 0.2)
+    monkeypatch.setattr(gate_command.uvicorn.Server, "serve", nothing)
     (port,) = free_ports(1)
-
-    async def knock() -> bytes:
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(
-            asyncio.Protocol, "127.0.0.1", port, ssl=server_tls(certificates)
-        )
-        async with server, asyncio.timeout(30):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            try:
-                return await reader.read()
-            finally:
-                writer.close()
-
-    with asyncio.Runner(loop_factory=gate_command._Loop) as runner:
-        assert runner.run(knock()) == b""
+    caplog.set_level("INFO")
+    call("--certificates", str(certificates), "--listen", f"{host}:{port}")
+    assert f"the gate listens on {host}:{port}" in caplog.text
+    assert ("behind nginx with deploy/nginx.conf" in caplog.text) == warned
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ((1024, 524288), (4096, 524288)),
-        ((1024, 2048), (2048, 2048)),
-        ((1024, -1), (4096, -1)),
-        ((8192, 8192), None),
-        ((-1, -1), None),
-    ],
-)
-def test_the_gate_takes_as_many_files_as_it_may_have(monkeypatch, before, after):
-    taken = []
-    monkeypatch.setattr(gate_command.resource, "getrlimit", lambda what: before)
-    monkeypatch.setattr(
-        gate_command.resource, "setrlimit", lambda what, limits: taken.append(limits)
-    )
-    gate_command._allow_many_files()
-    assert taken == ([] if after is None else [after])
+def test_by_default_the_network_does_not_reach_the_gate():
+    parser = argparse.ArgumentParser()
+    add_command(parser.add_subparsers())
+    assert parser.parse_args(["gate", "--certificates", "x"]).listen == "127.0.0.1:9093"
 
 
 @pytest.mark.slow
@@ -789,7 +667,7 @@ def test_a_real_gate(certificates, tmp_path):
         assert ask(f"POST https://localhost{path}") == 404
         assert ask("POST /v1/fleet/../control/start-run") == 404
         assert ask(f"POST {path}", "Transfer-Encoding: chunked\r\nContent-Length: 5") == 411
-        assert ask(f"POST {path}", "Content-Length: 16777217") == 413
+        assert ask(f"POST {path}", f"Content-Length: 4097\r\n{signed}") == 413
         assert ask(f"GET {path}", "Connection: Upgrade\r\nUpgrade: websocket") == 404
         with socket.create_connection(address, timeout=10) as plain:
             plain.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n".encode())

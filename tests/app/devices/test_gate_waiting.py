@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections import Counter
-from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -15,7 +14,7 @@ from flwr.proto.message_pb2 import ObjectTree, PullObjectRequest, PullObjectResp
 from fl_app.devices.gate import application, waiting
 from fl_app.devices.gate.application import Gate
 from fl_app.devices.gate.waiting import Waiting
-from tests.gate_requests import DEVICE, PULL, STRANGER, ask, known, said
+from tests.gate_requests import DEVICE, PULL, STRANGER, ask, known, said, sending
 
 PULL_OBJECT = b"/v1/fleet/pull-object"
 NOTHING = PullMessagesResponse().SerializeToString()
@@ -54,33 +53,18 @@ class SuperLink(httpx.MockTransport):
         return sum(one == whose for one, _ in self.asked)
 
 
-def connection(**state):
-    return SimpleNamespace(
-        is_devices=lambda key: None, **{"is_closed": False, "is_stopping": False, **state}
-    )
-
-
-async def asking(gate, whose, *, key=DEVICE, target=PULL, its=None):
+async def asking(gate, whose, *, key=DEVICE, target=PULL, gone=None):
     """Ask as a device, by a body that the SuperLink here knows, and return what is answered."""
-
-    async def receive():
-        return said(whose)
-
-    answered = await ask(
-        gate,
-        receive,
-        target=target,
-        key=key,
-        headers=[(b"content-length", b"%d" % len(whose))],
-        state={"connection": its or connection()},
-    )
+    receive = sending(said(whose), gone=gone)
+    headers = [(b"content-length", b"%d" % len(whose))]
+    answered = await ask(gate, receive, target=target, key=key, headers=headers)
     return answered and (answered[0]["status"], b"".join(one["body"] for one in answered[1:]))
 
 
-def at_gate(superlink, steps):
+def at_gate(superlink, steps, **options):
     async def run():
         async with httpx.AsyncClient(transport=superlink) as client:
-            return await steps(known(Gate("127.0.0.1:8000", client), DEVICE, STRANGER))
+            return await steps(known(Gate("127.0.0.1:8000", client, **options), DEVICE, STRANGER))
 
     return asyncio.run(run())
 
@@ -205,7 +189,7 @@ def test_many_that_wait_in_vain_have_it_asked_once_each(monkeypatch):
     superlink = SuperLink(a=[NOTHING])
 
     async def steps(gate):
-        return await asyncio.gather(*[asking(gate, b"a", its=connection()) for _ in range(4)])
+        return await asyncio.gather(*[asking(gate, b"a") for _ in range(4)])
 
     assert at_gate(superlink, steps) == [(200, NOTHING)] * 4
     assert superlink.count(b"a") <= 4 + 3
@@ -236,24 +220,25 @@ def test_a_part_that_was_waited_for_counts_as_handed_out():
 
 
 def test_a_device_that_has_gone_is_not_asked_for():
+    """The SuperLink would take its message for delivered."""
     superlink = SuperLink(a=[NOTHING, handed_out()])
 
     async def steps(gate):
-        its = connection()
-        held = asyncio.ensure_future(asking(gate, b"a", its=its))
+        gone = asyncio.Event()
+        held = asyncio.ensure_future(asking(gate, b"a", gone=gone))
         await asyncio.sleep(0.1)
-        its.is_closed = True
+        gone.set()
         return await held
 
     assert at_gate(superlink, steps) == []
     assert superlink.count(b"a") == 1
 
 
-def test_a_gate_that_stops_keeps_nobody():
+def test_a_gate_that_stops_holds_no_question():
     superlink = SuperLink(a=[NOTHING])
     started = time.monotonic()
-    its = connection(is_stopping=True)
-    assert at_gate(superlink, lambda gate: asking(gate, b"a", its=its)) == (200, NOTHING)
+    steps = lambda gate: asking(gate, b"a")  # noqa: E731
+    assert at_gate(superlink, steps, is_stopping=lambda: True) == (200, NOTHING)
     assert time.monotonic() - started < 0.8
 
 

@@ -19,8 +19,6 @@ from strategies.clusterings.spectral import AT_CLIENTS, AT_SERVER
 from strategies.secure_aggregation import why_not
 
 LAST_SEED = 2**32 - 1
-VERDICT = "verdict"
-"""The value of `deploy` by which a device's verdict decides."""
 
 
 def field_of(key: str) -> str:
@@ -49,19 +47,6 @@ def check_together(values: Mapping[str, Any], of_strategies: Mapping[str, Any]) 
         )
     if values["tune"]:
         yield from check_tuning(values)
-    if values["deploy"] not in (VERDICT, *strategies):
-        allowed = f"{VERDICT} or one of strategy, which is {','.join(strategies)}"
-        yield _must_be("deploy", values["deploy"], allowed)
-    if values["deploy"] != VERDICT and values["dataset"] != OWN_IMAGES:
-        yield (
-            f"deploy is {values['deploy']}, but clients are simulated, and none keeps its model: "
-            f"leave it {at_value(VERDICT)}."
-        )
-    elif values["deploy"] != VERDICT and not values["validation_share"]:
-        yield (
-            f"deploy is {values['deploy']}, but validation-share is 0, with which devices keep the "
-            f"model of the first strategy: name {values['deploy']} first, or set validation-share."
-        )
     if values["dataset"] == OWN_IMAGES:
         yield from _check_for_devices(values)
     if (last := values["seed"] + values["repeats"] - 1) > LAST_SEED:

@@ -20,7 +20,6 @@ from clients.settings import (
 )
 from fl_app.config.checks import (
     LAST_SEED,
-    VERDICT,
     check_together,
     check_without_strategies,
     field_of,
@@ -193,12 +192,6 @@ class Config(
         TUNE,
         "values that each strategy tries, such as `learning-rate=0.001,0.003 ditto-weight=0.1,1`: "
         "what is best on clients' validation samples counts: docs/verdicts.md",
-        needs="validation-share",
-    )
-    deploy: str = option(
-        VERDICT,
-        TEXT,
-        "whose model a device keeps: that of its verdict, or of one strategy at all of them",
         needs="validation-share",
     )
     fraction_evaluate: float = option(1.0, SHARE, "share of the clients that test them then")

@@ -12,7 +12,6 @@ from typing import Any
 from flwr.app import ConfigRecord, ConfigRecordValues
 from flwr.serverapp import Grid
 
-from fl_app.config.checks import VERDICT
 from fl_app.config.run_config import Config
 from fl_app.config.systems import Setting
 from fl_app.devices.common_scale import with_common_scale
@@ -135,30 +134,26 @@ class Devices:
             self._progress.handed_out(run.not_kept, self.met.names)
 
     def end_seed(self, seed: int, verdicts: SeedVerdicts | None) -> None:
-        """Let devices use the models that they `deploy`.
+        """Let each device use the model of its verdict.
 
-        By default that is the one of a device's verdict, and without a verdict that of the first
-        strategy that has it: a device may have joined later.
+        Without a verdict that is the first strategy's that has a model for it: a device may have
+        joined later.
         """
         if not self._config.validation_share or seed != self._config.seed:
             return
-        deploy = self._config.deploy
         runs = {run.strategy: run for run in self._results.runs if run.seed == seed}
         first = next(iter(runs.values()))
         judged = {one.client: one for one in verdicts.clients} if verdicts else {}
         chosen = {}
         for client in self.met.nodes:
             verdict = judged.get(client)
-            strategy = deploy
-            if deploy == VERDICT:
-                had = (name for name, run in runs.items() if client in run.of_client)
-                strategy = verdict.strategy if verdict else next(had, first.strategy)
-            model = runs[strategy].label_of(client) if strategy in runs else strategy
+            had = (run for run in runs.values() if client in run.of_client)
+            run = runs[verdict.strategy] if verdict else next(had, first)
             chosen[client] = ConfigRecord(
                 {
                     **self.told,
                     protocol.SEED: seed,
-                    protocol.CANDIDATE: model,
+                    protocol.CANDIDATE: run.label,
                     protocol.VERDICT: json.dumps(
                         verdict.as_json() if verdict else {"verdict": NONE}
                     ),

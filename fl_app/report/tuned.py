@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
-
-from pydantic import ConfigDict
 
 from fl_app.report.html.fields import Number, Option, Text
 
@@ -40,21 +37,16 @@ class Tuned:
     Attributes
     ----------
     values : dict
-        Those that are best for all clients.
+        Those that are best for the middle half of the clients.
     tried : list of Tried
-    of_clusters : dict of dict
-        Other values that a cluster took, by its number as text.
     """
 
-    __pydantic_config__ = ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
     values: dict[Text, Option]
     tried: list[Tried]
-    of_clusters: dict[Text, dict[Text, Option]] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return its entry in summary.json."""
-        found = {"values": self.values, "tried": [vars(one) for one in self.tried]}
-        return {**found, **({"of-clusters": self.of_clusters} if self.of_clusters else {})}
+        return {"values": self.values, "tried": [vars(one) for one in self.tried]}
 
     def said(self, num_clients: int) -> str:
         """Return what was chosen, and what the choice cost.
@@ -68,16 +60,7 @@ class Tuned:
         >>> Tuned(values={"learning-rate": 0.01}, tried=tried).said(num_clients=2)
         'learning-rate=0.01 (of 2 tried: 8 rounds, 8 kB/client, 3 s in all)'
         """
-        chosen = _listed(self.values)
-        if self.of_clusters:
-            clusters: dict[str, list[str]] = {}
-            for cluster, values in self.of_clusters.items():
-                clusters.setdefault(_listed(values), []).append(cluster)
-            others = (
-                f"{values} in cluster{'s' * (len(own) > 1)} {', '.join(own)}"
-                for values, own in clusters.items()
-            )
-            chosen = f"{chosen}, but {', '.join(others)}"
+        chosen = " ".join(f"{key}={value}" for key, value in self.values.items())
         rounds = sum(one.rounds for one in self.tried)
         kilobytes = sum(one.bytes for one in self.tried) / num_clients / 1000
         seconds = sum(one.seconds for one in self.tried)
@@ -85,7 +68,3 @@ class Tuned:
             f"{chosen} (of {len(self.tried)} tried: {rounds:,} rounds, {kilobytes:,.0f} kB/client, "
             f"{seconds:,.0f} s in all)"
         )
-
-
-def _listed(values: Mapping[str, object]) -> str:
-    return " ".join(f"{key}={value}" for key, value in values.items())

@@ -54,8 +54,6 @@ class RunResult:
         Why nodes were left out that never said by which name they go, by node id.
     label : str
         What clients call it beside the other strategies, and those with other values of `tune`.
-    labels : dict of str
-        The same of clients whose cluster took other values, by index.
     tuned : Tuned, optional
         Its values of `tune`, and all that was tried, if anything was.
     other_test : str
@@ -81,7 +79,6 @@ class RunResult:
     odd: dict[int, str] = field(default_factory=dict)
     unknown: dict[int, str] = field(default_factory=dict)
     label: str = ""
-    labels: dict[int, str] = field(default_factory=dict)
     tuned: Tuned | None = None
     other_test: str = ""
     malicious: tuple[int, ...] = ()
@@ -161,10 +158,6 @@ class RunResult:
     def tasks(self) -> list[int] | None:
         """Return the true task of each client in the last round, where they are known."""
         return self.tasks_per_round[-1] if self.tasks_per_round else None
-
-    def label_of(self, client: int) -> str:
-        """Return what a client calls the model that it has in the end."""
-        return self.labels.get(client, self.label)
 
     @property
     def metrics(self) -> Metrics:

@@ -38,9 +38,10 @@ def verdicts_of(runs: Sequence[RunResult], alpha: float = ERROR) -> SeedVerdicts
     runs : sequence of RunResult
         In the order in which they ran: clients compare each model with those before it.
     """
+    name_of = {"": "", **{run.label: run.strategy for run in runs}}
     tables = {
         run.strategy: {
-            client: _of_judged(client, of_client, runs)
+            client: {name_of[label]: said for label, said in of_client.items() if label in name_of}
             for client, of_client in run.reports[-1].validated.items()
         }
         for run in runs
@@ -88,14 +89,6 @@ def verdicts_of(runs: Sequence[RunResult], alpha: float = ERROR) -> SeedVerdicts
         means=_mean_gains(over_alone, alpha),
         over_single=_mean_gains(over_single, alpha),
     )
-
-
-def _of_judged(
-    client: int, said: Mapping[str, Sequence[float]], runs: Sequence[RunResult]
-) -> dict[str, Sequence[float]]:
-    """Return what a client said of the models that are its own in these runs, by strategy."""
-    names = {"": "", **{run.label_of(client): run.strategy for run in runs}}
-    return {names[label]: found for label, found in said.items() if label in names}
 
 
 def _over_one(verdict: Verdict, tables: Tables, is_number: bool, alpha: float) -> Gain | None:

@@ -323,9 +323,7 @@ def test_a_superlink_that_is_killed_costs_nothing_but_time(tmp_path, monkeypatch
     out = tmp_path / "out"
 
     def written(name, **more):
-        path = profile(tmp_path / name, **options, **more)
-        path.write_text(f'{path.read_text(encoding="utf-8")}\ndeploy = "ditto"\n', encoding="utf-8")
-        return path
+        return profile(tmp_path / name, **options, **more)
 
     with set_up(tmp_path, names) as (site, stack, images):
         nodes = {n: stack.enter_context(site.supernode(n, images[n])) for n in names}

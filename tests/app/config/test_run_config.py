@@ -81,10 +81,6 @@ def test_parts_are_named_as_a_strategy(keys, expected):
         ),
         ({"dataset": "own", "client_test": "own"}, "client-test is own, .* simulations only"),
         (
-            {"dataset": "own", "strategy": "rcc-pfl,single", "deploy": "single"},
-            "deploy is single, but validation-share is 0, .*: name single first, or set val",
-        ),
-        (
             {"strategy": "rcc-pfl,local", "num_server_rounds": 0, "validation_share": 0.2},
             "validation-share is 0.2, but it must be 0 with num-server-rounds at 0",
         ),

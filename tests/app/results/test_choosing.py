@@ -48,137 +48,44 @@ def test_two_runs_are_compared_at_clients_that_have_compared_both():
     assert validation_score(lost) > validation_score(whole)
     assert validates_better(whole, lost)
     assert not validates_better(lost, whole)
-    assert not validates_better(whole, lost, [1])
 
 
-CLUSTERS = {0: 0, 1: 0, 2: 1}
-
-
-def whole(rate, scores, pairs, *, rounds=2, clusters=None):
-    """Return a run whose clients have these validation scores, and so many wins and losses.
-
-    In round r client c's accuracy is its score less (rounds − r) / 10; its model is `rate`.
-    """
-    label = f"rcc-pfl,learning-rate={rate}"
-    clusters = CLUSTERS if clusters is None else clusters
-    reports = [
-        RoundReport(
-            number,
-            rounds,
-            train_loss=rate,
-            scores={
-                "accuracy": {c: score - (rounds - number) / 10 for c, score in enumerate(scores)}
-            },
-            validated={
-                c: {
-                    "": [100, score, 0.5],
-                    **{f"rcc-pfl,learning-rate={o}": list(own[c]) for o, own in pairs.items()},
-                }
-                for c, score in enumerate(scores)
-            },
-            clusters=clusters,
-            other_scores={"accuracy": dict.fromkeys(range(3), rate)},
-        )
-        for number in range(1, rounds + 1)
-    ]
+def whole(rate, *scores):
+    """Return a run with this learning rate, in which clients have these validation scores."""
+    validated = {client: {"": [100, score, 0.5]} for client, score in enumerate(scores)}
+    clusters = dict.fromkeys(validated, 0)
     return RunResult(
         strategy="rcc-pfl",
         seed=0,
-        num_clients=3,
+        num_clients=len(scores),
         of_client=clusters,
-        reports=reports,
-        models={f"cluster-{c}": rate for c in set(clusters.values())},
+        reports=[RoundReport(n, 2, validated=validated, clusters=clusters) for n in (1, 2)],
+        models={"cluster-0": rate},
         bytes={"train-up": 10},
         seconds={"total": 1.0},
         failures={},
-        label=label,
-        tasks_per_round=[[0, 0, 1]] * rounds,
+        label=f"rcc-pfl,learning-rate={rate}",
     )
 
 
-def chosen(*runs):
-    rates = [float(run.label.partition("=")[2]) for run in runs]
-    return best_of(runs, [{"learning-rate": rate} for rate in rates])
+def test_what_is_best_for_the_middle_half_is_taken_with_all_that_was_tried():
+    scores = {0.1: (0.5, 0.5, 0.5, 0.9), 0.2: (0.6, 0.6, 0.6, 0.1), 0.3: (0.1,) * 4}
+    runs = [whole(rate, *own) for rate, own in scores.items()]
+    found = best_of(runs, [{"learning-rate": rate} for rate in scores])
+    assert found.label == runs[1].label
+    assert found.models == {"cluster-0": 0.2}
+    assert found.reports is runs[1].reports
+    assert found.tuned.values == {"learning-rate": 0.2}
+    assert [one.values["learning-rate"] for one in found.tuned.tried] == [0.1, 0.2, 0.3]
+    assert [one.score for one in found.tuned.tried] == pytest.approx([0.6, 0.475, 0.1])
+    assert found.tuned.said(4).startswith("learning-rate=0.2 (of 3 tried: 6 rounds")
 
 
-def test_a_cluster_for_which_other_values_are_better_has_what_it_has_by_them():
-    first = whole(0.1, (0.5, 0.5, 0.9), {})
-    second = whole(0.2, (0.55, 0.5, 0.2), {0.1: [(6, 1), (4, 4), (0, 70)]}, rounds=3)
-    second.tasks_per_round[-1] = [1, 0, 0]  # data that move
-    third = whole(0.3, (0.1, 0.1, 0.1), {0.1: [(0, 9)] * 3, 0.2: [(0, 9)] * 3})
-    found = chosen(first, second, third)
-    assert found.label == first.label
-    assert found.labels == {0: second.label, 1: second.label}
-    assert found.models == {"cluster-0": 0.2, "cluster-1": 0.1}
-    assert [report.round for report in found.reports] == [1, 2, 3]
-    assert found.tasks_per_round == [[0, 0, 1], [0, 0, 1], [1, 0, 0]]
-    assert found.tasks == [1, 0, 0]  # of the last round, as in metrics.csv
-    assert [list(report.tested.values()) for report in found.reports] == [
-        pytest.approx([0.35, 0.3, 0.8]),
-        pytest.approx([0.45, 0.4, 0.9]),
-        pytest.approx([0.55, 0.5, 0.9]),  # the first run had ended
-    ]
-    assert found.reports[-1].train_loss == pytest.approx((0.2 + 0.2 + 0.1) / 3)
-    assert found.reports[-1].other_scores == {"accuracy": {0: 0.2, 1: 0.2, 2: 0.1}}
-    assert found.reports[-1].validated[0] == second.reports[-1].validated[0]
-    assert (found.bytes, found.seconds) == (first.bytes, first.seconds)
-    assert found.tuned.values == {"learning-rate": 0.1}
-    assert found.tuned.of_clusters == {"0": {"learning-rate": 0.2}}
-    said = found.tuned.said(3)
-    assert said.startswith("learning-rate=0.1, but learning-rate=0.2 in cluster 0 (of 3 tried")
-
-
-def test_who_has_ended_says_something_only_when_others_are_tested():
-    first = whole(0.1, (0.5, 0.5, 0.9), {}, rounds=2)
-    second = whole(0.2, (0.6, 0.6, 0.2), {0.1: [(16, 1), (14, 4), (0, 70)]}, rounds=4)
-    for report in (*first.reports, *second.reports):
-        report.samples.update({0: 10, 1: 10, 2: 10})
-    untested = second.reports[2]
-    for of_client in (untested.tested, untested.validated, *untested.other_scores.values()):
-        of_client.clear()
-    found = chosen(first, second)
-    assert found.labels.keys() == {0, 1}
-    tested = [sorted(report.tested) for report in found.reports]
-    assert tested == [[0, 1, 2], [0, 1, 2], [], [0, 1, 2]]
-    assert found.reports[2].validated == {}
-    assert found.reports[2].other_scores == {"accuracy": {}}
-    assert found.reports[3].tested[2] == 0.9
-    assert [sorted(report.samples) for report in found.reports] == [[0, 1, 2]] * 2 + [[0, 1]] * 2
+def test_of_equal_values_the_first_is_taken():
+    runs = [whole(0.1, 0.5, 0.5), whole(0.2, 0.5, 0.5)]
+    assert best_of(runs, [{}, {}]).label == runs[0].label
 
 
 def test_what_it_cost_is_what_clients_moved():
-    one = replace(whole(0.1, (0.5,) * 3, {}), bytes={"train-up": 10, "between-servers-up": 7})
+    one = replace(whole(0.1, 0.5), bytes={"train-up": 10, "between-servers-up": 7})
     assert tried_in(one, {}).bytes == 10
-
-
-def test_who_is_alone_takes_the_best_of_what_is_surely_better():
-    """Five wins and no loss are p = 0.0625; 20 and 30 are both sure."""
-    first = whole(0.1, (0.9, 0.9, 0.1), {})
-    few = whole(0.2, (0.1, 0.1, 0.15), {0.1: [(0, 9), (0, 9), (5, 0)]})
-    assert chosen(first, few).labels == {}
-    second = whole(0.2, (0.1, 0.1, 0.3), {0.1: [(0, 9), (0, 9), (20, 0)]})
-    third = whole(0.3, (0.1, 0.1, 0.4), {0.1: [(0, 9), (0, 9), (30, 0)], 0.2: [(9, 9)] * 3})
-    found = chosen(first, second, third)
-    assert found.tuned.of_clusters == {"1": {"learning-rate": 0.3}}
-    other_order = chosen(third, whole(0.1, (0.9, 0.9, 0.1), {0.3: [(9, 0), (9, 0), (0, 30)]}))
-    assert other_order.tuned.of_clusters == {"1": {"learning-rate": 0.3}}
-    assert other_order.models == {"cluster-0": 0.1, "cluster-1": 0.3}
-
-
-def test_the_more_values_the_surer_who_is_alone_must_be():
-    """Seven wins and no loss are p = 0.0156: sure beside one other value, not beside four."""
-    first = whole(0.1, (0.9, 0.9, 0.1), {})
-    seven = {0.1: [(0, 9), (0, 9), (7, 0)]}
-    assert chosen(first, whole(0.2, (0.1, 0.1, 0.17), seven)).labels.keys() == {2}
-    others = [whole(rate, (0.1, 0.1, 0.1), {0.1: [(1, 1)] * 3}) for rate in (0.3, 0.4, 0.5)]
-    assert chosen(first, whole(0.2, (0.1, 0.1, 0.17), seven), *others).labels == {}
-
-
-def test_all_take_the_same_where_values_are_equally_good_or_make_other_clusters():
-    first = whole(0.1, (0.5, 0.5, 0.9), {})
-    equal = whole(0.2, (0.4, 0.6, 0.2), {0.1: [(3, 13), (13, 3), (0, 70)]})
-    assert chosen(first, equal).labels == {}
-    moved = {0: 0, 1: 1, 2: 1}
-    better = whole(0.2, (0.6, 0.6, 0.2), {0.1: [(30, 0), (20, 0), (0, 9)]}, clusters=moved)
-    assert chosen(first, better).labels == {}
-    assert chosen(first, better).reports is first.reports

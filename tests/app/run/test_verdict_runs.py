@@ -16,7 +16,6 @@ from fl_app.devices import devices_run
 from fl_app.devices.device_node import DeviceNode
 from fl_app.report.html.reading import read_result
 from fl_core.models.model_file import load_model
-from fl_core.wire import protocol
 from tests.app_runs import DEFAULTS, run
 from tests.device_images import SITES, write_sites
 from tests.device_runs import run as run_devices
@@ -217,19 +216,6 @@ def test_validation_samples_are_for_comparing_with_staying_alone():
         parse_config(some)
 
 
-@pytest.mark.parametrize(
-    ("deploy", "why"),
-    [
-        ("singel", 'deploy is "singel", but it must be verdict or one of strategy'),
-        ("single", "deploy is single, but clients are simulated, and none keeps its model"),
-    ],
-)
-def test_what_cannot_be_deployed_is_refused(deploy, why):
-    compared = {**DEFAULTS, "validation-share": 0.2, "strategy": "local,single"}
-    with pytest.raises(ValueError, match=why):
-        parse_config({**compared, "deploy": deploy})
-
-
 def test_a_trial_is_a_run_with_values_of_its_own():
     assert TRIAL.keys() <= OPTIONS.keys()
     config = parse_config({**DEFAULTS, **TRIAL})
@@ -237,10 +223,7 @@ def test_a_trial_is_a_run_with_values_of_its_own():
     assert TRIAL_ROUNDS.items() <= TRIAL.items()
 
 
-@pytest.mark.parametrize("deploy", sampled(["verdict", "single"], 2))
-def test_devices_use_the_model_of_their_verdict_or_of_one_strategy_and_keep_no_other(
-    tmp_path, deploy
-):
+def test_devices_use_the_model_of_their_verdict_and_keep_no_other(tmp_path):
     folders = write_sites(tmp_path / "sites")
     files = ("model.safetensors", "site.1", "site.2")  # of which two differ by their ending only
     kept = {
@@ -251,7 +234,6 @@ def test_devices_use_the_model_of_their_verdict_or_of_one_strategy_and_keep_no_o
         folders,
         strategy="rcc-pfl,single,local",
         validation_share=0.3,
-        deploy=deploy,
         model_paths=kept,
     )
     verdicts = {one["client"]: one for one in summary["verdicts"][0]["clients"]}
@@ -260,8 +242,7 @@ def test_devices_use_the_model_of_their_verdict_or_of_one_strategy_and_keep_no_o
         if name not in kept:
             continue
         _, card = load_model(kept[name])
-        wanted = verdicts[client]["strategy"] if deploy == "verdict" else deploy
-        assert card.strategy == wanted
+        assert card.strategy == verdicts[client]["strategy"]
         said = kept[name].with_name(f"{kept[name].name.partition('.saf')[0]}.verdict.json")
         assert json.loads(said.read_text(encoding="utf-8")) == verdicts[client]
     assert {path.name for path in (tmp_path / "models").iterdir()} == {
@@ -281,7 +262,7 @@ def test_a_model_of_an_earlier_run_is_not_deployed_by_a_later_ones_verdict(tmp_p
     """The first run is cut short; berlin is not handed the model of the second."""
     folders = write_sites(tmp_path / "sites")
     paths = {name: tmp_path / f"kept/{name}.safetensors" for name in folders}
-    options = {"strategy": "local,single", "validation_share": 0.3, "deploy": "local"}
+    options = {"strategy": "local,single", "validation_share": 0.3}
     options |= {"model_paths": paths, "num_server_rounds": 1}
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(devices_run, "deploy_models", cut_short)
@@ -300,7 +281,7 @@ def test_a_model_of_an_earlier_run_is_not_deployed_by_a_later_ones_verdict(tmp_p
 def test_a_disk_that_fills_at_the_end_leaves_model_and_verdict_of_one_run(tmp_path, monkeypatch):
     folders = write_sites(tmp_path / "sites")
     paths = {name: tmp_path / f"kept/{name}.safetensors" for name in folders}
-    options = {"strategy": "local,single", "validation_share": 0.3, "deploy": "local"}
+    options = {"strategy": "local,single", "validation_share": 0.3}
     options |= {"model_paths": paths, "num_server_rounds": 1}
     run_devices(tmp_path / "first", folders, **options)
     before = {p: p.read_bytes() for p in (tmp_path / "kept").iterdir() if p.is_file()}
@@ -386,43 +367,20 @@ def test_a_device_that_joins_later_gets_a_model_that_it_has(tmp_path):
     read_result(tmp_path / "out")
 
 
-def test_devices_of_a_cluster_that_took_other_values_keep_that_model(tmp_path):
-    """The higher rate is worthless to two of four: they keep what the lower one has trained."""
-    tune = "learning-rate=0.00001,0.01"
-
-    def prefer_the_lower(message, context, answer):
-        candidate = message.content.config_records["config"]["candidate"]
-        if candidate == "rcc-pfl,learning-rate=0.01":
-            validation = answer.content[protocol.VALIDATION]
-            validation[protocol.SCORE] = 0.0
-        return answer
-
-    options = {"strategy": "rcc-pfl,local", "validation_share": 0.3, "deploy": "rcc-pfl"}
+def test_devices_keep_the_model_of_the_values_that_were_chosen(tmp_path):
+    options = {"strategy": "rcc-pfl,local", "validation_share": 0.3}
     folders = write_sites(tmp_path / "sites")
     names, kept = sorted(SITES), {name: tmp_path / f"{name}.safetensors" for name in SITES}
-    berlin, lyon, oslo, rome = names
-    summary, _ = run_devices(
-        tmp_path / "out",
-        folders,
-        tune=tune,
-        model_paths=kept,
-        spoil={("evaluate", name): prefer_the_lower for name in (berlin, lyon)},
-        **options,
-    )
-    tuned = summary["runs"][0]["tuned"]
-    clusters = dict(zip(names, summary["runs"][0]["clusters"], strict=True))
-    assert clusters[berlin] == clusters[lyon] != clusters[oslo] == clusters[rome]
-    assert tuned["values"] == {"learning-rate": 0.01}
-    assert tuned["of-clusters"] == {str(clusters[berlin]): {"learning-rate": 0.00001}}
-    for rate, places in ((0.00001, (berlin, lyon)), (0.01, (oslo, rome))):
-        out = tmp_path / str(rate)
-        fixed, _ = run_devices(out, folders, learning_rate=rate, **options)
-        for name in places:
-            client, file = names.index(name), f"cluster-{clusters[name]}.safetensors"
-            wanted = load_file(out / "models/rcc-pfl/seed-0" / file)
-            for path in (kept[name], tmp_path / "out/models/rcc-pfl/seed-0" / file):
-                found = load_file(path)
-                assert all((found[key] == wanted[key]).all() for key in wanted)
-            for score in ("accuracy-per-client", "balanced-accuracy-per-client"):
-                assert summary["runs"][0][score][client] == fixed["runs"][0][score][client]
+    tune = "learning-rate=0.00001,0.01"  # of which the lower one learns nothing
+    summary, _ = run_devices(tmp_path / "out", folders, tune=tune, model_paths=kept, **options)
+    assert [one["tuned"]["values"] for one in summary["runs"]] == 2 * [{"learning-rate": 0.01}]
+    clusters = {one["strategy"]: one["clusters"] for one in summary["runs"]}
+    verdicts = {one["client"]: one["strategy"] for one in summary["verdicts"][0]["clients"]}
+    assert "rcc-pfl" in verdicts.values()
+    for client, name in enumerate(names):
+        strategy = verdicts[client]
+        file = f"{strategy}/seed-0/cluster-{clusters[strategy][client]}.safetensors"
+        wanted = load_file(tmp_path / "out/models" / file)
+        found = load_file(kept[name])
+        assert all((found[key] == wanted[key]).all() for key in wanted)
     assert not list(tmp_path.glob("*-candidates"))

@@ -36,3 +36,9 @@ def test_clients_hold_everything_and_each_some(train, test, said):
 def test_classes_have_different_names():
     with pytest.raises(ValueError, match="d has two classes named a: give each another name"):
         Dataset("d", X, Y, X, Y, ("a", "a"))
+
+
+def test_a_class_whose_name_is_no_text_is_refused():
+    images, labels = torch.zeros((2, 3)), torch.tensor([0, 1])
+    with pytest.raises(ValueError, match=r"has the class 'b\\ud800', which is no Unicode text"):
+        Dataset("x", images, labels, images, labels, ("a", "b\ud800"))

@@ -14,7 +14,6 @@ from tests.own_modules import own_modules
     ("samples", "names", "said"),
     [
         ("np.zeros((4, 1, 150, 150, 150), np.float32)", "['a', 'b']", "image_shape is .1, 150"),
-        ("np.zeros((4, 2), np.float32)", "['a', 'b\\ud800']", "class_names is"),
         (
             "np.zeros((4, 2), np.float32)",
             "list(map(str, range(10_001)))",

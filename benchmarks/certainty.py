@@ -25,7 +25,7 @@ from benchmarks.harness import CLIENTS, all_features, relevance_matrix
 from benchmarks.writing import markdown, write
 from clients.pre_round.spectrum import leading_spectrum
 from clients.settings import USUAL_EIGENVECTORS
-from fl_app.group.images import Own, part
+from fl_app.group.images import part
 from fl_core.data.settings import FederationSettings
 from fl_core.federation.federation import simulate_federation
 from fl_core.relevance import MISSED_ENERGY, PAPER
@@ -89,9 +89,7 @@ def ways(
 
     def four_fifths(rng: Rng) -> Int64:
         """Leave a fifth of the images out, as `fedkin group` does."""
-        return of_images(
-            [part(Own(own, np.zeros(len(own), np.int64)), rng).features for own in features]
-        )
+        return of_images([part(own, rng) for own in features])
 
     def opinions(rng: Rng) -> Int64:
         """Draw from what is said of each pair, as the server does."""

@@ -29,12 +29,12 @@ from clients.settings import USUAL_EIGENVECTORS
 from fl_core.data.settings import FederationSettings
 from fl_core.federation.federation import simulate_federation
 from fl_core.partitions.partition import Spread
-from fl_core.relevance import MISSED_ENERGY, PAPER, PRINCIPAL_ANGLE
+from fl_core.relevance import MISSED_ENERGY, PAPER
 from strategies.clusterings.odd_clients import strangers_by_vectors
 from strategies.clusterings.relevance_groups import NumGroups, group_by_relevance
 
 DATASETS = ("mnist-5k", "fashion-mnist", "cifar10")
-FORMULAS = (PAPER, MISSED_ENERGY, PRINCIPAL_ANGLE)
+FORMULAS = (PAPER, MISSED_ENERGY)
 RULES = ("given", "elbow", "silhouette", "auto")
 USUAL, FEW, MINORITY, UNEQUAL = "usual", "10 to 40 images", "minority 0.2, 0.3", "unequal groups"
 LONE = "one client has one image"

@@ -97,17 +97,9 @@ RUNS = {
         f"strategy=flt,flt-graph {COMMON} num-server-rounds=20 evaluate-every=10 "
         "fraction-train=0.2",
     ),
-    "noise-by-labels": (
-        "Class energy",
-        f"strategy=rcc-pfl relevance=class-energy {COMMON} num-server-rounds=20 evaluate-every=5",
-    ),
     "concept-shift": (
         "Labels that mean different things",
         f"strategy=rcc-pfl,flt,fedhc,ifca,fedsem,cfl,optimum,single {CONCEPT}",
-    ),
-    "concept-shift-by-labels": (
-        "Class energy",
-        f"strategy=rcc-pfl relevance=class-energy {CONCEPT}",
     ),
     "ifca-rotated-mnist": ("IFCA's rotated MNIST", f"strategy=ifca {ROTATED}"),
     "single-rotated-mnist": ("IFCA's rotated MNIST", f"strategy=single {ROTATED}"),

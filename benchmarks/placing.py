@@ -22,7 +22,7 @@ from clients.pre_round.spectrum import leading_spectrum
 from clients.settings import USUAL_EIGENVECTORS
 from fl_app.group.placing import place
 from fl_app.results.spectra import KeptSpectra, SpectraCard
-from fl_core.relevance import MISSED_ENERGY, PAPER, PRINCIPAL_ANGLE
+from fl_core.relevance import MISSED_ENERGY, PAPER
 
 IMAGES = (10, 40)
 
@@ -30,7 +30,7 @@ IMAGES = (10, 40)
 def measure(seeds: int) -> Iterator[dict[str, Any]]:
     """Yield a row for each federation, number of images and formula."""
     for options, images in product(FEDERATIONS, IMAGES):
-        for formula in (PAPER, MISSED_ENERGY, PRINCIPAL_ANGLE):
+        for formula in (PAPER, MISSED_ENERGY):
             k = USUAL_EIGENVECTORS[formula]
             known: dict[str, list[bool]] = {"right": [], "fits": [], "sure": [], "strange": []}
             for seed in range(seeds):

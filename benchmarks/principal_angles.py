@@ -18,10 +18,9 @@ from benchmarks.harness import all_features, ari
 from benchmarks.writing import markdown
 from clients.pre_round.spectrum import leading_spectrum
 from fl_core.federation.federation import Federation
-from fl_core.relevance import PRINCIPAL_ANGLE
 from strategies.clusterings.grouping import agglomerate_distances
 from strategies.clusterings.principal_angle import corresponding_angles
-from strategies.clusterings.server_relevance import Spectra, relevances
+from strategies.clusterings.server_relevance import Spectra, smallest_angles
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -36,8 +35,8 @@ NUM_VECTORS = 3
 def equation_2(clients: Sequence[Float32], _: Sequence[Float32]) -> Float64:
     """Return the smallest principal angles of vectors of all images, in degrees."""
     spectra = Spectra.of_vectors(clients)
-    smallest = relevances(PRINCIPAL_ANGLE, spectra, spectra, NUM_VECTORS)
-    return 90 * (1 - smallest.astype(np.float64))
+    angles = smallest_angles(spectra, spectra, NUM_VECTORS)
+    return np.degrees(angles, dtype=np.float64)
 
 
 def equation_3(clients: Sequence[Float32], _: Sequence[Float32]) -> Float64:

@@ -27,7 +27,7 @@ from clients.pre_round.spectrum import (
 from clients.settings import USUAL_EIGENVECTORS
 from fl_core.partitions.partition import Spread
 from fl_core.relevance import MISSED_ENERGY as MISSED
-from fl_core.relevance import PAPER, PRINCIPAL_ANGLE
+from fl_core.relevance import PAPER
 from strategies.clusterings.grouping import agglomerate, average_relevance
 from strategies.clusterings.server_relevance import Spectra, relevances
 
@@ -118,15 +118,11 @@ def at_server(name: str, count: int, rank: int) -> Formula:
     return formula
 
 
-# Principal angles are the same at either place.
 AT_SERVER: dict[str, Formula] = {
     "paper, rank 20": at_server(PAPER, 20, 20),
     "missed energy, rank 20": at_server(MISSED, 5, 20),
     "rank 10": at_server(MISSED, 5, 10),
     "rank 5": at_server(MISSED, 5, 5),
-    "angle, k = 3": at_server(PRINCIPAL_ANGLE, 3, 3),
-    "angle, k = 5": at_server(PRINCIPAL_ANGLE, 5, 5),
-    "angle, k = 20": at_server(PRINCIPAL_ANGLE, 20, 20),
 }
 
 

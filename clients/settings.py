@@ -21,8 +21,7 @@ from fl_core.options import (
     or_words,
 )
 from fl_core.own_code import OWN_OR_EMPTY, or_own
-from fl_core.relevance import MISSED_ENERGY, PAPER, PRINCIPAL_ANGLE
-from fl_core.wire.protocol import CLASS_ENERGY
+from fl_core.relevance import MISSED_ENERGY, PAPER
 
 AUTO = "auto"
 CPU, CUDA = "cpu", "cuda"
@@ -139,9 +138,7 @@ class PrivacySettings:
 
 
 # How many eigenvectors each is best with on the images and features of docs/relevance.md.
-USUAL_EIGENVECTORS: Mapping[str, int] = {PAPER: 20, MISSED_ENERGY: 5, PRINCIPAL_ANGLE: 5}
-# And that which sees labels: so many of all samples.
-CHOSEN_EIGENVECTORS: Mapping[str, int] = {**USUAL_EIGENVECTORS, CLASS_ENERGY: 5}
+USUAL_EIGENVECTORS: Mapping[str, int] = {PAPER: 20, MISSED_ENERGY: 5}
 
 
 @dataclass(frozen=True)
@@ -152,21 +149,14 @@ class SpectrumSettings:
         AUTO,
         or_words(COUNT, AUTO),
         f"leading eigenvectors that each client shares; `{AUTO}`: "
-        + ", ".join(f"{k} with `{name}`" for name, k in CHOSEN_EIGENVECTORS.items())
+        + ", ".join(f"{k} with `{name}`" for name, k in USUAL_EIGENVECTORS.items())
         + "; 30 for `efficientnet-lite0` and many small tasks",
         default=USUAL_EIGENVECTORS["paper"],
     )
     relevance: str = option(
         "paper",
-        one_of(CHOSEN_EIGENVECTORS),
-        "the paper's; `missed-energy`, which is right in harder cases; `principal-angle`: PACFL's; "
-        "`class-energy`, which sees labels, too: docs/relevance.md",
-    )
-    label_weight: float = option(
-        0.3,
-        number(float, 0),
-        "with `class-energy`: what labels count beside samples; more if they are right",
-        needs="relevance=class-energy",
+        one_of(USUAL_EIGENVECTORS),
+        "the paper's, or `missed-energy`, which is right in harder cases: docs/relevance.md",
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-PAPER, MISSED_ENERGY, PRINCIPAL_ANGLE = "paper", "missed-energy", "principal-angle"
+PAPER, MISSED_ENERGY = "paper", "missed-energy"
 
 Float64 = NDArray[np.float64]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -12,23 +11,17 @@ from numpy.typing import NDArray
 
 from clients.client import Client, seed_of
 from clients.pre_round.autoencoder import encode, fit, load_autoencoder
-from clients.pre_round.labelled_spectrum import class_energy_relevance, labelled_spectrum
 from clients.pre_round.shift import image_sketch
 from clients.pre_round.signature import linear_signature, signature
 from clients.pre_round.spectrum import (
     RELEVANCES,
     Spectrum,
     leading_spectrum,
-    principal_angle_relevance,
     spectrum_of_gram,
 )
 from clients.privacy.mechanisms import bounded_features, private_gram
-from clients.settings import CHOSEN_EIGENVECTORS
 from clients.training.train import as_pixels
-from fl_core.relevance import PRINCIPAL_ANGLE
 from fl_core.wire import protocol
-
-Scalar = TypeVar("Scalar", bound=np.generic)
 
 # What waits at a client between messages.
 STATE = "spectrum"
@@ -38,8 +31,6 @@ _PRIVATE = "private"
 def eigenvectors_answer(client: Client) -> RecordDict:
     """Return the client's leading eigenvectors (RCC-PFL, Procedure 1), as the message asks."""
     count = protocol.setting(client.message, protocol.NUM_EIGENVECTORS)
-    if _formula(client.message) == protocol.CLASS_ENERGY:
-        return _labelled_eigenvectors(client, count)
     at_server = bool(protocol.setting(client.message, protocol.WITH_EIGENVALUES, 0))
     own = _spectrum(client, count, at_server=at_server)
     shared = {protocol.EIGENVECTORS: Array(own.eigenvectors)}
@@ -49,10 +40,8 @@ def eigenvectors_answer(client: Client) -> RecordDict:
         return RecordDict({protocol.ARRAYS: ArrayRecord(shared)})
     # What the second query needs waits on the client, since that may reach another process, so that
     # features are computed once.
-    kept = {"eigenvalues": Array(own.eigenvalues), "eigenvectors": Array(own.eigenvectors)}
-    if _formula(client.message) != PRINCIPAL_ANGLE:
-        kept["gram"] = Array(own.gram)
-    client.context.state[STATE] = ArrayRecord(kept)
+    waiting = {"eigenvalues": Array(own.eigenvalues), "gram": Array(own.gram)}
+    client.context.state[STATE] = ArrayRecord(waiting)
     return RecordDict({protocol.ARRAYS: ArrayRecord(shared)})
 
 
@@ -109,21 +98,6 @@ def refuse_without_noise(client: Client, what: str) -> None:
             )
 
 
-def _labelled_eigenvectors(client: Client, count: int) -> RecordDict:
-    refuse_without_noise(client, "eigenvectors of each class")
-    features, labels = client.features(), client.training_data()[1].cpu().numpy()
-    own = labelled_spectrum(features, labels, count)
-    energies = np.array([own.image_energy, own.class_energy])
-    kept = {"features": features, "labels": labels, "energies": energies}
-    client.context.state[STATE] = ArrayRecord({n: Array(array) for n, array in kept.items()})
-    return RecordDict(
-        {
-            protocol.ARRAYS: ArrayRecord({protocol.EIGENVECTORS: Array(own.eigenvectors)}),
-            protocol.METRICS: MetricRecord({protocol.COLUMN_CLASSES: own.classes.tolist()}),
-        }
-    )
-
-
 def relevances_answer(client: Client) -> RecordDict:
     """Return how relevant everybody's eigenvectors are to the client, in the server's order.
 
@@ -132,49 +106,25 @@ def relevances_answer(client: Client) -> RecordDict:
     ValueError
         If it was not asked for its own eigenvectors before, or does not know the formula.
     """
-    state, formula = client.context.state, _formula(client.message)
+    state = client.context.state
+    asked = client.message.content.config_records[protocol.CONFIG]
+    formula = str(asked.get(protocol.RELEVANCE_FORMULA, ""))
     if STATE not in state:
         raise ValueError("this client was asked for relevance before its spectrum.")
     own = state.array_records.pop(STATE)
     joined = client.message.content.array_records[protocol.ARRAYS][protocol.EIGENVECTORS].numpy()
-    everybodys = _split(client.message, joined)
-    if formula == protocol.CLASS_ENERGY:
-        scores = _labelled_relevances(client.message, own, everybodys)
-    elif formula == PRINCIPAL_ANGLE:
-        scores = principal_angle_relevance(own["eigenvectors"].numpy(), everybodys)
-    elif formula in RELEVANCES:
-        scores = RELEVANCES[formula](own["gram"].numpy(), own["eigenvalues"].numpy(), everybodys)
-    else:
+    if formula not in RELEVANCES:
         raise ValueError(
-            f'relevance is "{formula}", but this client knows {", ".join(CHOSEN_EIGENVECTORS)}.'
+            f'relevance is "{formula}", but this client knows {", ".join(RELEVANCES)}.'
         )
+    scores = RELEVANCES[formula](
+        own["gram"].numpy(), own["eigenvalues"].numpy(), _split(client.message, joined)
+    )
     return RecordDict({protocol.METRICS: MetricRecord({protocol.RELEVANCES: scores})})
 
 
-def _labelled_relevances(
-    message: Message, own: ArrayRecord, everybodys: list[NDArray[np.float32]]
-) -> list[float]:
-    asked = message.content.config_records[protocol.CONFIG]
-    classes = np.array(asked[protocol.COLUMN_CLASSES], np.int64)
-    image_energy, class_energy = own["energies"].numpy().tolist()
-    return class_energy_relevance(
-        own["features"].numpy(),
-        own["labels"].numpy(),
-        image_energy,
-        class_energy,
-        everybodys,
-        _split(message, classes),
-        float(str(asked[protocol.LABEL_WEIGHT])),
-    )
-
-
-def _formula(message: Message) -> str:
-    asked = message.content.config_records[protocol.CONFIG]
-    return str(asked.get(protocol.RELEVANCE_FORMULA, ""))
-
-
-def _split(message: Message, joined: NDArray[Scalar]) -> list[NDArray[Scalar]]:
-    """Return each client's part of what was joined along its last axis, in the server's order."""
+def _split(message: Message, joined: NDArray[np.float32]) -> list[NDArray[np.float32]]:
+    """Return each client's columns of what was joined, in the server's order."""
     columns = message.content.config_records[protocol.CONFIG][protocol.NUM_COLUMNS]
     if not isinstance(columns, list) or sum(map(int, columns)) != joined.shape[-1]:
         raise ValueError("the numbers of eigenvectors do not add up to those that were sent.")

@@ -1,8 +1,7 @@
 """The client's half of one-shot spectral clustering: Gram matrix, eigenvectors, relevance.
 
 RCC-PFL Procedure 1 (equations 1 to 4), which is MT-HFL Algorithm 2, and a second relevance beside
-the paper's, which is ours (docs/relevance.md). Labels never enter; a third, in which they do, is in
-`clients.pre_round.labelled_spectrum`.
+the paper's, which is ours (docs/relevance.md). Labels never enter.
 """
 
 from __future__ import annotations
@@ -286,28 +285,6 @@ def captured_energy(
     starts = np.concatenate([[0], np.cumsum(widths)[:-1]])
     captured: Float64 = np.add.reduceat(energies, starts) / eigenvalues.sum()
     return captured
-
-
-def principal_angle_relevance(own: Float32, eigenvectors: Sequence[Float32]) -> list[float]:
-    """Return 1 − θ_j/(π/2), θ_j the smallest angle between two clients' spans.
-
-    S. Vahidian et al., "Efficient Distribution Similarity Identification in Clustered Federated
-    Learning via Principal Angles between Client Data Subspaces", AAAI 2023 (PACFL), equation 2.
-
-    Parameters
-    ----------
-    own : NDArray[np.float32], shape (d, k)
-        This client's eigenvectors.
-    eigenvectors : sequence of NDArray[np.float32], shapes (d, k_j)
-        Of each client j; orthonormal.
-
-    Returns
-    -------
-    list of float
-        r(i, j) in [0, 1], one for each j.
-    """
-    cosines = [np.linalg.svd(own.T @ other, compute_uv=False)[0] for other in eigenvectors]
-    return [float(1 - np.arccos(min(1.0, cosine)) / (np.pi / 2)) for cosine in cosines]
 
 
 RELEVANCES: Mapping[str, Relevance] = {

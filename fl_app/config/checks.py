@@ -13,9 +13,7 @@ from clients.privacy.mechanisms import PROJECTED
 from fl_app.config.tuning import check_tuning
 from fl_core.data.settings import ALL_SITES, NOBODY, OWN_IMAGES
 from fl_core.options import at_value, refusal
-from fl_core.wire.protocol import CLASS_ENERGY
 from strategies.catalogue import ALONE, parameters, system_of
-from strategies.clusterings.spectral import AT_CLIENTS, AT_SERVER
 from strategies.secure_aggregation import why_not
 
 LAST_SEED = 2**32 - 1
@@ -55,18 +53,8 @@ def check_together(values: Mapping[str, Any], of_strategies: Mapping[str, Any]) 
             f"be {last}, but seeds are at most {LAST_SEED}: choose a smaller seed."
         )
     yield from _check_rounds(values)
-    yield from check_without_strategies(values, of_strategies)
-
-
-def check_without_strategies(
-    values: Mapping[str, Any], of_strategies: Mapping[str, Any]
-) -> Iterator[str]:
-    """Check the values that mean the same whatever the strategies are."""
     if values["secure_aggregation"]:
-        yield from _check_for_secure_sums(values)
-    if (values["relevance"], of_strategies["relevance-at"]) == (CLASS_ENERGY, AT_SERVER):
-        allowed = f"{AT_CLIENTS} with {CLASS_ENERGY}, which needs their labels"
-        yield _must_be("relevance-at", AT_SERVER, allowed)
+        yield from check_secure_sums(values)
 
 
 def _must_be(key: str, value: Any, allowed: str) -> str:
@@ -169,8 +157,6 @@ def _check_for_privacy(values: Mapping[str, Any]) -> Iterator[str]:
             f"pre-round-epsilon is {values['pre_round_epsilon']:g}, but no strategy of this run "
             "shares eigenvectors, which it protects: set it to 0, or add rcc-pfl."
         )
-    if values["relevance"] == CLASS_ENERGY:
-        yield _must_be("relevance", CLASS_ENERGY, f"another with {asked[0]}: labels have no noise")
     if values["pre_round_epsilon"] and values["num_eigenvectors"] > PROJECTED:
         allowed = f"at most {PROJECTED} with pre-round-epsilon, which projects features to so many"
         yield _must_be("num-eigenvectors", values["num_eigenvectors"], f"{allowed} dimensions")
@@ -207,7 +193,7 @@ def _check_for_single_models(strategies: Sequence[str]) -> Iterator[str]:
             )
 
 
-def _check_for_secure_sums(values: Mapping[str, Any]) -> Iterator[str]:
+def check_secure_sums(values: Mapping[str, Any]) -> Iterator[str]:
     """Refuse what sums the same updates over other clients once more.
 
     All strategies of a seed start from one model, and a round that is trained again repeats its

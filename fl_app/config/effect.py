@@ -12,7 +12,6 @@ from fl_core.data.known import known_of, sites_of
 from fl_core.options import Scalar, key_of
 from fl_core.partitions.partition import parse_tasks
 from fl_core.partitions.tasks import are_random
-from fl_core.wire.protocol import CLASS_ENERGY
 from strategies.catalogue import SYSTEMS, System, parameters, system_of
 
 OF_ROUNDS = {
@@ -120,8 +119,7 @@ def _where_attacks(config: Config) -> str:
         return (
             "" if asked else "for a strategy that asks clients before they train, such as rcc-pfl"
         )
-    sees_labels = config.attack == "label-flip" and config.relevance == CLASS_ENERGY
-    if not config.num_server_rounds and not sees_labels:
+    if not config.num_server_rounds:
         return "in rounds of training"
     if not any(clustering.together for clustering in clusterings):
         return "where clients train together, as with single"

@@ -20,8 +20,8 @@ from clients.settings import (
 )
 from fl_app.config.checks import (
     LAST_SEED,
+    check_secure_sums,
     check_together,
-    check_without_strategies,
     field_of,
     shares_eigenvectors,
 )
@@ -359,8 +359,8 @@ def parse_config(run_config: Mapping[str, Any], *, at_client: bool = False) -> C
                 system_of(name)
         wrong.refuse()  # before others ask what they are
         wrong.extend(check_together(values, of_strategies))
-    else:
-        wrong.extend(check_without_strategies(values, of_strategies))
+    elif values["secure_aggregation"]:
+        wrong.extend(check_secure_sums(values))
     wrong.refuse()
     return Config(**values, of_strategies=of_strategies)
 

@@ -87,7 +87,7 @@ def check_strategy(name: str, setting: Setting) -> None:
     ------
     ValueError
         If a part's options do not go together, a field of it is nothing that is known, the model
-        has no such layers, or a clustering that needs a number of clusters, or classes, has none.
+        has no such layers, or a clustering that needs a number of clusters has none.
     """
     for tried in tried_settings(setting, name):
         _check_parts(name, tried)
@@ -100,11 +100,6 @@ def _check_parts(name: str, setting: Setting) -> None:
         weighted = {"weighted": False} if "weighted" in fields else {}  # `System.build` knows it
         early = not _LATER & fields
         parts.append(part(**{**_values(part, setting), **weighted}) if early else None)
-    if setting.images.is_regression and parts[0] is not None and parts[0].needs_classes:
-        raise ValueError(
-            f"strategy names {name}, which here groups clients by their classes, but a number is "
-            "to be predicted: set relevance to another than class-energy, or leave it out."
-        )
     _check_layers(name, setting, *parts[1:])
 
 

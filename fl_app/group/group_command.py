@@ -214,7 +214,7 @@ def redrawn(
     does what another clustering found, which has nothing to draw. With `pre-round-epsilon` it stays
     as well: each resample would be one more answer from the samples, with little noise.
     """
-    from fl_app.group.images import DRAWN, Own, regrouped, why_none_is_left_out  # noqa: PLC0415
+    from fl_app.group.images import DRAWN, regrouped, why_none_is_left_out  # noqa: PLC0415
     from fl_core.data.samples import sample_word  # noqa: PLC0415
 
     nodes, clusters = strategy.training.roster.nodes, strategy.clusters
@@ -236,10 +236,7 @@ def redrawn(
         return clusters
 
     def regroup(clustering: SpectralClustering) -> list[RelevanceGroups]:
-        own = []
-        for client in clusters.of_client:
-            node = grid.node(nodes[client])
-            own.append(Own(node.features(), node.training_data()[1].cpu().numpy()))
-        return regrouped(own, clustering, resamples, seed)
+        features = [grid.node(nodes[client]).features() for client in clusters.of_client]
+        return regrouped(features, clustering, resamples, seed)
 
     return strategy.clustering.redrawn(clusters, regroup, DRAWN.format(sample))

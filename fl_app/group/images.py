@@ -7,24 +7,11 @@ docs/grouping.md has how honest the certainty is that comes of it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.pre_round.labelled_spectrum import (
-    LabelledSpectrum,
-    class_energy_relevance,
-    labelled_spectrum,
-)
-from clients.pre_round.spectrum import (
-    RELEVANCES,
-    Spectrum,
-    leading_spectrum,
-    principal_angle_relevance,
-)
-from fl_core.relevance import PRINCIPAL_ANGLE
-from fl_core.wire.protocol import CLASS_ENERGY
+from clients.pre_round.spectrum import RELEVANCES, Spectrum, leading_spectrum
 from strategies import SpectralClustering
 from strategies.clusterings.odd_clients import strangers_by_vectors
 from strategies.clusterings.relevance_groups import (
@@ -36,8 +23,6 @@ from strategies.clusterings.server_relevance import Spectra
 from strategies.clusterings.spectral import AT_SERVER, RANK
 
 Float32 = NDArray[np.float32]
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
 
 LEFT_OUT = 0.2
 DRAWN = "each client's {}s, a fifth of them left out"
@@ -45,20 +30,13 @@ DRAWN = "each client's {}s, a fifth of them left out"
 _STREAM = 0x1EF7
 
 
-class Own(NamedTuple):
-    """A client's images: their features, float32 (n, d), and labels, int64 (n,)."""
-
-    features: Float32
-    labels: Int64
-
-
 def regrouped(
-    clients: Sequence[Own],
+    clients: Sequence[Float32],
     clustering: SpectralClustering,
     resamples: int,
     seed: int,
 ) -> list[RelevanceGroups]:
-    """Group clients so many times, each time with a fifth of everybody's images left out.
+    """Group clients so many times, each time with a fifth of everybody's features left out.
 
     Drawing images with replacement, as a bootstrap does, leaves two fifths of the different ones
     out, and finds doubts where there are none: benchmarks/results/certainty.json.xz. A resample in
@@ -68,8 +46,8 @@ def regrouped(
     drawn = []
     for number in range(resamples):
         rng = np.random.default_rng([seed, number, _STREAM])
-        parts = [part(own, rng) for own in clients]
-        if all(own.features.any() for own in parts):
+        parts = [part(features, rng) for features in clients]
+        if all(features.any() for features in parts):
             drawn.append(grouped(parts, clustering).without_similarity())
     return drawn
 
@@ -86,40 +64,29 @@ def why_none_is_left_out(count: int, sample: str) -> str:
     return f"a fifth of its {count} {sample}{'s' * (count > 1)} is none, so none can be left out"
 
 
-def part(own: Own, rng: np.random.Generator) -> Own:
-    """Return a client's images without a fifth of them: of one or two, all."""
-    count = len(own.features)
-    kept = np.sort(rng.permutation(count)[: count - left_out(count)])
-    return Own(own.features[kept], own.labels[kept])
+def part(features: Float32, rng: np.random.Generator) -> Float32:
+    """Return a client's features without a fifth of them: of one or two images, all."""
+    count = len(features)
+    return features[np.sort(rng.permutation(count)[: count - left_out(count)])]
 
 
-def grouped(clients: Sequence[Own], clustering: SpectralClustering) -> RelevanceGroups:
-    """Group clients by what they would answer."""
+def grouped(clients: Sequence[Float32], clustering: SpectralClustering) -> RelevanceGroups:
+    """Group clients by what they would answer, given their features, shapes (n, d)."""
     number, linkage, k = clustering.num_clusters, clustering.linkage, clustering.num_eigenvectors
     formula = clustering.relevance
     if clustering.relevance_at == AT_SERVER:
-        most = k if formula == PRINCIPAL_ANGLE else max(k, RANK)
-        spectra = [spectrum(own.features, most) for own in clients]
+        spectra = [spectrum(features, max(k, RANK)) for features in clients]
         pairs = Spectra.of(
             [one.eigenvectors for one in spectra], [one.eigenvalues for one in spectra]
         )
         return group_by_eigenpairs(pairs, formula, k, number, linkage)
-    if formula == CLASS_ENERGY:
-        labelled = [labelled_spectrum(*own, k) for own in clients]
-        vectors = [one.eigenvectors for one in labelled]
-    else:
-        spectra = [spectrum(own.features, k) for own in clients]
-        vectors = [one.eigenvectors for one in spectra]
+    spectra = [spectrum(features, k) for features in clients]
+    vectors = [one.eigenvectors for one in spectra]
     strange = strangers_by_vectors(vectors, np.random.default_rng(0))
     usual = np.flatnonzero(strange < 0).tolist()  # who compare with each other, and no others
-    if formula == CLASS_ENERGY:
-        own, seen = [clients[i] for i in usual], [labelled[i] for i in usual]
-        found = _labelled_scores(own, seen, clustering.label_weight)
-    else:
-        others = [vectors[i] for i in usual]
-        found = np.array([scores_of(formula, spectra[i], others) for i in usual])
+    others = [vectors[i] for i in usual]
     scores = np.zeros((len(clients), len(clients)))
-    scores[np.ix_(usual, usual)] = found
+    scores[np.ix_(usual, usual)] = [scores_of(formula, spectra[i], others) for i in usual]
     return group_by_relevance(scores, number, linkage, formula=formula, strange=strange)
 
 
@@ -129,22 +96,5 @@ def spectrum(features: Float32, count: int) -> Spectrum:
 
 
 def scores_of(formula: str, own: Spectrum, everybodys: Sequence[Float32]) -> list[float]:
-    """Return how relevant everybody's eigenvectors are to a client, by any formula but labels'."""
-    if formula == PRINCIPAL_ANGLE:
-        return principal_angle_relevance(own.eigenvectors, everybodys)
+    """Return how relevant everybody's eigenvectors are to a client."""
     return RELEVANCES[formula](own.gram, own.eigenvalues, everybodys)
-
-
-def _labelled_scores(
-    clients: Sequence[Own], spectra: Sequence[LabelledSpectrum], label_weight: float
-) -> Float64:
-    vectors = [one.eigenvectors for one in spectra]
-    classes = [one.classes for one in spectra]
-    return np.array(
-        [
-            class_energy_relevance(
-                *own, one.image_energy, one.class_energy, vectors, classes, label_weight
-            )
-            for own, one in zip(clients, spectra, strict=True)
-        ]
-    )

@@ -163,8 +163,7 @@ def kept_file(results: Path, strategy: str | None, seed: int | None) -> Path:
     if not kept:
         raise ValueError(
             f"{results} holds no eigenvectors of a run: they are kept by a strategy that groups by "
-            "them, such as rcc-pfl, with keep-spectra at true, of at most 2,000 clients, and not "
-            "with relevance=class-energy."
+            "them, such as rcc-pfl, with keep-spectra at true, of at most 2,000 clients."
         )
     names = sorted({name for name, _ in kept})
     if strategy is None and len(names) > 1:

@@ -69,8 +69,6 @@ MAE = "mae"
 R2 = "r2"
 OWN_METRIC = "own-metric"
 RELEVANCE_FORMULA = "relevance-formula"
-COLUMN_CLASSES = "column-classes"
-LABEL_WEIGHT = "label-weight"
 CENTROIDS = "centroids"
 NUM_CENTROIDS = "num-centroids"
 NUM_COMPONENTS = "num-components"
@@ -101,15 +99,6 @@ PRIVATE_LAYERS = "private-layers"
 TRAINING = "training"
 """Which training a message belongs to: what a client keeps for itself is for that one alone."""
 
-
-CLASS_ENERGY = "class-energy"
-"""The relevance for which clients share eigenvectors of each class, too."""
-
-CLASS_EIGENVECTORS = 2
-"""So many eigenvectors of classes, over all of them together, for each one of all images."""
-
-ALL_IMAGES = -1
-"""In place of a class: an eigenvector of all of a client's images."""
 
 SKETCH_SIZE = 66
 """How many numbers an image sketch has: see `clients.pre_round.shift.image_sketch`."""

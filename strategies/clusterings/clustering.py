@@ -77,11 +77,6 @@ class Clustering(Remembers, ABC):
         """Return whether all clients are to train in a round, whatever share of them is drawn."""
         return False
 
-    @property
-    def needs_classes(self) -> bool:
-        """Return whether it takes labels for classes, so that no number can be predicted."""
-        return False
-
     @abstractmethod
     def find(self, conversation: Conversation) -> Clusters:
         """Return the clusters of `conversation.nodes` before round 1, asking clients as needed.

@@ -13,15 +13,14 @@ from numpy.typing import NDArray
 from scipy.linalg import eigvalsh
 from scipy.sparse.linalg import eigsh
 
-from fl_core.relevance import PAPER, PRINCIPAL_ANGLE
+from fl_core.relevance import PAPER
 from strategies.clusterings.silhouettes import balanced_silhouettes, number_of_highest
 
 Float64 = NDArray[np.float64]
 
 # At most so much is chance or skew among clients of one group (benchmarks.how_many).
 _ONE_BY_EIGENVALUE = 0.045
-_ONE_BY_SILHOUETTE = {PRINCIPAL_ANGLE: 0.17}
-_ONE_BY_SILHOUETTE_OF_RELATIVE = 0.3  # scores that each client's own spread is the unit of
+_ONE_BY_SILHOUETTE = 0.3
 _NOTHING = 1e-9  # in place of no relevance to anybody, by which nothing could be divided
 _MOST_EXACT = 1_000  # clients; of more, the eigenvalue is found by iterations
 
@@ -73,8 +72,7 @@ def evidence(similarity: Float64, merges: Float64, formula: str) -> Evidence:
     if formula == PAPER:
         value, least = second_eigenvalue(similarity), _ONE_BY_EIGENVALUE
         return Evidence(scores, value, least, "second eigenvalue")
-    least = _ONE_BY_SILHOUETTE.get(formula, _ONE_BY_SILHOUETTE_OF_RELATIVE)
-    return Evidence(scores, float(scores.max(initial=0)), least, "highest score")
+    return Evidence(scores, float(scores.max(initial=0)), _ONE_BY_SILHOUETTE, "highest score")
 
 
 def second_eigenvalue(similarity: Float64) -> float:

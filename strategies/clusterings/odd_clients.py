@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
-from fl_core.relevance import PRINCIPAL_ANGLE
 from strategies.clusterings.grouping import canonical_labels
-from strategies.clusterings.server_relevance import Spectra, captured_energies, relevances
+from strategies.clusterings.server_relevance import Spectra, captured_energies, smallest_angles
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -167,9 +166,9 @@ def strangers_by_vectors(vectors: Sequence[NDArray[np.float32]], rng: np.random.
     everybody = Spectra.of_vectors([own[:, :_LEADING] for own in vectors])
 
     def shared(one: Int64, other: Int64) -> Float64:
-        near = relevances(PRINCIPAL_ANGLE, everybody[one], everybody[other], _LEADING)
-        found: Float64 = np.sin(near.astype(np.float64) * (np.pi / 2)) ** 2
-        return found
+        angles = smallest_angles(everybody[one], everybody[other], _LEADING)
+        cosines: Float64 = np.cos(angles, dtype=np.float64)
+        return cosines**2
 
     return _strangers(len(vectors), shared, rng)
 

@@ -16,7 +16,6 @@ from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from fl_core.options import COUNT, number, one_of, option, or_none
-from fl_core.relevance import PRINCIPAL_ANGLE
 from fl_core.wire import protocol
 from strategies.clusterings.clustering import Clustering
 from strategies.clusterings.grouping import (
@@ -27,7 +26,7 @@ from strategies.clusterings.grouping import (
     mean_scores,
     number_within,
 )
-from strategies.clusterings.server_relevance import Spectra, relevances
+from strategies.clusterings.server_relevance import Spectra, smallest_angles
 from strategies.clusterings.spectral import DIMENSIONS, SpectralClustering, wrong_eigenvectors
 from strategies.engine.conversation import Conversation
 from strategies.engine.memory import learnt
@@ -147,8 +146,8 @@ class PrincipalAngleClustering(Clustering):
         one, other = (Spectra.of_vectors(list(vectors.values())) for vectors in (own, others))
         if self.measure == "sum":
             return corresponding_angles(one, other, self.num_vectors)
-        smallest = relevances(PRINCIPAL_ANGLE, one, other, self.num_vectors)
-        return 90 * (1 - smallest.astype(np.float64))
+        angles = smallest_angles(one, other, self.num_vectors)
+        return np.degrees(angles, dtype=np.float64)
 
     def _closeness(self, angles: Float64) -> Float64:
         """Return 1 for no angle, 0 for right ones."""

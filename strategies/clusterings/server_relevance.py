@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from fl_core.relevance import (
     MISSED_ENERGY,
     PAPER,
-    PRINCIPAL_ANGLE,
     eigenvalue_agreement,
     relative_scores,
 )
@@ -97,7 +96,7 @@ def relevances(formula: str, own: Spectra, others: Spectra, num_eigenvectors: in
     others : Spectra
         Of L clients j.
     num_eigenvectors : int
-        How many of j's eigenvectors are compared, and with "principal-angle" of i's, too.
+        How many of j's eigenvectors are compared.
     """
     return _by_blocks(FORMULAS[formula], own, others.leading(num_eigenvectors))
 
@@ -108,6 +107,15 @@ def captured_energies(own: Spectra, others: Spectra, num_eigenvectors: int) -> F
     Of what as many directions can capture, so of a client's own it is 1; as in `relevances`.
     """
     return _by_blocks(_captured, own, others.leading(num_eigenvectors))
+
+
+def smallest_angles(own: Spectra, others: Spectra, num_eigenvectors: int) -> Float32:
+    """Return the smallest angle between the spans of i's and j's eigenvectors, shape (K, L).
+
+    In radians, of so many leading eigenvectors of either (PACFL, equation 2).
+    """
+    leading = own.leading(num_eigenvectors), others.leading(num_eigenvectors)
+    return _by_blocks(_smallest_angles, *leading)
 
 
 def _by_blocks(formula: Formula, own: Spectra, others: Spectra) -> Float32:
@@ -151,16 +159,12 @@ def _captured(own: Spectra, others: Spectra) -> Float64:
     return captured
 
 
-def _principal_angle(own: Spectra, others: Spectra) -> Float64:
-    """Return 1 − θ/(π/2), θ the smallest angle between the two spans (PACFL, equation 2)."""
-    products = _products(own.leading(others.vectors.shape[1]), others)
+def _smallest_angles(own: Spectra, others: Spectra) -> Float64:
+    products = _products(own, others)
     squares = np.einsum("iajb,iajc->ijbc", products, products)
     largest: Float64 = np.linalg.eigvalsh(squares.astype(np.float64))[..., -1]
-    return 1 - np.arccos(np.sqrt(np.clip(largest, 0, 1))) / (np.pi / 2)
+    angles: Float64 = np.arccos(np.sqrt(np.clip(largest, 0, 1)))
+    return angles
 
 
-FORMULAS: dict[str, Formula] = {
-    PAPER: _paper,
-    MISSED_ENERGY: _missed_energy,
-    PRINCIPAL_ANGLE: _principal_angle,
-}
+FORMULAS: dict[str, Formula] = {PAPER: _paper, MISSED_ENERGY: _missed_energy}

@@ -16,7 +16,6 @@ from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
 from numpy.typing import NDArray
 
 from fl_core.options import COUNT, one_of, option, or_words
-from fl_core.relevance import PRINCIPAL_ANGLE
 from fl_core.text import listed
 from fl_core.wire import protocol
 from strategies.clusterings.clustering import Clustering
@@ -67,9 +66,7 @@ class SpectralClustering(Clustering):
         k, how many leading eigenvectors each client uploads.
     relevance : str
         The formula by which clients compare: a name that their ClientApp knows
-        (`clients.pre_round.spectrum.CHOSEN_EIGENVECTORS`).
-    label_weight : float
-        For "class-energy": see `clients.pre_round.labelled_spectrum`.
+        (`clients.pre_round.spectrum.RELEVANCES`).
     relevance_at : str
         "clients": each compares itself with everybody, as in the paper; "server": each also sends
         its eigenvalues, and nothing is sent to it (`strategies.clusterings.server_relevance`).
@@ -94,7 +91,6 @@ class SpectralClustering(Clustering):
         "how the distance between two clusters is measured, in SciPy's words",
     )
     relevance: str = "paper"
-    label_weight: float = 0.3
     relevance_at: str = option(
         AT_CLIENTS,
         one_of((AT_CLIENTS, AT_SERVER)),
@@ -110,16 +106,7 @@ class SpectralClustering(Clustering):
     )
     dimension: int | None = None
     _spectra: dict[int, Eigenvectors] = learnt(dict)
-    _classes: dict[int, list[int]] = learnt(dict)  # of the columns of `_spectra`, with class-energy
     _values: dict[int, Float64] = learnt(dict)  # eigenvalues, if the server compares
-
-    def __post_init__(self) -> None:
-        """Refuse labels at the server, by a ValueError."""
-        if self.needs_classes and self.relevance_at == AT_SERVER:
-            raise ValueError(
-                f'relevance is "{self.relevance}", which the server cannot work out: leave '
-                f"relevance-at at {AT_CLIENTS}."
-            )
 
     def find(self, conversation: Conversation) -> Clusters:
         """Ask for eigenvectors, then for everybody's relevance to everybody, then agglomerate."""
@@ -229,8 +216,8 @@ class SpectralClustering(Clustering):
         )
 
     def spectra_to_keep(self) -> Mapping[int, Eigenvectors]:
-        """Return each client's eigenvectors, shape (d, k_j), unless they tell of labels."""
-        return {} if self.needs_classes else self._spectra
+        """Return each client's eigenvectors, shape (d, k_j)."""
+        return self._spectra
 
     def redrawn(
         self,
@@ -241,27 +228,20 @@ class SpectralClustering(Clustering):
         """Return clusters that know how they would be if `what` were drawn again."""
         return with_resamples(clusters, regroup(self), what)
 
-    @property
-    def needs_classes(self) -> bool:
-        """Return whether eigenvectors are each of one class, told with it."""
-        return self.relevance == protocol.CLASS_ENERGY
-
     def _ask_spectra(
         self, conversation: Conversation, clients: Sequence[int] | None, dimension: int | None
     ) -> dict[int, Eigenvectors]:
         k, at_server = self.num_eigenvectors, self.relevance_at == AT_SERVER
-        if at_server and self.relevance != PRINCIPAL_ANGLE:
+        if at_server:
             k = max(k, RANK)  # what stands for a Gram matrix
         options: dict[str, ConfigRecordValues] = {protocol.NUM_EIGENVECTORS: k}
         if at_server:
             options[protocol.WITH_EIGENVALUES] = 1
-        if self.needs_classes or self.relevance == PRINCIPAL_ANGLE:  # which need no Gram matrix
-            options[protocol.RELEVANCE_FORMULA] = self.relevance
         answers = conversation.ask(
             protocol.SPECTRUM,
             options=options,
             check=lambda content: (
-                wrong_eigenvectors(content, k, dimension, self.needs_classes)
+                wrong_eigenvectors(content, k, dimension)
                 or (_wrong_eigenvalues(content) if at_server else None)
             ),
             clients=clients,
@@ -273,8 +253,6 @@ class SpectralClustering(Clustering):
                 .astype(np.float64)
                 for client, content in answers.items()
             }
-        if self.needs_classes:
-            self._classes |= {client: _classes(content) for client, content in answers.items()}
         return {
             client: np.ascontiguousarray(
                 content.array_records[protocol.ARRAYS][protocol.EIGENVECTORS].numpy(), np.float32
@@ -295,9 +273,6 @@ class SpectralClustering(Clustering):
             protocol.RELEVANCE_FORMULA: self.relevance,
             protocol.NUM_COLUMNS: [own.shape[1] for own in spectra.values()],
         }
-        if self.needs_classes:
-            options[protocol.COLUMN_CLASSES] = [c for one in spectra for c in self._classes[one]]
-            options[protocol.LABEL_WEIGHT] = self.label_weight
         answers = conversation.ask(
             protocol.RELEVANCE,
             protocol.with_arrays({protocol.EIGENVECTORS: everybody}),
@@ -327,22 +302,22 @@ def _rng(conversation: Conversation, stream: int) -> np.random.Generator:
     return np.random.default_rng([int(str(conversation.config.get(protocol.SEED, 0))), stream])
 
 
-def wrong_eigenvectors(
-    content: RecordDict, k: int, dimension: int | None, sees_labels: bool = False
-) -> str | None:
+def wrong_eigenvectors(content: RecordDict, k: int, dimension: int | None) -> str | None:
     """Say what is wrong with a client's eigenvectors, if anything is."""
     record = content.array_records.get(protocol.ARRAYS, ArrayRecord())
     if protocol.EIGENVECTORS not in record:
         return "its answer holds no eigenvectors"
     vectors = record[protocol.EIGENVECTORS].numpy()
-    most = (1 + protocol.CLASS_EIGENVECTORS) * k if sees_labels else k
-    if vectors.ndim != 2 or not 1 <= vectors.shape[1] <= most:
-        return f"its eigenvectors have shape {vectors.shape}, not (d, 1 to {most})"
+    if vectors.ndim != 2 or not 1 <= vectors.shape[1] <= k:
+        return f"its eigenvectors have shape {vectors.shape}, not (d, 1 to {k})"
     if vectors.dtype.kind != "f" or not np.isfinite(vectors).all():
         return "its eigenvectors are not all finite numbers"
     if dimension is not None and len(vectors) != dimension:
         return f"{DIMENSIONS.format(len(vectors))}, the others' {dimension}"
-    return _wrong_basis(vectors, _classes(content) if sees_labels else [0] * vectors.shape[1])
+    products = vectors.astype(np.float64).T @ vectors
+    if not np.allclose(products, np.eye(len(products)), atol=1e-3):
+        return "its eigenvectors are not orthonormal"
+    return None
 
 
 def _wrong_eigenvalues(content: RecordDict) -> str | None:
@@ -360,23 +335,6 @@ def _wrong_eigenvalues(content: RecordDict) -> str | None:
     if not within.all() or (np.diff(values) > 0).any():
         return "its eigenvalues are not finite, positive and descending"
     return None
-
-
-def _wrong_basis(vectors: Eigenvectors, classes: list[int]) -> str | None:
-    """Say so unless there is a class for each column, and those of a class are orthonormal."""
-    if len(classes) != vectors.shape[1]:
-        return f"it names {len(classes)} classes for {vectors.shape[1]} eigenvectors"
-    alike = np.equal.outer(classes, classes)
-    products = vectors.astype(np.float64).T @ vectors
-    if not np.allclose(products[alike], np.eye(len(products))[alike], atol=1e-3):
-        return "its eigenvectors are not orthonormal"
-    return None
-
-
-def _classes(content: RecordDict) -> list[int]:
-    found = protocol.metrics_of(content).get(protocol.COLUMN_CLASSES)
-    whole = isinstance(found, list) and all(isinstance(one, int) for one in found)
-    return [int(one) for one in found] if isinstance(found, list) and whole else []
 
 
 def _relevances(content: RecordDict) -> list[float]:

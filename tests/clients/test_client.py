@@ -26,8 +26,8 @@ def ask(app, action, **asked):
     return reply
 
 
-@pytest.mark.parametrize(("formula", "computed"), [("principal-angle", []), ("paper", [3000])])
-def test_angles_need_no_gram_matrix(formula, computed, monkeypatch):
+@pytest.mark.parametrize(("compared_there", "computed"), [(1, []), (0, [3000])])
+def test_what_the_server_compares_needs_no_gram_matrix(compared_there, computed, monkeypatch):
     class Wide(Client):
         def features(self):
             return np.random.default_rng(0).random((5, 3000), np.float32)
@@ -36,7 +36,7 @@ def test_angles_need_no_gram_matrix(formula, computed, monkeypatch):
     monkeypatch.setattr(spectrum, "gram_matrix", lambda f: (done.append(f.shape[1]), compute(f))[1])
     app = ClientApp()
     answer_queries(app, Wide)
-    asked = ask(app, protocol.SPECTRUM, num_eigenvectors=2, relevance_formula=formula)
+    asked = ask(app, protocol.SPECTRUM, num_eigenvectors=2, compared_there=compared_there)
     assert not asked.has_error()
     assert done == computed
 

@@ -356,7 +356,6 @@ def test_a_device_draws_noise_for_one_size_of_its_images_alone(tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("kind", "options", "what"),
     [
-        ("spectrum", {"relevance-formula": "class-energy", "num-eigenvectors": 5}, "eigenvectors"),
         ("signature", {"num-centroids": 5, "num-components": 5}, "centroids"),
         ("losses", {}, "losses"),
     ],

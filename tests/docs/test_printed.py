@@ -14,7 +14,6 @@ RELEVANCE = {  # the docs' columns of `benchmarks.relevance_search`, as it calls
     "rank 20": "missed energy, rank 20",
     "rank 10": "rank 10",
     "rank 5": "rank 5",
-    "angle": "angle, k = 5",
 }
 
 
@@ -34,12 +33,6 @@ def tables_in(text):
 
 def printed(name):
     return (DOCS.parent / "benchmarks/results" / f"{name}.txt").read_text(encoding="utf-8")
-
-
-def test_the_weights_of_labels_are_those_printed():
-    lines = printed("label-weight").splitlines()
-    assert len(lines) == 13
-    assert "\n".join(lines) in (DOCS / "relevance.md").read_text(encoding="utf-8")
 
 
 def test_the_counts_of_relevances_are_those_printed():

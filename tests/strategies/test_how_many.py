@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import silhouette_samples
 
-from fl_core.relevance import MISSED_ENERGY, PAPER, PRINCIPAL_ANGLE, relative_scores
-from fl_core.wire.protocol import CLASS_ENERGY
+from fl_core.relevance import MISSED_ENERGY, PAPER, relative_scores
 from strategies.clusterings import how_many
 from strategies.clusterings.grouping import agglomerate, agglomerate_distances, cut_dendrogram
 from strategies.clusterings.how_many import evidence, second_eigenvalue
@@ -18,7 +17,7 @@ from strategies.clusterings.silhouettes import (
     silhouettes,
 )
 
-FORMULAS = (PAPER, MISSED_ENERGY, PRINCIPAL_ANGLE, CLASS_ENERGY)
+FORMULAS = (PAPER, MISSED_ENERGY)
 
 
 def blocks(tasks, within=0.8, between=0.3, noise=0.0, seed=0):

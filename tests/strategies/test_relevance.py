@@ -16,12 +16,11 @@ from clients.pre_round.spectrum import (
     Spectrum,
     leading_spectrum,
     missed_energy_relevance,
-    principal_angle_relevance,
     relevance,
 )
 from strategies import SpectralClustering
 from strategies.clusterings import server_relevance as at_server
-from strategies.clusterings.server_relevance import FORMULAS, Spectra, relevances
+from strategies.clusterings.server_relevance import FORMULAS, Spectra, relevances, smallest_angles
 from tests.local_grid import LocalGrid
 from tests.same_images import conversation
 
@@ -44,8 +43,6 @@ def spectra_of(clients):
 def answers_of(formula, clients, k):
     """Return what the clients themselves would answer."""
     shared = [c.eigenvectors[:, :k] for c in clients]
-    if formula == "principal-angle":
-        return np.array([principal_angle_relevance(own, shared) for own in shared])
     function = {"paper": relevance, "missed-energy": missed_energy_relevance}[formula]
     return np.array([function(c.gram, c.eigenvalues[:k], shared) for c in clients])
 
@@ -92,11 +89,6 @@ def test_nobody_misses_anything_of_itself(seed):
     assert (np.diag(relevances("missed-energy", everybody, everybody, 5)) == 1).all()
 
 
-def test_labels_are_not_compared_at_the_server():
-    with pytest.raises(ValueError, match=r"class-energy.*leave relevance-at at clients"):
-        SpectralClustering(2, relevance="class-energy", relevance_at="server")
-
-
 def test_two_eigenpairs_by_hand():
     # G_1 = diag(4, 1), G_2 = diag(1, 4), known by both eigenpairs each.
     axes = np.eye(2, dtype=np.float32)
@@ -104,17 +96,20 @@ def test_two_eigenpairs_by_hand():
     # λ̂ = (1, 4) against λ = (4, 1): the geometric mean of 1/4 and 1/4.
     np.testing.assert_allclose(relevances("paper", both, both, 2), [[1, 0.25], [0.25, 1]])
     # One eigenvector each: they stand at right angles.
-    angles = relevances("principal-angle", both, both, 1)
-    np.testing.assert_allclose(angles, [[1, 0], [0, 1]], atol=1e-6)
+    right = np.pi / 2
+    np.testing.assert_allclose(smallest_angles(both, both, 1), [[0, right], [right, 0]], atol=1e-6)
     # 2's first eigenvector captures 1 of the 4 that one direction can: it misses 3/4, and is the
     # only other client.
     np.testing.assert_allclose(relevances("missed-energy", both, both, 1), [[1, 0.5], [0.5, 1]])
 
 
 def test_the_smallest_angle_is_scipys():
-    one, other = (c.eigenvectors[:, :4] for c in federation(2)[:2])
-    expected = 1 - subspace_angles(one, other).min() / (np.pi / 2)
-    assert principal_angle_relevance(one, [other]) == pytest.approx([expected], abs=1e-5)
+    clients = federation(2)
+    every = spectra_of(clients)
+    leading = [c.eigenvectors[:, :4] for c in clients]
+    expected = [[subspace_angles(one, other).min() for other in leading] for one in leading]
+    # Of a client with itself it is 0, where the arccosine loses half of the digits.
+    np.testing.assert_allclose(smallest_angles(every, every, 4), expected, atol=1e-3)
 
 
 @given(st.randoms(use_true_random=False), st.sampled_from(sorted(FORMULAS)))
@@ -123,12 +118,7 @@ def test_order_does_not_matter_and_units_neither(random, formula):
     order = random.sample(range(6), 6)
 
     def found(spectra):
-        scores = relevances(formula, spectra, spectra, 3)
-        if formula == "principal-angle":
-            # Of a client with itself it is 0, where the arccosine loses half of the digits: there,
-            # the cosine is compared.
-            np.fill_diagonal(scores, np.cos((1 - scores.diagonal()) * np.pi / 2))
-        return scores
+        return relevances(formula, spectra, spectra, 3)
 
     before = found(spectra_of(clients))[np.ix_(order, order)]
     moved = spectra_of([clients[i] for i in order])

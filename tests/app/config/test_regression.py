@@ -195,7 +195,6 @@ def test_results_of_classes_and_of_a_number_share_no_page(sites):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"relevance": "class-energy"}, "strategy names rcc-pfl, which here groups clients by"),
         ({"attack": "label-flip"}, 'attack is "label-flip", but a number is to be predicted'),
         ({"noise": "class-independent"}, 'noise is "class-independent", but sites:load predicts'),
         ({"shift": "concept"}, 'shift is "concept", but sites:load predicts a number'),

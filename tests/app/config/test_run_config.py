@@ -75,10 +75,6 @@ def test_parts_are_named_as_a_strategy(keys, expected):
             "early-stopping is 1, but it must be 0 with drift-clients",
         ),
         ({"drift_clients": 2, "num_server_rounds": 4}, "drift-round is 5, .* which is 4"),
-        (
-            {"relevance": "class-energy", "relevance_at": "server"},
-            'relevance-at is "server", but it must be clients with class-energy',
-        ),
         ({"dataset": "own", "client_test": "own"}, "client-test is own, .* simulations only"),
         (
             {"strategy": "rcc-pfl,local", "num_server_rounds": 0, "validation_share": 0.2},
@@ -343,10 +339,6 @@ def test_updates_are_private_if_training_is():
         (
             {"pre_round_epsilon": 1, "num_eigenvectors": 33},
             "num-eigenvectors is 33, but it must be at most 32 with pre-round-epsilon",
-        ),
-        (
-            {"pre_round_epsilon": 1, "relevance": "class-energy"},
-            'relevance is "class-energy", but it must be another with pre-round-epsilon',
         ),
         (
             {"pre_round_epsilon": 1, "standardise": "site", "dataset": "own"},

@@ -18,7 +18,7 @@ from fl_app.cli import main
 from fl_app.client_app import app
 from fl_app.config.run_config import parse_config
 from fl_app.group.group_command import named_folders
-from fl_app.group.images import Own, part, regrouped
+from fl_app.group.images import part, regrouped
 from fl_app.group.place import read_images
 from fl_app.group.placing import fit, overlaps, place
 from fl_app.live.status import Status
@@ -35,7 +35,6 @@ from tests.device_images import SITES, TOGETHER, write_sites
 from tests.device_runs import Devices, run_on_devices
 from tests.device_runs import run as run_devices
 from tests.local_grid import LocalGrid
-from tests.samples import sampled
 
 SIMULATED = ("num-clients=6", "num-tasks=3")
 SEVEN = {**SITES, "vienna": (4, 8), "paris": (0, 2, 4), "milan": (6, 8, 1)}
@@ -160,16 +159,8 @@ def test_a_simulation_without_rounds_finds_what_fedkin_group_finds(tmp_path, cap
     assert wanted < set(words)
 
 
-@pytest.mark.parametrize(
-    ("formula", "at_server"),
-    sampled(
-        [
-            *(("paper", True), ("missed-energy", True), ("principal-angle", True)),
-            *(("missed-energy", False), ("principal-angle", False), ("class-energy", False)),
-        ],
-        5,
-    ),
-)
+@pytest.mark.parametrize("formula", ["paper", "missed-energy"])
+@pytest.mark.parametrize("at_server", [True, False])
 def test_every_relevance_is_drawn_again_as_clients_compute_it(tmp_path, formula, at_server):
     """With all images, what is computed here is what was found by messages."""
     words = (f"relevance={formula}", *(("relevance-at=server",) if at_server else ()))
@@ -177,8 +168,7 @@ def test_every_relevance_is_drawn_again_as_clients_compute_it(tmp_path, formula,
     assert report["resamples"] == 3
     assert len(report["certainty"]) == 6
     assert report["certainty"] == [1.0] * 6
-    kept = (tmp_path / "out/spectra-rcc-pfl-seed-0.safetensors").exists()
-    assert kept == (formula != "class-energy")
+    assert (tmp_path / "out/spectra-rcc-pfl-seed-0.safetensors").exists()
 
 
 def test_with_noise_images_are_not_asked_again(tmp_path):
@@ -638,24 +628,22 @@ def test_clients_are_folders_or_options(tmp_path, capsys, words, said):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_fifth_of_the_images_is_left_out_with_their_labels():
-    own = Own(np.arange(10, dtype=np.float32)[:, None], np.arange(10))
-    drawn = part(own, np.random.default_rng(0))
-    assert len(drawn.labels) == 8
-    np.testing.assert_array_equal(drawn.features[:, 0], drawn.labels)
-    single = Own(np.ones((1, 1), np.float32), np.zeros(1, np.int64))
-    assert len(part(single, np.random.default_rng(0)).labels) == 1
+def test_a_fifth_of_the_images_is_left_out():
+    features = np.arange(10, dtype=np.float32)[:, None]
+    drawn = part(features, np.random.default_rng(0))[:, 0].tolist()
+    assert len({*drawn}) == 8
+    assert drawn == sorted(drawn)
+    assert len(part(np.ones((1, 1), np.float32), np.random.default_rng(0))) == 1
 
 
 def test_a_resample_that_leaves_a_client_nothing_but_zeros_does_not_count():
     """Of three images one is left out: here, in some resamples, the only one that is not black."""
     rng = np.random.default_rng(0)
-    usual = [Own(rng.random((20, 4), np.float32), np.zeros(20, np.int64)) for _ in range(3)]
+    usual = [rng.random((20, 4), np.float32) for _ in range(3)]
     dark = np.zeros((3, 4), np.float32)
     dark[0] = 1
-    tiny = Own(dark, np.zeros(3, np.int64))
     clustering = SpectralClustering(num_clusters=2, num_eigenvectors=1)
-    assert 0 < len(regrouped([*usual, tiny], clustering, 20, seed=0)) < 20
+    assert 0 < len(regrouped([*usual, dark], clustering, 20, seed=0)) < 20
 
 
 def test_attackers_do_not_count_against_the_true_tasks(tmp_path, capsys):

@@ -25,23 +25,6 @@ def test_images_do_not_tell_who_means_what(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_labels_tell_who_means_what(tmp_path):
-    options = {"shift": "concept", "relevance": "class-energy", **SGD}
-    summary = run(
-        tmp_path / "out",
-        strategy="rcc-pfl",
-        clients=8,
-        newcomers=2,
-        newcomer_round=2,
-        num_server_rounds=2,
-        evaluate_every=2,
-        **options,
-    )
-    assert summary["config"]["num-eigenvectors"] == 5
-    assert of_strategy(summary, "rcc-pfl")["ari"] == 1
-
-
-@pytest.mark.slow
 @pytest.mark.faults
 def test_tasks_that_share_nothing_need_models_of_their_own(tmp_path):
     summary = run(

@@ -31,10 +31,7 @@ from fl_core.federation.federation import simulate_federation
 from fl_core.relevance import MISSED_ENERGY, PAPER
 from strategies.clusterings.certainty import DOUBTFUL, certainty
 from strategies.clusterings.grouping import NumClusters
-from strategies.clusterings.relevance_groups import (
-    group_by_relevance,
-    heard_anew,
-)
+from strategies.clusterings.relevance_groups import group_by_relevance
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -75,9 +72,6 @@ def ways(
 ) -> tuple[Int64, dict[str, Draw]]:
     """Return the clusters, and from each way to draw a resample to a function that draws one."""
     k = USUAL_EIGENVECTORS[formula]
-    scores = relevance_matrix(formula, [leading_spectrum(own, k) for own in features], k)
-    groups = group_by_relevance(scores, number)
-    labels = groups.labels
 
     def of_images(drawn: Sequence[Float32]) -> Int64:
         spectra = [leading_spectrum(own, k) for own in drawn]
@@ -91,15 +85,9 @@ def ways(
         """Leave a fifth of the images out, as `fedkin group` does."""
         return of_images([part(own, rng) for own in features])
 
-    def opinions(rng: Rng) -> Int64:
-        """Draw from what is said of each pair, as the server does."""
-        found = heard_anew(scores, groups, number, "average", rng)
-        return labels if found is None else found.labels
-
-    return labels, {
+    return of_images(features), {
         "images, a fifth left out": four_fifths,
         "images, with replacement": images,
-        "opinions": opinions,
     }
 
 
@@ -200,24 +188,21 @@ def summarised(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-_SHOWN = {
-    "images, a fifth left out": "images, a fifth left out (`fedkin group`)",
-    "opinions": "opinions (the server)",
-}
+_SHOWN = "images, a fifth left out"
 _SURE = {"0": "below 50 %", "0.7": "70 to 90 %", "0.9": "90 to 99 %", "0.99": "99 % and more"}
 
 
 def table(measured: dict[str, Any]) -> str:
     """Return what is in use of what was tried, in per cent, as Markdown."""
     doubt = ("wrong in doubt", "right in doubt", "alike in doubt")
-    heads = ("drawn again", "relevance", "AUC", *doubt, *_SURE.values())
+    heads = ("relevance", "AUC", *doubt, *_SURE.values())
     rows = []
     for one in measured["summary"]:
-        if one["way"] in _SHOWN:
+        if one["way"] == _SHOWN:
             shares = [one[f"{kind}-in-doubt"] for kind in ("wrong", "right", "alike")]
             shares += [one["right-by-certainty"][least]["right"] for least in _SURE]
             cells = (f"{one['auc']:.2f}", *(f"{100 * share:.0f}" for share in shares))
-            rows.append((_SHOWN[one["way"]], one["relevance"], *cells))
+            rows.append((one["relevance"], *cells))
     return markdown(heads, rows)
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from benchmarks import (
     certainty,
     feature_kinds,
-    how_many,
     many_devices,
     odd_clients,
     placing,
@@ -234,13 +233,6 @@ def _features() -> dict[str, str]:
             "Other windows, cuts and seeds, and flights, looked at only then.\n\n"
             f"{tables['confirmed']}"
         ),
-        "How many groups": (
-            "Federations of mnist-5k, Fashion-MNIST and CIFAR-10 with HoG, 10 to 100 clients, one "
-            "seed, 1 to 8 tasks; the usual ones with both partitions. Right is where the tasks are "
-            "found (ARI above 0.99): with their number given, and with the number that each rule "
-            f"chooses. Rows by kind, then by data. {_source('how-many', 'how_many')}\n\n"
-            f"{how_many.table(measured('how-many'))}"
-        ),
     }
 
 
@@ -251,7 +243,8 @@ def _grouping() -> dict[str, str]:
     return {
         "How sure clusters are": (
             "25 clients with 6, 20 or 40 images each, of mnist-5k and Fashion-MNIST, "
-            f"{sure['seeds']} seeds, {sure['resamples']} resamples. A client is wrong if most of "
+            f"{sure['seeds']} seeds, {sure['resamples']} resamples, each without a fifth of every "
+            "client's images. A client is wrong if most of "
             f"its cluster have another task: {paper['wrong']:,} of {paper['clients']:,} with the "
             f"paper's relevance, {missed['wrong']:,} with `missed-energy`. AUC: how often a wrong "
             "client is less certain than a right one (0.5: by chance). Alike: federations of one "

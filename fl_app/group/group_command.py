@@ -210,9 +210,9 @@ def redrawn(
 ) -> Clusters:
     """Return a strategy's clusters with how they would be if samples had been left out.
 
-    Where attackers answer, they answer nothing of their samples, and what the server drew stays; so
-    does what another clustering found, which has nothing to draw. With `pre-round-epsilon` it stays
-    as well: each resample would be one more answer from the samples, with little noise.
+    Unchanged where attackers answer, whose answers do not come from their samples, and of a
+    clustering that has nothing to draw. With `pre-round-epsilon` as well: each resample would be
+    one more answer from the samples, with little noise.
     """
     from fl_app.group.images import DRAWN, regrouped, why_none_is_left_out  # noqa: PLC0415
     from fl_core.data.samples import sample_word  # noqa: PLC0415
@@ -230,9 +230,8 @@ def redrawn(
             )
         }
         clusters = replace(clusters, uninformative=poor)
-    if not resamples:
-        return replace(clusters, resamples=None)
-    if config.attack != "none" or config.pre_round_epsilon or len(clusters.of_client) < 2:
+    answers_vary = config.attack == "none" and not config.pre_round_epsilon
+    if not resamples or not answers_vary or len(clusters.of_client) < 2:
         return clusters
 
     def regroup(clustering: SpectralClustering) -> list[RelevanceGroups]:

@@ -7,6 +7,7 @@ docs/grouping.md has how honest the certainty is that comes of it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +49,8 @@ def regrouped(
         rng = np.random.default_rng([seed, number, _STREAM])
         parts = [part(features, rng) for features in clients]
         if all(features.any() for features in parts):
-            drawn.append(grouped(parts, clustering).without_similarity())
+            found = grouped(parts, clustering)
+            drawn.append(replace(found, similarity=np.empty((0, 0))))  # fifty would fill memory
     return drawn
 
 

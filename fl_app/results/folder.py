@@ -224,12 +224,11 @@ class ResultsFolder:
         keep_spectra(self.folder, strategy, self.config, images, found)
         if clusters.resamples is None or report["untold"]:
             return report
-        clients = clusters.resamples.clients
         figure = pictures.certainty_figure(
             pair_shares(list(clusters.resamples.labels)),
-            [clusters.of_client[client] for client in clients],
-            [report["certainty"][client] for client in clients],
-            [found.names[client] for client in clients],
+            list(clusters.of_client.values()),
+            [report["certainty"][client] for client in clusters.of_client],
+            [found.names[client] for client in clusters.of_client],
         )
         self.pictures.append(pictures.save(figure, self._picture(path.stem)))
         return report

@@ -22,7 +22,6 @@ from fl_core.relevance import MISSED_ENERGY
 from fl_core.wire import protocol
 from strategies import ClusteredStrategy
 from strategies.clusterings.certainty import (
-    APART,
     Candidate,
     candidates,
     certainty,
@@ -30,8 +29,7 @@ from strategies.clusterings.certainty import (
     why_untold,
 )
 from strategies.clusterings.grouping import COUNT_RULES, gaps
-from strategies.clusterings.how_many import Evidence, evidence
-from strategies.clusterings.silhouettes import silhouettes
+from strategies.clusterings.number import Evidence, evidence, silhouettes
 from strategies.engine.rounds import Clusters
 
 VERSION = 1
@@ -150,27 +148,24 @@ def grouping_report(
     together: list[list[float | None]] = []
     resamples = 0
     if clusters.resamples is not None:
-        drawn_labels, clients = clusters.resamples.labels, clusters.resamples.clients
+        drawn_labels, clients = list(clusters.resamples.labels), list(clusters.of_client)
         resamples = len(drawn_labels)
-        # Their clusters may have been joined by newcomers since; their own stay together.
-        own, canonical = np.unique([clusters.of_client[c] for c in clients], return_inverse=True)
-        names_of = own.tolist()
-        found = certainty(canonical, list(drawn_labels))
+        found = certainty(own := np.array(list(clusters.of_client.values())), drawn_labels)
         for place, client in enumerate(clients):
             if client not in uninformative:
                 sure[client] = _rounded(found.of_client[place])
         doubts = [
             {
                 "client": names[clients[one.client]],
-                "cluster": names_of[one.cluster],
-                "other_cluster": APART if one.other_cluster < 0 else names_of[one.other_cluster],
+                "cluster": one.cluster,
+                "other_cluster": one.other_cluster,
                 "share": _rounded(one.share),
             }
-            for one in found.doubts(canonical)
+            for one in found.doubts(own)
             if clients[one.client] not in uninformative
         ]
         if count <= MOST_PAIRS:
-            together = _among_all(pair_shares(list(drawn_labels)), clients, count)
+            together = _among_all(pair_shares(drawn_labels), clients, count)
     report: dict[str, Any] = {
         "version": VERSION,
         "clients": list(names),
@@ -261,21 +256,21 @@ def _why(
     num_odd: int,
     why_not: str,
 ) -> str:
-    score = "silhouette" if rule == "silhouette" else "gap between merges"
+    score = "highest silhouette" if weighed or rule == "silhouette" else "widest gap between merges"
     best = sorted((one for one in found if one.num_clusters > 1), key=lambda one: -one.score)[:2]
     number = weighed.number if weighed else best[0].num_clusters if best else chosen
     said = [f"num-clusters asks for {rule}"] if isinstance(rule, int) else []
     if weighed:
         side = "above" if number > 1 else "not above"
         said.append(
-            f"the {weighed.measure} ({weighed.apart:.3f}) is {side} what one group has at most "
-            f"({weighed.least:g})"
+            f"the {weighed.measure} ({weighed.distance:.3f}) is {side} what one group has at most "
+            f"({weighed.most:g})"
         )
     if best and number > 1:
-        widest = f"the widest {score}" if score != "silhouette" else "the highest silhouette"
-        widest = "the highest score" if weighed else widest
         # Rounded as in the file, of which the table is made.
-        evidence_for = f"{widest} ({_rounded(best[0].score):.3f}) speaks for {best[0].num_clusters}"
+        evidence_for = (
+            f"the {score} ({_rounded(best[0].score):.3f}) speaks for {best[0].num_clusters}"
+        )
         if len(best) > 1:
             evidence_for += f", the next ({_rounded(best[1].score):.3f}) for {best[1].num_clusters}"
         said.append(evidence_for)

@@ -59,17 +59,18 @@ def _cluster_table(report: Mapping[str, Any]) -> Table:
     table.add_column("cluster", justify="right")
     table.add_column("clients")
     table.add_column("number", justify="right")
-    table.add_column("certainty %\nmean", justify="right")
-    table.add_column("\nlowest", justify="right")
+    if any(value is not None for value in report["certainty"]):
+        table.add_column("certainty %\nmean", justify="right")
+        table.add_column("\nlowest", justify="right")
     for cluster in sorted(set(report["clusters"])):
         members = [i for i, own in enumerate(report["clusters"]) if own == cluster]
         sure = [value for i in members if (value := report["certainty"][i]) is not None]
+        shares = (np.mean(sure), min(sure)) if sure else ()
         table.add_row(
             "left out" if cluster < 0 else str(cluster),
             Text(listed([printable(report["clients"][i]) for i in members], _MOST_NAMES)),
             str(len(members)),
-            f"{100 * np.mean(sure):.0f}" if sure else "",
-            f"{100 * min(sure):.0f}" if sure else "",
+            *(f"{100 * share:.0f}" for share in shares),
         )
     return table
 
@@ -78,7 +79,7 @@ def _drawn(report: Mapping[str, Any]) -> str:
     if report["untold"]:
         return "\n".join(warnings_of(report))
     if not report["resamples"]:
-        return "nothing was drawn again, so nothing is known of how sure this is"
+        return "how sure this is, is not known: `fedkin group` leaves samples out to see"
     return (
         f"certainty: in how many of {report['resamples']} resamples a client lands with its "
         f"cluster\ndrawn again: {report['drawn']}"
@@ -119,13 +120,13 @@ def _candidate_table(report: Mapping[str, Any]) -> Table:
     table = Table(title="How many groups the evidence supports", title_justify="left")
     table.add_column("clusters", justify="right")
     table.add_column("score", justify="right")
-    table.add_column("best in % of resamples", justify="right")
     # Of many clients whose number was given, or chosen by the elbow, none was weighed.
-    weighed = any(one["resamples"] for one in number["candidates"])
+    if weighed := any(one["resamples"] for one in number["candidates"]):
+        table.add_column("best in % of resamples", justify="right")
     for one in shown:
-        share = f"{100 * one['resamples']:.0f}" if weighed else ""
         score = "–" if one["score"] is None else f"{one['score']:.3f}"
-        table.add_row(str(one["num_clusters"]), score, share)
+        share = [f"{100 * one['resamples']:.0f}"] if weighed else []
+        table.add_row(str(one["num_clusters"]), score, *share)
     return table
 
 

@@ -13,7 +13,7 @@ from scipy.spatial.distance import squareform
 from threadpoolctl import threadpool_limits
 
 from fl_core.options import one_of
-from strategies.clusterings.silhouettes import best_silhouette
+from strategies.clusterings.number import best_silhouette
 
 LINKAGES = ("average", "complete", "single", "ward", "weighted", "centroid", "median")
 COUNT_RULES = ("elbow", "silhouette")

@@ -25,7 +25,7 @@ from strategies.clusterings.grouping import (
     gaps,
     merge_heights,
 )
-from strategies.clusterings.how_many import evidence
+from strategies.clusterings.number import evidence
 from strategies.clusterings.odd_clients import believed_clients, strangers
 from strategies.clusterings.server_relevance import Spectra, relevances
 
@@ -33,16 +33,13 @@ Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
 NumGroups = NumClusters | Literal["auto"]
-"""A number of clusters, or the rule by which it is chosen; "auto": `how_many.evidence`."""
+"""A number of clusters, or the rule by which it is chosen; "auto": `number.evidence`."""
 MOST_WEIGHED = 300
 """Clients of whom numbers of clusters are weighed where one is asked for: it takes a moment."""
-RESAMPLES, MOST_RESAMPLED = 100, 1_000
-"""How often opinions are drawn again, of how many clients at most: it then takes seconds."""
 
 # A gap between merges that overrules the number that was asked for; with 2 a liar could do so.
 _FAR_WIDER = 4.0
 _FEW = 100  # clients, of which a cluster of one may be chance
-_SAID_ALIKE = 1e-5  # principal angles in float32 differ by up to 1e-6
 
 DISBELIEVED = "what it says of the others disagrees with what they say of it, and does not count"
 SHARES_NOTHING = "its eigenvectors have next to nothing to do with the others', and it stays apart"
@@ -68,8 +65,6 @@ class RelevanceGroups:
     by_rule : int
         How many clusters the rule chose, before any came on top; if a number was asked for, how
         many "auto" would choose, or 0 of more than `MOST_WEIGHED` clients.
-    resampled : tuple of RelevanceGroups
-        How the same clients were grouped when something was drawn again, without `similarity`.
     """
 
     labels: Int64
@@ -78,11 +73,6 @@ class RelevanceGroups:
     merges: Float64
     odd: dict[int, str]
     by_rule: int
-    resampled: tuple[RelevanceGroups, ...] = ()
-
-    def without_similarity(self) -> RelevanceGroups:
-        """Return it without R, of which a hundred would fill memory."""
-        return replace(self, similarity=np.empty((0, 0)))
 
 
 def group_by_relevance(
@@ -93,8 +83,6 @@ def group_by_relevance(
     formula: str = PAPER,
     strange: Int64 | None = None,
     own_words: bool = True,
-    resamples: int = 0,
-    rng: np.random.Generator | None = None,
 ) -> RelevanceGroups:
     """Group clients by their relevance to each other (RCC-PFL, Procedure 1), whatever a few send.
 
@@ -118,8 +106,6 @@ def group_by_relevance(
         default nobody.
     own_words : bool
         Whether row i is what client i says, which is then compared with what the others say of it.
-    resamples : int
-        How often opinions are drawn anew (`heard_anew`) and grouped, by `rng`.
     """
     if strange is None:
         strange = np.full(len(scores), -1)
@@ -127,56 +113,6 @@ def group_by_relevance(
     believed = usual
     if own_words:
         believed = usual[believed_clients(scores[np.ix_(usual, usual)])]
-    groups = _grouped(scores, strange, believed, num_clusters, linkage, formula)
-    rng = rng or np.random.default_rng(0)
-    drawn = (
-        heard_anew(scores, groups, num_clusters, linkage, rng, formula) for _ in range(resamples)
-    )
-    resampled = tuple(one.without_similarity() for one in drawn if one is not None)
-    return replace(groups, resampled=resampled)
-
-
-def heard_anew(
-    scores: NDArray[np.floating],
-    groups: RelevanceGroups,
-    num_clusters: NumGroups,
-    linkage: str,
-    rng: np.random.Generator,
-    formula: str = PAPER,
-) -> RelevanceGroups | None:
-    """Group clients once more, by opinions drawn from those that there are: one resample.
-
-    What i says of j and j of i are two measurements of one thing, so of each pair two of them are
-    drawn, with replacement. Who was believed, and who was not, stays as it was. None if the two
-    are always the same, as with principal angles: then nothing can be drawn.
-
-    Parameters
-    ----------
-    scores, num_clusters, linkage, formula
-        As in `group_by_relevance`.
-    groups : RelevanceGroups
-        What it returned.
-    """
-    believed = groups.compared
-    said = scores[np.ix_(believed, believed)]
-    if np.abs(said - said.T).max() < _SAID_ALIKE:
-        return None
-    heard = scores.copy()
-    heard[np.ix_(believed, believed)] = np.where(rng.random(said.shape) < 0.5, said, said.T)
-    strange = np.full(len(scores), -1)
-    apart = [client for client, why in groups.odd.items() if why == SHARES_NOTHING]
-    strange[apart] = canonical_labels(groups.labels[apart])
-    return _grouped(heard, strange, believed, num_clusters, linkage, formula)
-
-
-def _grouped(
-    scores: NDArray[np.floating],
-    strange: Int64,
-    believed: Int64,
-    num_clusters: NumGroups,
-    linkage: str,
-    formula: str,
-) -> RelevanceGroups:
     everybody = np.arange(len(scores))
     doubted = np.setdiff1d(np.flatnonzero(strange < 0), believed)
     similarity = average_relevance(scores[np.ix_(believed, believed)])
@@ -305,7 +241,6 @@ def group_by_eigenpairs(
     *,
     num_compared: int | None = None,
     rng: np.random.Generator | None = None,
-    resamples: int = 0,
 ) -> RelevanceGroups:
     """Group clients by the relevance that the server works out, as `group_by_relevance` does.
 
@@ -327,8 +262,6 @@ def group_by_eigenpairs(
         one joins the cluster that is most relevant to it; by default all are compared.
     rng : numpy.random.Generator, optional
         Draws with whom each of many clients is compared; by default from a stream of its own.
-    resamples : int
-        As in `group_by_relevance`, if all are compared.
     """
     rng = rng or np.random.default_rng(0)
     strange = strangers(everybody, num_eigenvectors, rng)
@@ -342,35 +275,14 @@ def group_by_eigenpairs(
     if len(usual) < len(strange):
         possible = _possible(num_clusters, len(compared), len(strange))
     others = np.setdiff1d(usual, compared)
-    groups = group_by_relevance(
-        scores,
-        possible,
-        linkage,
-        formula=formula,
-        own_words=False,
-        resamples=0 if len(others) else resamples,
-        rng=rng,
-    )
-
-    def among_all(found: RelevanceGroups) -> RelevanceGroups:
-        labels = strange + int(found.labels.max()) + 1
-        labels[compared] = found.labels
-        if len(others):
-            near = relevances(formula, everybody[others], chosen, num_eigenvectors)
-            labels[others] = closest_clusters(near, found.labels)
-        odd = {int(compared[place]): why for place, why in found.odd.items()}
-        odd |= dict.fromkeys(np.flatnonzero(strange >= 0).tolist(), SHARES_NOTHING)
-        among = compared[found.compared]
-        return replace(found, labels=canonical_labels(labels), compared=among, odd=odd)
-
-    resampled = tuple(among_all(one) for one in groups.resampled)
-    return replace(among_all(groups), resampled=resampled)
-
-
-def num_resamples(count: int, num_clusters: NumGroups) -> int:
-    """Return how often opinions of so many clients are drawn again at the server."""
-    most = MOST_WEIGHED if num_clusters in ("auto", "silhouette") else MOST_RESAMPLED
-    return RESAMPLES if count <= most else 0
+    found = group_by_relevance(scores, possible, linkage, formula=formula, own_words=False)
+    labels = strange + int(found.labels.max()) + 1
+    labels[compared] = found.labels
+    if len(others):
+        near = relevances(formula, everybody[others], chosen, num_eigenvectors)
+        labels[others] = closest_clusters(near, found.labels)
+    odd = dict.fromkeys(np.flatnonzero(strange >= 0).tolist(), SHARES_NOTHING)
+    return replace(found, labels=canonical_labels(labels), compared=compared, odd=odd)
 
 
 def all_scores(

@@ -27,7 +27,6 @@ from strategies.clusterings.relevance_groups import (
     all_scores,
     group_by_eigenpairs,
     group_by_relevance,
-    num_resamples,
 )
 from strategies.clusterings.server_relevance import Spectra, relevances
 from strategies.engine.conversation import Conversation
@@ -43,8 +42,7 @@ AUTO = "auto"
 RANK = 10
 """How many eigenpairs at least stand for a Gram matrix at the server (docs/relevance.md)."""
 MOST_EXACT, LANDMARKS = 10_000, 2_000
-OPINIONS = "what two clients say of each other: either counts twice, or both once; not their data"
-_LANDMARKS_STREAM, _OPINIONS_STREAM = 0x1A9D, 0x0911
+_LANDMARKS_STREAM, _STRANGERS_STREAM = 0x1A9D, 0x0911
 _LEAST_SHARE = 1e-30  # of the largest eigenvalue
 _MOST_LISTED = 20  # clients in a line of the log
 
@@ -117,7 +115,7 @@ class SpectralClustering(Clustering):
         if self.relevance_at == AT_SERVER:
             self._spectra = spectra
             return self._compare(conversation)
-        rng = _rng(conversation, _OPINIONS_STREAM)
+        rng = _rng(conversation, _STRANGERS_STREAM)
         # Before anybody compares: a score is relative to all that a client was sent, and beside
         # what has nothing in common with it, all others look alike.
         kinds = strangers_by_vectors(list(spectra.values()), rng)
@@ -132,8 +130,6 @@ class SpectralClustering(Clustering):
             self.linkage,
             formula=self.relevance,
             strange=np.array([strange.get(client, -1) for client in clients]),
-            resamples=num_resamples(len(clients), self.num_clusters),
-            rng=rng,
         )
         return self._clusters(clients, groups)
 
@@ -159,7 +155,6 @@ class SpectralClustering(Clustering):
             self.linkage,
             num_compared=drawn,
             rng=_rng(conversation, _LANDMARKS_STREAM),
-            resamples=num_resamples(count, self.num_clusters),
         )
         return self._clusters(list(self._spectra), groups)
 
@@ -168,7 +163,7 @@ class SpectralClustering(Clustering):
         for why in sorted(set(odd.values())):
             own = [str(client) for client, reason in odd.items() if reason == why]
             logger.warning("odd: %s: %s", why, listed(own, _MOST_LISTED))
-        found = Clusters(
+        return Clusters(
             dict(zip(clients, groups.labels.tolist(), strict=True)),
             odd=odd,
             comparison=Comparison(
@@ -178,7 +173,6 @@ class SpectralClustering(Clustering):
                 formula=self.relevance,
             ),
         )
-        return with_resamples(found, groups.resampled, OPINIONS)
 
     def _eigenpairs(self, spectra: Mapping[int, Eigenvectors]) -> Spectra:
         return Spectra.of(list(spectra.values()), [self._values[client] for client in spectra])
@@ -226,7 +220,12 @@ class SpectralClustering(Clustering):
         what: str,
     ) -> Clusters:
         """Return clusters that know how they would be if `what` were drawn again."""
-        return with_resamples(clusters, regroup(self), what)
+        drawn = regroup(self)
+        if not drawn:
+            return clusters
+        labels = np.stack([one.labels for one in drawn])
+        numbers = tuple(one.by_rule for one in drawn if one.by_rule)
+        return replace(clusters, resamples=Resamples(labels, what, numbers))
 
     def _ask_spectra(
         self, conversation: Conversation, clients: Sequence[int] | None, dimension: int | None
@@ -281,21 +280,6 @@ class SpectralClustering(Clustering):
             clients=clients if clients is None else list(clients),
         )
         return {client: _relevances(content) for client, content in answers.items()}
-
-
-def with_resamples(clusters: Clusters, drawn: Sequence[RelevanceGroups], what: str) -> Clusters:
-    """Return clusters that know how their clients were grouped when `what` was drawn again."""
-    if not drawn:
-        return clusters
-    return replace(
-        clusters,
-        resamples=Resamples(
-            tuple(clusters.of_client),
-            np.stack([one.labels for one in drawn]),
-            what,
-            tuple(one.by_rule for one in drawn if one.by_rule),
-        ),
-    )
 
 
 def _rng(conversation: Conversation, stream: int) -> np.random.Generator:

@@ -51,16 +51,14 @@ class Resamples:
 
     Attributes
     ----------
-    clients : tuple of n int
-    labels : NDArray[np.int64], shape (B, n)
-        Their clusters in each of B groupings.
+    labels : NDArray[np.int64], shape (B, K)
+        The clusters of `Clusters.of_client`'s clients in each of B groupings.
     drawn : str
         What was drawn again, in words.
     numbers : tuple of B int
         The number of clusters that the data would have chosen in each; empty: unknown.
     """
 
-    clients: tuple[int, ...]
     labels: NDArray[np.int64]
     drawn: str
     numbers: tuple[int, ...] = ()

@@ -16,7 +16,7 @@ from fl_core.wire.protocol import NDArrays
 from strategies.engine.conversation import Traffic
 from strategies.engine.means import carry_over, take_over
 from strategies.engine.roster import Roster
-from strategies.engine.rounds import Clusters, Comparison, Resamples, Round, Update
+from strategies.engine.rounds import Clusters, Comparison, Round, Update
 
 _TRAFFICS = ("pre_round_traffic", "train_traffic", "evaluate_traffic", "server_traffic")
 
@@ -334,20 +334,12 @@ def count_from(done: int, result: Result) -> None:
 
 def _plain(clusters: Clusters) -> dict[str, Any]:
     """Return clusters as plain values and arrays."""
-    evidence = {
-        name: None if one is None else dict(vars(one))
-        for name, one in (("comparison", clusters.comparison), ("resamples", clusters.resamples))
-    }
-    return {**{one.name: getattr(clusters, one.name) for one in fields(clusters)}, **evidence}
+    comparison = clusters.comparison and dict(vars(clusters.comparison))
+    values = {one.name: getattr(clusters, one.name) for one in fields(clusters)}
+    return {**values, "comparison": comparison}
 
 
 def _clusters(saved: Mapping[str, Any]) -> Clusters:
     """Return the clusters of which `_plain` made `saved`."""
-    comparison, resamples = saved["comparison"], saved["resamples"]
-    return Clusters(
-        **{
-            **saved,
-            "comparison": comparison and Comparison(**comparison),
-            "resamples": resamples and Resamples(**resamples),
-        }
-    )
+    comparison = saved["comparison"]
+    return Clusters(**{**saved, "comparison": comparison and Comparison(**comparison)})

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import squareform
 
-import strategies.clusterings.grouping
-from fl_core.relevance import PAPER
+from strategies import SpectralClustering
 from strategies.clusterings.certainty import (
     APART,
     SAME_SCORES,
@@ -19,14 +18,7 @@ from strategies.clusterings.certainty import (
     why_untold,
 )
 from strategies.clusterings.grouping import gaps, merge_heights
-from strategies.clusterings.how_many import evidence
-from strategies.clusterings.relevance_groups import (
-    MOST_WEIGHED,
-    group_by_relevance,
-    heard_anew,
-    num_resamples,
-)
-from strategies.clusterings.spectral import with_resamples
+from strategies.clusterings.relevance_groups import MOST_WEIGHED, group_by_relevance
 from strategies.engine.rounds import Clusters
 
 
@@ -128,93 +120,24 @@ def test_what_speaks_for_each_number():
     assert candidates(gaps(one.merges), []) == []
 
 
-def two_opinions():
-    """Return scores of four clients: 0 and 1 disagree about each other, all else is mutual."""
-    scores = np.full((4, 4), 0.1)
-    np.fill_diagonal(scores, 1)
-    scores[2, 3] = scores[3, 2] = 0.9
-    scores[0, 1], scores[1, 0] = 0.8, 0.2
-    return scores
+def test_what_resamples_found_is_in_the_clusters():
+    similarity = np.eye(4) + squareform([0.8, 0.1, 0.1, 0.1, 0.1, 0.9])
+    drawn = [group_by_relevance(similarity, number) for number in ("silhouette", 3)]
+    clusters = Clusters({0: 0, 1: 0, 4: 1, 5: 1})
+    found = SpectralClustering(2).redrawn(clusters, lambda clustering: drawn, "something")
+    assert found.of_client == clusters.of_client
+    assert found.resamples.labels.tolist() == [[0, 0, 1, 1], [0, 1, 2, 2]]
+    assert found.resamples.drawn == "something"
+    assert found.resamples.numbers == (2, 2)  # of the second, where 3 was asked for, that of "auto"
+    assert SpectralClustering(2).redrawn(clusters, lambda clustering: [], "nothing") is clusters
 
 
-def test_of_the_two_opinions_on_a_pair_two_are_drawn():
-    scores = two_opinions()
-    groups = group_by_relevance(scores, 2)
-    rng = np.random.default_rng(0)
-    heard = [heard_anew(scores, groups, 2, "average", rng) for _ in range(400)]
-    of_pair = np.array([one.similarity[0, 1] for one in heard])
-    values, counts = np.unique(of_pair.round(9), return_counts=True)
-    assert values.tolist() == [0.2, 0.5, 0.8]
-    assert 70 < counts[0] < 130
-    assert 160 < counts[1] < 240
-    assert {one.similarity[2, 3] for one in heard} == {0.9}
-
-
-def test_where_both_always_say_the_same_nothing_can_be_drawn():
-    scores = two_opinions()
-    scores[1, 0] = 0.8
-    assert group_by_relevance(scores, 2, resamples=5).resampled == ()
-    assert group_by_relevance(np.ones((1, 1)), 1, resamples=5).resampled == ()
-    assert group_by_relevance(np.ones((2, 2)), 2, resamples=5).resampled == ()  # two alike
-
-
-def test_one_seed_draws_the_same():
-    def drawn(seed):
-        rng = np.random.default_rng(seed)
-        groups = group_by_relevance(two_opinions(), 2, resamples=20, rng=rng)
-        return [one.merges.tolist() for one in groups.resampled]
-
-    assert drawn(1) == drawn(1) != drawn(2)
-
-
-def test_who_is_not_believed_is_not_heard_in_a_resample():
-    """Client 9 says the same of everybody; what the others say of it counts."""
-    rng = np.random.default_rng(0)
-    tasks = np.repeat([0, 1], 5)
-    scores = np.where(tasks[:, None] == tasks, 0.8, 0.2) + rng.uniform(-0.05, 0.05, (10, 10))
-    np.fill_diagonal(scores, 1)
-    scores[9] = 0.0
-    groups = group_by_relevance(scores, 2, resamples=10)
-    assert list(groups.odd) == [9]
-    for one in groups.resampled:
-        assert 9 not in one.compared
-        assert one.labels.tolist() == groups.labels.tolist() == tasks.tolist()
-
-
-def test_each_resample_chooses_its_number_once(monkeypatch):
-    """By silhouettes that takes long: a clustering for every number of clusters."""
-    counted, best = [], strategies.clusterings.grouping.best_silhouette
-
-    def count(distances, merges):
-        counted.append(best(distances, merges))
-        return counted[-1]
-
-    monkeypatch.setattr(strategies.clusterings.grouping, "best_silhouette", count)
-    groups = group_by_relevance(two_opinions(), "silhouette", resamples=5)
-    clusters = Clusters(dict(enumerate(groups.labels.tolist())))
-    found = with_resamples(clusters, groups.resampled, "opinions")
-    assert len(counted) == 6
-    assert found.resamples.numbers == tuple(counted[1:])
-
-
-def test_where_a_number_is_asked_for_resamples_say_what_auto_would_choose():
-    groups = group_by_relevance(two_opinions(), 3, resamples=5)
-    rng = np.random.default_rng(0)
-    for one in groups.resampled:
-        drawn = heard_anew(two_opinions(), groups, 3, "average", rng)
-        assert one.labels.tolist() == drawn.labels.tolist()
-        assert one.by_rule == evidence(drawn.similarity, drawn.merges, PAPER).number
-        assert not one.similarity.size  # a hundred of thousands of clients would fill memory
+def test_of_many_clients_whose_number_is_given_none_is_weighed():
     many = group_by_relevance(np.eye(MOST_WEIGHED + 1), 3)
-    clusters = Clusters(dict(enumerate(many.labels.tolist())))
     assert many.by_rule == 0
-    assert with_resamples(clusters, [many], "opinions").resamples.numbers == ()
-
-
-def test_so_many_clients_are_resampled_at_the_server_that_it_takes_seconds():
-    for rule, most in (("elbow", 1000), (3, 1000), ("silhouette", 300), ("auto", 300)):
-        assert num_resamples(most, rule) == 100
-        assert num_resamples(most + 1, rule) == 0
+    clusters = Clusters(dict(enumerate(many.labels.tolist())))
+    found = SpectralClustering(3).redrawn(clusters, lambda clustering: [many], "something")
+    assert found.resamples.numbers == ()
 
 
 # Nothing told apart

@@ -15,7 +15,7 @@ from strategies.clusterings.grouping import (
     closest_clusters,
     cut_dendrogram,
 )
-from strategies.clusterings.silhouettes import best_silhouette
+from strategies.clusterings.number import best_silhouette
 
 
 def similarity(seed, count):

@@ -111,7 +111,7 @@ def _clients(first: Sequence[Run], grouping: Grouping | None) -> Grid | None:
     count = first[0].num_clients
     shown = [run for run in first if run.num_clients == count][:6]
     sure = {}
-    if grouping:
+    if grouping and np.isfinite(grouping.certainty).any():
         sure = dict(zip(grouping.names, grouping.certainty, strict=True))
     metric = first[0].metrics.main
     scores = -shown[0].scores if metric.lower_is_better else shown[0].scores
@@ -149,23 +149,24 @@ def _percent(share: float | None) -> str:
 
 def _grouped(grouping: Grouping) -> Grid:
     rows, numbers = [], sorted(set(grouping.clusters))
+    has_certainty = bool(np.isfinite(grouping.certainty).any())
     for cluster in numbers[:MOST_CLUSTERS]:
         members = [place for place, own in enumerate(grouping.clusters) if own == cluster]
         sure = [grouping.certainty[place] for place in members]
         known = [value for value in sure if np.isfinite(value)]
+        shares = [float(np.mean(known)), min(known)] if known else [None, None]
         rows.append(
             [
                 "left out" if cluster < 0 else str(cluster),
                 f"{len(members):,}",
-                _percent(float(np.mean(known))) if known else "–",
-                _percent(min(known)) if known else "–",
+                *(map(_percent, shares) if has_certainty else ()),
                 named([grouping.names[place] for place in members], MOST_NAMES),
             ]
         )
+    columns = ["cluster", "clients", *(["certainty %", "least %"] if has_certainty else []), "who"]
     if (more := len(numbers) - MOST_CLUSTERS) > 0:
-        rows.append([f"{more:,} more", *[""] * 4])
-    columns = ["cluster", "clients", "certainty %", "least %", "who"]
-    return Grid("Who belongs together", columns, rows, frozenset({1, 2, 3}))
+        rows.append([f"{more:,} more", *[""] * (len(columns) - 1)])
+    return Grid("Who belongs together", columns, rows, frozenset(range(1, len(columns) - 1)))
 
 
 def _doubts(grouping: Grouping) -> list[Grid]:
@@ -188,13 +189,13 @@ def _doubts(grouping: Grouping) -> list[Grid]:
             [
                 f"{one.num_clusters}" + " ✓" * (one.num_clusters == number.chosen),
                 f"{one.score:.3f}" if np.isfinite(one.score) else "–",
-                _percent(one.resamples) if weighed else "",
+                *([_percent(one.resamples)] if weighed else []),
             ]
             for one in _likeliest(number)
         ]
         caption = f"How many clusters the evidence supports: {number.why}"
-        columns = ["clusters", "score", "best in % of resamples"]
-        grids.append(Grid(caption, columns, rows, frozenset({1, 2})))
+        columns = ["clusters", "score", *(["best in % of resamples"] if weighed else [])]
+        grids.append(Grid(caption, columns, rows, frozenset(range(1, len(columns)))))
     return grids
 
 

@@ -28,7 +28,6 @@ from fl_app.results.spectra import KeptSpectra, SpectraCard, load_spectra, save_
 from fl_app.run.experiment import run_experiment
 from fl_core.models.model_file import load_model
 from strategies import Clustering, SingleCluster, SpectralClustering
-from strategies.clusterings.spectral import OPINIONS
 from strategies.engine.rounds import Clusters, Comparison, Resamples
 from tests.app_runs import DEFAULTS, run, undrawn_pictures
 from tests.device_images import SITES, TOGETHER, write_sites
@@ -147,10 +146,10 @@ def test_a_simulation_without_rounds_finds_what_fedkin_group_finds(tmp_path, cap
     one, other = report_of(tmp_path / "run"), group(tmp_path / "group", *SIMULATED)
     for key in ("clients", "clusters", "relevance", "bytes", "odd"):
         assert one[key] == other[key], key
-    assert one["drawn"] == OPINIONS
+    assert (one["resamples"], one["certainty"]) == (0, [None] * 6)
     page = (tmp_path / "run/report.html").read_text(encoding="utf-8")
-    assert f"No client is in doubt if this is drawn again: {OPINIONS}." in page
-    assert one["resamples"] == 100
+    assert "Who belongs together" in page
+    assert "certainty" not in page
     assert other["command"] == "fedkin group num-clients=6 num-tasks=3"
     assert capsys.readouterr().out.count("against the true tasks: ARI 1.00\n") == 2
     words = one["command"].split()
@@ -174,8 +173,8 @@ def test_every_relevance_is_drawn_again_as_clients_compute_it(tmp_path, formula,
 def test_with_noise_images_are_not_asked_again(tmp_path):
     """Fifty more answers with noise of their own would say more of the images than epsilon."""
     report = group(tmp_path / "out", *SIMULATED, "pre-round-epsilon=50")
-    assert report["drawn"] == OPINIONS
-    assert report["resamples"] == 100
+    assert report["drawn"] == "nothing"
+    assert report["resamples"] == 0
 
 
 def test_features_are_computed_once_whoever_asks(tmp_path, monkeypatch):
@@ -225,11 +224,11 @@ def test_flt_groups_without_rounds_too_and_knows_nothing_of_certainty(tmp_path):
     assert "together" not in report
 
 
-def test_a_training_run_says_how_sure_its_clusters_are(tmp_path):
+def test_a_training_run_has_a_grouping_for_each_strategy_that_compares(tmp_path):
     summary = run(tmp_path / "out", strategy="single,rcc-pfl,mt-hfl")
     report = report_of(tmp_path / "out")
     assert report["clusters"] == summary["runs"][1]["clusters"]
-    assert report["certainty"] == [1.0] * 6
+    assert report["certainty"] == [None] * 6
     words = report["command"].split()
     assert words[:2] == ["fedkin", "run"]
     assert "strategy=single,rcc-pfl,mt-hfl" in words
@@ -274,7 +273,7 @@ def test_devices_without_rounds_are_grouped_and_sent_no_model(tmp_path):
         run_on_devices(run_config, grid)
     report = report_of(tmp_path / "out")
     assert named_groups(report) == TOGETHER
-    assert report["resamples"] == 100
+    assert report["resamples"] == 0
     assert grid.asked("berlin") == ["query.describe", "query.spectrum", "query.relevance"]
     assert not any(path.exists() for path in models.values())
     assert "num-server-rounds=0" in report["command"]
@@ -506,8 +505,7 @@ def test_a_file_with_another_card_is_refused(tmp_path, fields, message):
 
 
 def resampled(labels, numbers=()):
-    labels = np.array(labels)
-    return Resamples(tuple(range(labels.shape[1])), labels, "something", numbers)
+    return Resamples(np.array(labels), "something", numbers)
 
 
 def some_clusters(**changes):
@@ -570,12 +568,13 @@ def test_of_many_candidates_the_best_and_the_chosen_are_kept():
     assert 117 in [one["num_clusters"] for one in number["candidates"]]
 
 
-def test_newcomers_and_those_left_out_have_no_certainty():
-    clusters = some_clusters(of_client={0: 0, 1: 0, 2: 1, 3: 1, 5: 1})
-    report = reported(clusters, count=6)
-    assert report["clusters"] == [0, 0, 1, 1, -1, 1]
-    assert report["certainty"][4:] == [None, None]
-    assert report["together"][5] == [None] * 6
+def test_those_left_out_have_no_certainty():
+    report = reported(some_clusters(of_client={0: 0, 1: 0, 3: 1, 4: 1}), count=5)
+    assert report["clusters"] == [0, 0, -1, 1, 1]
+    assert report["certainty"] == [0.5, 0.5, None, 1.0, 1.0]
+    assert [one["client"] for one in report["in_doubt"]] == ["site 0", "site 1"]
+    assert report["together"][2] == [None] * 5
+    assert report["together"][1] == [0.5, 1.0, None, 0.5, 0.5]
 
 
 def test_more_than_300_clients_have_no_pairs():

@@ -169,7 +169,7 @@ def scored(similarity, labels, **more):
     clusters = Clusters(
         dict(enumerate(labels)),
         comparison=Comparison(clients, np.array(similarity), merges),
-        resamples=Resamples(clients, np.array([labels] * 4), "opinions", (2,) * 4),
+        resamples=Resamples(np.array([labels] * 4), "something", (2,) * 4),
         **more,
     )
     names = [f"site {client}" for client in clients]

@@ -4,18 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import silhouette_samples
+from sklearn.metrics import silhouette_score
 
 from fl_core.relevance import MISSED_ENERGY, PAPER, relative_scores
-from strategies.clusterings import how_many
+from strategies.clusterings import number as module
 from strategies.clusterings.grouping import agglomerate, agglomerate_distances, cut_dendrogram
-from strategies.clusterings.how_many import evidence, second_eigenvalue
+from strategies.clusterings.number import evidence, second_eigenvalue, silhouettes
 from strategies.clusterings.relevance_groups import group_by_relevance
-from strategies.clusterings.silhouettes import (
-    balanced_silhouettes,
-    clients_like_nobody,
-    silhouettes,
-)
 
 FORMULAS = (PAPER, MISSED_ENERGY)
 
@@ -81,7 +76,7 @@ def test_noise_within_one_group_is_as_the_semicircle_says():
 def test_of_many_clients_the_eigenvalue_is_found_by_iterations(monkeypatch):
     similarity = blocks(np.arange(60) % 3, noise=0.1)
     exact = second_eigenvalue(similarity)
-    monkeypatch.setattr(how_many, "_MOST_EXACT", 10)
+    monkeypatch.setattr(module, "_MOST_EXACT", 10)
     assert second_eigenvalue(similarity) == pytest.approx(exact, abs=1e-3)
     assert second_eigenvalue(similarity) == second_eigenvalue(similarity)
 
@@ -94,32 +89,6 @@ def test_few_clients_and_equal_scores_are_one_group(count, formula, value):
     np.fill_diagonal(similarity, 1)
     assert number(similarity, formula) == 1
     assert group_by_relevance(similarity, "auto", formula=formula).labels.tolist() == [0] * count
-
-
-def test_by_hand_how_far_apart_clusters_lie():
-    """Two pairs, 0.1 within and 0.9 across: 8/9 each. Three clusters leave one pair: 4/9 and 0."""
-    similarity = blocks(np.array([0, 0, 1, 1]), 0.9, 0.1)
-    distances = 1 - similarity
-    merges = agglomerate(similarity, 1).merges
-    assert balanced_silhouettes(distances, merges) == pytest.approx([8 / 9, (4 / 9 + 0) / 2])
-    # A lone client's silhouette is 0, so with it in the cut the worst cluster's is: (2/3)·(8/9)/2.
-    similarity = blocks(np.array([0, 0, 1]), 0.9, 0.1)
-    found = balanced_silhouettes(1 - similarity, agglomerate(similarity, 1).merges)
-    assert found == pytest.approx([8 / 27])
-
-
-def test_by_hand_a_client_like_nobody_does_not_merge_the_others():
-    """Three and four, 0.1 within and 0.9 across, and one that is 1 from all: 7/8 of all lie 8/9."""
-    similarity = blocks(np.array([0, 0, 0, 1, 1, 1, 1, 2]), 0.9, 0.1)
-    similarity[7, :7] = similarity[:7, 7] = 0
-    merges = agglomerate(similarity, 1).merges
-    assert clients_like_nobody(merges) == [7]
-    two, three = balanced_silhouettes(1 - similarity, merges)[:2]
-    assert three == pytest.approx((7 / 8 + 1) / 2 * 8 / 9)
-    assert two < 0.5  # the others as one cluster, in which no client's silhouette is excused
-    # Of seven one is more than an eighth.
-    fewer = similarity[1:, 1:]
-    assert clients_like_nobody(agglomerate(fewer, 1).merges) == []
 
 
 @pytest.mark.parametrize("lone", [1, 2])
@@ -188,19 +157,11 @@ def test_those_of_a_large_cluster_are_worked_out_again_only_where_the_nearest_ha
 
 
 def compare_with_scikit_learn(distances, merges):
-    count = len(distances)
-    mean, both = [], []
-    for clusters in range(2, count):
-        labels = cut_dendrogram(merges, clusters)
-        own = silhouette_samples(distances, labels, metric="precomputed")
-        mean.append(own.mean())
-        worst = [own[members].mean() for members in np.equal.outer(range(clusters), labels)]
-        for client in clients_like_nobody(merges):
-            if clusters > 2 and (labels == labels[client]).sum() == 1:
-                worst[labels[client]] = np.inf
-        both.append((own.mean() + min(worst)) / 2)
-    np.testing.assert_allclose(silhouettes(distances, merges), mean, atol=1e-12)
-    np.testing.assert_allclose(balanced_silhouettes(distances, merges), both, atol=1e-12)
+    wanted = [
+        silhouette_score(distances, cut_dendrogram(merges, clusters), metric="precomputed")
+        for clusters in range(2, len(distances))
+    ]
+    np.testing.assert_allclose(silhouettes(distances, merges), wanted, atol=1e-12)
 
 
 @settings(max_examples=40)
@@ -227,9 +188,9 @@ def test_what_scale_the_relevance_has_does_not_matter_to_the_eigenvalue(seed, co
 
 @settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(3, 12), st.floats(0.05, 1))
-def test_how_far_clusters_lie_apart_does_not_depend_on_the_unit_of_distance(seed, count, scale):
+def test_silhouettes_do_not_depend_on_the_unit_of_distance(seed, count, scale):
     distances = 1 - random_similarity(seed, count, 9)
     merges = agglomerate(1 - distances, 1).merges
     np.testing.assert_allclose(
-        balanced_silhouettes(distances * scale, merges), balanced_silhouettes(distances, merges)
+        silhouettes(distances * scale, merges), silhouettes(distances, merges), atol=1e-12
     )

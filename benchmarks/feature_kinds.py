@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,14 +22,13 @@ from benchmarks.harness import ari, relevance_matrix
 from benchmarks.writing import markdown
 from clients.features.compute import feature_map
 from clients.pre_round.spectrum import leading_spectrum
-from fl_app.config.run_config import parse_config
-from fl_app.launch.flower_app import read_defaults
-from fl_core.federation.federation import simulate_federation
+from fl_core.data.datasets import load_dataset
+from fl_core.data.settings import FederationSettings
+from fl_core.federation.federation import spread
 from fl_core.partitions.partition import Tasks, make_partition
 from fl_core.relevance import MISSED_ENERGY, PAPER
 from strategies.clusterings.relevance_groups import group_by_relevance
 
-ROOT = Path(__file__).parents[1]
 COUNTS = {PAPER: (20,), MISSED_ENERGY: (5,)}  # of eigenvectors
 SERIES, TABLES = ("raw", "fourier", "power-spectrum"), ("raw", "fourier")
 SITES = 20
@@ -125,9 +123,8 @@ def _by_label(
 
 def _halves(dataset: str, window: int = 100) -> tuple[list[Samples], Int64]:
     """Return each site's earlier and its later samples, one after the other, and all labels."""
-    given = {"dataset": dataset, "num-clients": SITES, "train-share": 0.5, "window": window}
-    config = parse_config({**read_defaults(ROOT), **given})
-    made = simulate_federation(config.federation_settings(SITES, 0))
+    settings = FederationSettings(dataset=dataset, num_clients=SITES, train_share=0.5, seed=0)
+    made = spread(settings, load_dataset(dataset, window=window, train_share=0.5))
     halves = [
         half for site in range(SITES) for half in (made.training_data(site), made.test_data(site))
     ]

@@ -29,11 +29,10 @@ from clients.pre_round.spectrum import (
     spectrum_of_gram,
 )
 from clients.privacy.mechanisms import PROJECTED, bounded_features, private_gram
-from clients.settings import USUAL_EIGENVECTORS
 from fl_core.data.dataset import Dataset
 from fl_core.federation.federation import Federation
 from fl_core.partitions.partition import Spread, default_tasks
-from fl_core.relevance import MISSED_ENERGY
+from fl_core.relevance import MISSED_ENERGY, USUAL_EIGENVECTORS
 from strategies.clusterings.grouping import agglomerate, average_relevance
 
 Float32 = NDArray[np.float32]

@@ -24,10 +24,9 @@ from clients.pre_round.spectrum import (
     Spectrum,
     captured_energy,
 )
-from clients.settings import USUAL_EIGENVECTORS
 from fl_core.partitions.partition import Spread
 from fl_core.relevance import MISSED_ENERGY as MISSED
-from fl_core.relevance import PAPER
+from fl_core.relevance import PAPER, USUAL_EIGENVECTORS
 from strategies.clusterings.grouping import agglomerate, average_relevance
 from strategies.clusterings.server_relevance import Spectra, relevances
 

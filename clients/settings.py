@@ -5,7 +5,6 @@ They are read without PyTorch, so a wrong one is refused at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +20,7 @@ from fl_core.options import (
     or_words,
 )
 from fl_core.own_code import OWN_OR_EMPTY, or_own
-from fl_core.relevance import MISSED_ENERGY, PAPER
+from fl_core.relevance import PAPER, USUAL_EIGENVECTORS
 
 AUTO = "auto"
 CPU, CUDA = "cpu", "cuda"
@@ -137,24 +136,19 @@ class PrivacySettings:
     )
 
 
-# How many eigenvectors each is best with on the images and features of docs/relevance.md.
-USUAL_EIGENVECTORS: Mapping[str, int] = {PAPER: 20, MISSED_ENERGY: 5}
-
-
 @dataclass(frozen=True)
 class SpectrumSettings:
     """How clients compare with each other."""
 
-    num_eigenvectors: int = option(
+    num_eigenvectors: int | str = option(
         AUTO,
         or_words(COUNT, AUTO),
         f"leading eigenvectors that each client shares; `{AUTO}`: "
         + ", ".join(f"{k} with `{name}`" for name, k in USUAL_EIGENVECTORS.items())
-        + "; 30 for `efficientnet-lite0` and many small tasks",
-        default=USUAL_EIGENVECTORS["paper"],
+        + ", 3 with `pacfl`; 30 for `efficientnet-lite0` and many small tasks",
     )
     relevance: str = option(
-        "paper",
+        PAPER,
         one_of(USUAL_EIGENVECTORS),
         "the paper's, or `missed-energy`, which is right in harder cases: docs/relevance.md",
     )

@@ -5,10 +5,15 @@ Labels never enter.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
 PAPER, MISSED_ENERGY = "paper", "missed-energy"
+
+# How many eigenvectors each is best with on the images and features of docs/relevance.md.
+USUAL_EIGENVECTORS: Mapping[str, int] = {PAPER: 20, MISSED_ENERGY: 5}
 
 Float64 = NDArray[np.float64]
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 
 from clients.privacy.mechanisms import PROJECTED
-from clients.settings import AUTO, FEATURES, USUAL_EIGENVECTORS
+from clients.settings import AUTO, FEATURES
 from fl_core.data.samples import are_images, described
 from fl_core.own_code import is_own
+from fl_core.relevance import USUAL_EIGENVECTORS
 
 # Of the histograms of oriented gradients (clients.features.hog).
 ORIENTATIONS = 9

@@ -157,9 +157,10 @@ def _check_for_privacy(values: Mapping[str, Any]) -> Iterator[str]:
             f"pre-round-epsilon is {values['pre_round_epsilon']:g}, but no strategy of this run "
             "shares eigenvectors, which it protects: set it to 0, or add rcc-pfl."
         )
-    if values["pre_round_epsilon"] and values["num_eigenvectors"] > PROJECTED:
+    count = values["num_eigenvectors"]
+    if values["pre_round_epsilon"] and isinstance(count, int) and count > PROJECTED:
         allowed = f"at most {PROJECTED} with pre-round-epsilon, which projects features to so many"
-        yield _must_be("num-eigenvectors", values["num_eigenvectors"], f"{allowed} dimensions")
+        yield _must_be("num-eigenvectors", count, f"{allowed} dimensions")
 
 
 def _check_for_private_training(strategy: str, values: Mapping[str, Any]) -> Iterator[str]:

@@ -29,7 +29,6 @@ from fl_core.federation.federation import Federation
 from fl_core.models.build import build_model
 from fl_core.models.model_file import ModelCard
 from fl_core.models.own_model import check_model
-from fl_core.options import key_of
 from fl_core.own.agreement import Agreement
 from fl_core.own_code import is_own
 from strategies.catalogue import parameters, system_of
@@ -189,19 +188,16 @@ def _check_num_eigenvectors(config: Config, kind: SampleKind) -> None:
         is_float=kind.is_float,
         is_private=config.pre_round_epsilon > 0,
     )
-    counts = {"num-eigenvectors": config.num_eigenvectors, **config.of_strategies}
-    asked = {
-        key_of(field)
-        for name in config.strategy
-        for field in parameters(system_of(name).clustering).values()
-    }
-    for key in ("num-eigenvectors", "principal-vectors"):
-        if key in asked and counts[key] > dimension:
+    asked = [parameters(system_of(name).clustering) for name in config.strategy]
+    given = [one["num_eigenvectors"] for one in asked if "num_eigenvectors" in one]
+    for field in given:
+        if (count := config.eigenvectors(field.default)) > dimension:
             raise ValueError(
-                f"{key} is {counts[key]}, but {config.features} features of these "
+                f"num-eigenvectors is {count}, but {config.features} features of these "
                 f"{sample_word(kind)}s have {dimension} dimensions: choose 1 to {dimension}."
             )
-    at_clients = "relevance-at" in asked and counts["relevance-at"] == AT_CLIENTS
+    compares = any("relevance_at" in one for one in asked)
+    at_clients = compares and config.of_strategies["relevance-at"] == AT_CLIENTS
     if at_clients and config.relevance in RELEVANCES and dimension > MOST_DIMENSIONS:
         raise ValueError(
             f"{config.features} features of these {sample_word(kind)}s have {dimension:,} "

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from clients.features.dimensions import chosen_features
 from clients.privacy.mechanisms import Promise
 from clients.settings import (
+    AUTO,
     AcceleratorSettings,
     AttackSettings,
     EncoderSettings,
@@ -57,6 +58,7 @@ from fl_core.options import (
     refusal,
 )
 from fl_core.own_code import is_own, or_own
+from fl_core.relevance import USUAL_EIGENVECTORS
 from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, OBJECTIVES, SYSTEMS, system_of
 from strategies.objectives import Plain
 
@@ -262,6 +264,12 @@ class Config(
             If the function cannot be called, or returns no data.
         """
         return self.num_clients or sites_of(self.dataset, self.data_dir) or PAPER_CLIENTS
+
+    def eigenvectors(self, default: object = None) -> int:
+        """Return how many eigenvectors a client shares, `auto` being the default or the usual."""
+        if self.num_eigenvectors != AUTO:
+            return int(self.num_eigenvectors)
+        return default if isinstance(default, int) else USUAL_EIGENVECTORS[self.relevance]
 
     def for_samples(self, kind: SampleKind) -> Config:
         """Return the configuration with the features that `auto` stands for with such samples."""

@@ -141,6 +141,9 @@ def _values(part: Part, setting: Setting) -> dict[str, Any]:
             values[name] = _number(setting, part, field.default)
         elif name in FOUND and (name not in _TRUTH or getattr(part, "needs_tasks", False)):
             values[name] = FOUND[name](setting)
+        elif name == "num_eigenvectors" and setting.config.num_eigenvectors == AUTO:
+            if field.default is MISSING:
+                values[name] = setting.config.eigenvectors()
         elif key_of(field) in options:
             values[name] = options[key_of(field)]
         elif field.default is MISSING is field.default_factory and name != "weighted":

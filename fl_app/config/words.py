@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from clients.features.dimensions import chosen_features
-from clients.settings import AUTO, USUAL_EIGENVECTORS
+from clients.settings import AUTO
 from fl_app.config.tuning import AS_TASKS
 from fl_core.data.known import known_of
 from fl_core.data.settings import ALL_SITES, NOBODY, OWN_IMAGES, TABLES, paper_model
@@ -41,8 +41,6 @@ def spelt_out(values: Mapping[str, Any]) -> dict[str, Any]:
             found |= {"early_stopping": patience, "evaluate_every": every}
     if found["num_clients"] == ALL:
         found["num_clients"] = 0
-    if found["num_eigenvectors"] == AUTO:
-        found["num_eigenvectors"] = USUAL_EIGENVECTORS[found["relevance"]]
     if found["features"] == AUTO and (kind := known_of(found["dataset"])) is not None:
         found["features"] = chosen_features(AUTO, kind.image_shape, is_float=kind.is_float)
     if found["model"] == AS_PAPER:

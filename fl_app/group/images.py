@@ -74,7 +74,7 @@ def part(features: Float32, rng: np.random.Generator) -> Float32:
 
 def grouped(clients: Sequence[Float32], clustering: SpectralClustering) -> RelevanceGroups:
     """Group clients by what they would answer, given their features, shapes (n, d)."""
-    number, linkage, k = clustering.num_clusters, clustering.linkage, clustering.num_eigenvectors
+    number, linkage, k = clustering.num_clusters, clustering.linkage, clustering.num_shared
     formula = clustering.relevance
     if clustering.relevance_at == AT_SERVER:
         spectra = [spectrum(features, max(k, RANK)) for features in clients]

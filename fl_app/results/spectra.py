@@ -141,7 +141,7 @@ def keep_spectra(
         seed=found.seed,
         features=config.features,
         relevance=config.relevance,
-        num_eigenvectors=config.num_eigenvectors,
+        num_eigenvectors=config.eigenvectors(),
         image_shape=images.image_shape,
         is_private=bool(config.pre_round_epsilon),
         names=tuple(found.names[client] for client in spectra),

@@ -318,12 +318,6 @@ class FederationSettings:
     min_samples: int = option(
         20, COUNT, "least number of samples of its own task that a client has"
     )
-    window: int = option(
-        WINDOW,
-        number(int, 10, 300),
-        "of `watch`: samples in a window, 50 a second",
-        needs="dataset=watch",
-    )
     train_share: float = option(
         TRAIN_SHARE,
         number(float, 0.02, 0.9),

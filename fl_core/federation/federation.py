@@ -217,7 +217,6 @@ def simulate_federation(settings: FederationSettings) -> Federation:
             settings.dataset,
             settings.data_dir,
             seed=settings.seed,
-            window=settings.window,
             train_share=settings.train_share,
             label=settings.label,
             target=settings.target,

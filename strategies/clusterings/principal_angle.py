@@ -15,7 +15,7 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from fl_core.options import COUNT, number, one_of, option, or_none
+from fl_core.options import number, one_of, option, or_none
 from fl_core.wire import protocol
 from strategies.clusterings.clustering import Clustering
 from strategies.clusterings.grouping import (
@@ -53,7 +53,7 @@ class PrincipalAngleClustering(Clustering):
     ----------
     num_clusters : int, "elbow" or "silhouette"
         Where there is no threshold.
-    num_vectors : int
+    num_eigenvectors : int
         p.
     measure : {"smallest", "sum"}
         The smallest principal angle (equation 2), or the sum of the angles between the first
@@ -71,9 +71,7 @@ class PrincipalAngleClustering(Clustering):
     exact_number: ClassVar[bool] = True
     count_rules: ClassVar[tuple[str, ...]] = COUNT_RULES
     num_clusters: NumClusters = "elbow"
-    num_vectors: int = option(
-        3, COUNT, "singular vectors that each client shares", key="principal-vectors"
-    )
+    num_eigenvectors: int = 3
     measure: Measure = option(
         "smallest",
         one_of(get_args(Measure)),
@@ -145,20 +143,20 @@ class PrincipalAngleClustering(Clustering):
     def _angles(self, own: Mapping[int, Float32], others: Mapping[int, Float32]) -> Float64:
         one, other = (Spectra.of_vectors(list(vectors.values())) for vectors in (own, others))
         if self.measure == "sum":
-            return corresponding_angles(one, other, self.num_vectors)
-        angles = smallest_angles(one, other, self.num_vectors)
+            return corresponding_angles(one, other, self.num_eigenvectors)
+        angles = smallest_angles(one, other, self.num_eigenvectors)
         return np.degrees(angles, dtype=np.float64)
 
     def _closeness(self, angles: Float64) -> Float64:
         """Return 1 for no angle, 0 for right ones."""
-        most = 90 * (self.num_vectors if self.measure == "sum" else 1)
+        most = 90 * (self.num_eigenvectors if self.measure == "sum" else 1)
         closeness: Float64 = np.clip(1 - angles / most, 0, 1)
         return closeness
 
     def _ask(
         self, conversation: Conversation, clients: Sequence[int] | None, dimension: int | None
     ) -> dict[int, Float32]:
-        p = self.num_vectors
+        p = self.num_eigenvectors
 
         def check(content: RecordDict) -> str | None:
             return wrong_eigenvectors(content, p, dimension)

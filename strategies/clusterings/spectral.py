@@ -15,7 +15,8 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
 from numpy.typing import NDArray
 
-from fl_core.options import COUNT, one_of, option, or_words
+from fl_core.options import one_of, option
+from fl_core.relevance import PAPER, USUAL_EIGENVECTORS
 from fl_core.text import listed
 from fl_core.wire import protocol
 from strategies.clusterings.clustering import Clustering
@@ -60,18 +61,19 @@ class SpectralClustering(Clustering):
     ----------
     num_clusters : int, "auto", "elbow" or "silhouette"
         M, or how it is chosen from the dendrogram.
-    num_eigenvectors : int
-        k, how many leading eigenvectors each client uploads.
+    num_eigenvectors : int, optional
+        k, how many leading eigenvectors each client uploads; by default as many as are usual with
+        the relevance (`fl_core.relevance.USUAL_EIGENVECTORS`).
     relevance : str
         The formula by which clients compare: a name that their ClientApp knows
         (`clients.pre_round.spectrum.RELEVANCES`).
     relevance_at : str
         "clients": each compares itself with everybody, as in the paper; "server": each also sends
         its eigenvalues, and nothing is sent to it (`strategies.clusterings.server_relevance`).
-    landmarks : int or "auto"
+    landmarks : int, optional
         At the server: if there are more clients, so many of them are grouped by their relevance to
-        each other, and the others join those that are most relevant to them. "auto": `LANDMARKS`,
-        if there are more than `MOST_EXACT`.
+        each other, and the others join those that are most relevant to them. By default
+        `LANDMARKS`, if there are more than `MOST_EXACT` clients.
     dimension : int, optional
         d, the length of an eigenvector; by default, the most common among those that come.
     """
@@ -82,29 +84,28 @@ class SpectralClustering(Clustering):
     shows_groups: ClassVar[bool] = True
     count_rules: ClassVar[tuple[str, ...]] = (AUTO, *COUNT_RULES)
     num_clusters: NumGroups = "auto"
-    num_eigenvectors: int = 20
+    num_eigenvectors: int | None = None
     linkage: str = option(
         "average",
         one_of(LINKAGES),
         "how the distance between two clusters is measured, in SciPy's words",
     )
-    relevance: str = "paper"
+    relevance: str = PAPER
     relevance_at: str = option(
         AT_CLIENTS,
         one_of((AT_CLIENTS, AT_SERVER)),
         "where clients are compared; `server`: clients send their eigenvalues, too, and receive "
         "nothing: docs/privacy.md, docs/scale.md",
     )
-    landmarks: int | str = option(
-        AUTO,
-        or_words(COUNT, AUTO),
-        "`relevance-at=server`: if there are more clients, group so many, and let the others join "
-        f"them; `{AUTO}`: {LANDMARKS:,} if there are more than {MOST_EXACT:,}",
-        needs="relevance-at=server",
-    )
+    landmarks: int | None = None
     dimension: int | None = None
     _spectra: dict[int, Eigenvectors] = learnt(dict)
     _values: dict[int, Float64] = learnt(dict)  # eigenvalues, if the server compares
+
+    @property
+    def num_shared(self) -> int:
+        """Return k, given or usual."""
+        return self.num_eigenvectors or USUAL_EIGENVECTORS[self.relevance]
 
     def find(self, conversation: Conversation) -> Clusters:
         """Ask for eigenvectors, then for everybody's relevance to everybody, then agglomerate."""
@@ -136,8 +137,8 @@ class SpectralClustering(Clustering):
     def _compare(self, conversation: Conversation) -> Clusters:
         """Group clients, or landmarks among them, by what the server works out."""
         count = len(self._spectra)
-        most = LANDMARKS if self.landmarks == AUTO else int(self.landmarks)
-        exact = MOST_EXACT if self.landmarks == AUTO else most
+        most = self.landmarks or LANDMARKS
+        exact = self.landmarks or MOST_EXACT
         if not isinstance(self.num_clusters, str):
             most = max(most, self.num_clusters)
         drawn = most if count > max(exact, most) else None
@@ -150,7 +151,7 @@ class SpectralClustering(Clustering):
         groups = group_by_eigenpairs(
             self._eigenpairs(self._spectra),
             self.relevance,
-            self.num_eigenvectors,
+            self.num_shared,
             self.num_clusters,
             self.linkage,
             num_compared=drawn,
@@ -193,7 +194,7 @@ class SpectralClustering(Clustering):
             return clusters
         if others is not None:
             pairs, answered = self._eigenpairs(fresh), list(fresh)
-            scores = relevances(self.relevance, pairs, others, self.num_eigenvectors)
+            scores = relevances(self.relevance, pairs, others, self.num_shared)
         else:
             answers = self._ask_relevances(conversation, known, fresh)
             scores, answered = np.array(list(answers.values())), list(answers)
@@ -230,7 +231,7 @@ class SpectralClustering(Clustering):
     def _ask_spectra(
         self, conversation: Conversation, clients: Sequence[int] | None, dimension: int | None
     ) -> dict[int, Eigenvectors]:
-        k, at_server = self.num_eigenvectors, self.relevance_at == AT_SERVER
+        k, at_server = self.num_shared, self.relevance_at == AT_SERVER
         if at_server:
             k = max(k, RANK)  # what stands for a Gram matrix
         options: dict[str, ConfigRecordValues] = {protocol.NUM_EIGENVECTORS: k}

@@ -12,7 +12,7 @@ from clients.pre_round.spectrum import (
     missed_energy_relevance,
     relevance,
 )
-from clients.settings import USUAL_EIGENVECTORS
+from fl_core.relevance import USUAL_EIGENVECTORS
 
 
 def features(seed, n=50, d=12):
@@ -32,6 +32,15 @@ def test_by_hand_two_clients_on_two_axes():
     # ratios 1/4 and 1/4, geometric mean 1/4. Against itself: 1.
     scores = relevance(first.gram, first.eigenvalues, [first.eigenvectors, second.eigenvectors])
     assert np.allclose(scores, [1, 0.25])
+
+
+@pytest.mark.parametrize("samples", [5, 50])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_largest_entry_of_each_eigenvector_is_positive(samples, seed):
+    """Of few samples and of many, which are decomposed in different ways."""
+    vectors = leading_spectrum(features(seed, n=samples), 5).eigenvectors
+    largest = np.abs(vectors).argmax(axis=0)
+    assert (vectors[largest, np.arange(5)] > 0).all()
 
 
 def test_by_hand_the_gram_matrix_is_not_centred():

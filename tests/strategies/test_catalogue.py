@@ -87,8 +87,8 @@ def test_every_argument_of_a_name_is_an_option_or_found():
     fields = [field for part in parts for field in c.parameters(part).values()]
     known = {*DEFAULTS, *(name.replace("_", "-") for name in FOUND)}
     options = {key_of(field) for field in fields}
-    without_key = {"weighted", "enforce", "split-linkage", "gamma-max"}
-    assert options - known == without_key  # the catalogue's own
+    without_key = {"weighted", "enforce", "split-linkage", "gamma-max", "landmarks"}
+    assert options - known == without_key  # the catalogue's and constructors' own
 
 
 @pytest.mark.parametrize(
@@ -103,11 +103,13 @@ def test_every_argument_of_a_name_is_an_option_or_found():
         ({"num-clusters": "auto"}, "spectral", {"num_clusters": "auto"}),
         ({"num-clusters": "silhouette"}, "spectral", {"num_clusters": "silhouette"}),
         ({"num-eigenvectors": 5}, "spectral", {"num_eigenvectors": 5}),
+        ({"num-eigenvectors": "auto"}, "spectral", {"num_eigenvectors": None}),
+        ({"num-eigenvectors": "auto"}, "principal-angle", {"num_eigenvectors": 3}),
         ({"stop-reassociation": 2}, "loss", {"stop_after": 2, "enforce": False}),
         ({"stop-reassociation": 2}, "loss-inhabited", {"stop_after": 2, "enforce": True}),
         ({"cfl-mean-norm": 0.3}, "bipartition", {"mean_norm": 0.3, "max_norm": 0.7}),
         ({"linkage": "ward"}, "linear-signature", {"linkage": "ward"}),
-        ({"principal-vectors": 4}, "principal-angle", {"num_vectors": 4, "threshold": None}),
+        ({"num-eigenvectors": 4}, "principal-angle", {"num_eigenvectors": 4, "threshold": None}),
         (
             {"principal-angle": "sum", "angle-threshold": 9.5},
             "principal-angle",

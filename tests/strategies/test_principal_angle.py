@@ -33,7 +33,7 @@ def found_of(strategy, *degrees, rounds=1, away=None):
 
 def test_by_hand_the_angle_between_lines():
     # 0° and 170° are 10° apart, as a line has no direction; 60° is 60° and 70° from these.
-    found = found_of(Pacfl(2, num_vectors=1), 0, 60, 170)
+    found = found_of(Pacfl(2, num_eigenvectors=1), 0, 60, 170)
     assert found.of_client == {0: 0, 1: 1, 2: 0}
     assert np.allclose(
         90 * (1 - found.comparison.similarity), [[0, 60, 10], [60, 0, 70], [10, 70, 0]], atol=0.1
@@ -54,7 +54,7 @@ def test_by_hand_the_angle_between_lines():
 def test_by_hand_clusters_are_merged_up_to_the_threshold_however_many_are_left(
     threshold, expected, number
 ):
-    found = found_of(Pacfl(number, num_vectors=1, threshold=threshold), 0, 60, 170, 75)
+    found = found_of(Pacfl(number, num_eigenvectors=1, threshold=threshold), 0, 60, 170, 75)
     assert groups(found.of_client) == expected
 
 
@@ -119,21 +119,21 @@ def test_signs_of_vectors_and_the_order_of_clients_change_nothing(measure, seed)
 @pytest.mark.parametrize("number", [3, "elbow", "silhouette"])
 @pytest.mark.parametrize("measure", ["smallest", "sum"])
 def test_interleaved_tasks_are_found(number, measure):
-    strategy = Pacfl(number, measure=measure, num_vectors=2)
+    strategy = Pacfl(number, measure=measure, num_eigenvectors=2)
     run(strategy, LocalGrid(toy_app(TASKS), 7))
     assert list(strategy.clusters.of_client.values()) == TASKS
 
 
 def test_clients_that_are_all_alike_and_a_single_one_are_no_error():
     for threshold in (None, 0.0, 5.0):
-        assert found_of(Pacfl(1, threshold=threshold, num_vectors=1), 30).of_client == {0: 0}
-    found = found_of(Pacfl(2, num_vectors=1), 30, 30, 30)
+        assert found_of(Pacfl(1, threshold=threshold, num_eigenvectors=1), 30).of_client == {0: 0}
+    found = found_of(Pacfl(2, num_eigenvectors=1), 30, 30, 30)
     assert found.count == 2
 
 
 def test_vectors_go_up_once_and_nothing_comes_down():
     grid = LocalGrid(toy_app(TASKS), 7)
-    strategy = Pacfl(3, num_vectors=2)
+    strategy = Pacfl(3, num_eigenvectors=2)
     run(strategy, grid, rounds=3)
     asked = [m for m in grid.sent if m.metadata.message_type.startswith("query.")]
     kinds = [m.metadata.message_type for m in asked]
@@ -167,18 +167,18 @@ def test_by_hand_newcomers_join_the_nearest_cluster_on_average_or_found_one():
     # both farther than 25° from all, and 5° apart.
     away = {client: {0, 1} for client in (3, 4, 5)}
     degrees = (0, 10, 60, 20, 130, 135)
-    strategy = Pacfl(2, num_vectors=1, threshold=25.0)
+    strategy = Pacfl(2, num_eigenvectors=1, threshold=25.0)
     found = found_of(strategy, *degrees, away=away, rounds=2)
     assert groups(strategy.reports[0].clusters) == [[0, 1], [2]]
     assert groups(found.of_client) == [[0, 1, 3], [2], [4, 5]]
     assert 90 * (1 - found.comparison.late[3]) == pytest.approx([20, 10, 40], abs=0.1)
     # Without a threshold, everybody joins somebody: 130° is 50° from 0° and 60° from 10°.
-    found = found_of(Pacfl(2, num_vectors=1), *degrees, away=away, rounds=2)
+    found = found_of(Pacfl(2, num_eigenvectors=1), *degrees, away=away, rounds=2)
     assert groups(found.of_client) == [[0, 1, 3, 4, 5], [2]]
 
 
 def test_by_hand_a_cluster_that_newcomers_found_starts_from_the_initial_model():
-    strategy = Pacfl(2, num_vectors=1, threshold=25.0)
+    strategy = Pacfl(2, num_eigenvectors=1, threshold=25.0)
     result = run(strategy, Visits(lines(0, 60, 130), 3, {2: {0, 1}}), rounds=2)
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 2}
     assert weights(result) == [2, 4, 3]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
 from clients.pre_round.spectrum import RELEVANCES, leading_spectrum
-from clients.settings import USUAL_EIGENVECTORS
+from fl_core.relevance import USUAL_EIGENVECTORS
 from strategies import SpectralClustering
 from strategies.clusterings import odd_clients
 from strategies.clusterings.grouping import agglomerate, average_relevance
@@ -21,6 +21,7 @@ from strategies.clusterings.relevance_groups import (
     _clusters_of_more_than,
     group_by_eigenpairs,
     group_by_relevance,
+    near_clusters,
 )
 from strategies.clusterings.server_relevance import Spectra
 from tests.same_images import SameImages, conversation
@@ -288,6 +289,31 @@ def test_a_quarter_that_is_alike_is_a_task(count, found):
     axes = np.eye(12, dtype=np.float32)
     bases = [axes[:, :3]] * (20 - count) + [axes[:, 6:9]] * count
     assert strangers_by_vectors(bases, np.random.default_rng(0))[-count:].tolist() == found
+
+
+@pytest.mark.parametrize("score", [0.54, 0.56])
+def test_who_is_less_than_half_way_to_a_cluster_joins_none(score):
+    """Within clusters 0.8, between them 0.3: half-way is 0.55. The third is alone: 1 within."""
+    cut = np.array([0, 0, 0, 1, 1, 2])
+    similarity = np.where(np.equal.outer(cut, cut), 0.8, 0.3)
+    np.fill_diagonal(similarity, 1)
+    opinions = np.full((6, 2), 0.1)
+    opinions[cut == 1, 0] = score
+    opinions[5, 1] = score + 0.1  # half-way to it is 0.65
+    joined = near_clusters(opinions, similarity, cut)
+    assert joined.tolist() == ([1, 2] if score > 0.55 else [-1, -1])
+
+
+@pytest.mark.parametrize(("usual", "found"), [(4, [-1] * 4), (5, [0, 1, 2, 3])])
+def test_if_exactly_half_are_strangers_nobody_is_one(usual, found):
+    """Usual clients share axis 0; each of four others shares 0.15 with one of them alone."""
+    axes = np.eye(16, dtype=np.float32)
+    bases = [axes[:, [0, 1 + client]] for client in range(usual)]
+    for client in range(4):
+        direction = np.sqrt(0.15) * axes[:, 1 + client] + np.sqrt(0.85) * axes[:, 10 + client]
+        bases.append(direction[:, None].astype(np.float32))
+    strange = strangers_by_vectors(bases, np.random.default_rng(0))
+    assert strange.tolist() == [-1] * usual + found
 
 
 def test_by_hand_disagreements():

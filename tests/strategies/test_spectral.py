@@ -2,7 +2,7 @@
 
 import pytest
 
-from strategies import RccPfl
+from strategies import RccPfl, SpectralClustering
 from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import TASKS, fail, run, toy_app, with_arrays, with_metrics
 
@@ -30,3 +30,9 @@ def test_newcomers_are_compared_with_those_that_answered_to_the_end():
     run(strategy, grid)
     assert strategy.clusters.of_client[6] == strategy.clusters.of_client[3]
     assert list(strategy.failures) == [4]
+
+
+def test_as_many_eigenvectors_as_are_usual_with_the_relevance_unless_a_number_is_given():
+    assert SpectralClustering(2).num_shared == 20
+    assert SpectralClustering(2, relevance="missed-energy").num_shared == 5
+    assert SpectralClustering(2, 7, relevance="missed-energy").num_shared == 7

@@ -87,8 +87,8 @@ def test_what_others_call_something_is_no_word_of_ours_and_what_is_meant_is():
             "num-eigenvectors is 325, but hog features of these images have 324 dimensions",
         ),
         (
-            ["strategy=pacfl", "principal-vectors=325"],
-            "principal-vectors is 325, but hog features of these images have 324 dimensions",
+            ["strategy=pacfl", "num-eigenvectors=325"],
+            "num-eigenvectors is 325, but hog features of these images have 324 dimensions",
         ),
         (
             ["strategy=mt-hfl", "features=raw", "num-eigenvectors=785"],
@@ -481,7 +481,7 @@ def test_what_is_known_before_the_images_are_read_is_true(name):
 def test_as_many_as_can_be_are_not_refused():
     for words in (
         ["strategy=rcc-pfl", "num-clusters=12", "num-eigenvectors=324"],
-        ["strategy=pacfl", "num-clusters=12", "num-eigenvectors=999"],  # of which it knows nothing
+        ["strategy=pacfl", "num-clusters=12", "num-eigenvectors=324"],
         ["strategy=single", "num-clusters=13", "num-eigenvectors=999"],  # which needs neither
         ["num-clients=200", "minority=0"],
     ):

@@ -93,10 +93,11 @@ def test_the_round_of_an_event_that_does_not_happen_is_not_looked_at():
     assert found.drift_round > found.num_server_rounds
 
 
-def test_auto_eigenvectors_are_the_usual_ones_of_the_relevance():
-    assert config().num_eigenvectors == 20
-    assert config(relevance="missed-energy").num_eigenvectors == 5
-    assert config(relevance="missed-energy", num_eigenvectors="9").num_eigenvectors == 9
+def test_auto_eigenvectors_are_the_usual_ones_of_the_relevance_or_of_the_clustering():
+    assert config().eigenvectors() == 20
+    assert config(relevance="missed-energy").eigenvectors() == 5
+    assert config(relevance="missed-energy").eigenvectors(3) == 3
+    assert config(relevance="missed-energy", num_eigenvectors="9").eigenvectors(3) == 9
 
 
 @pytest.mark.parametrize("share", [0.02, "0.02", 0.9, "0.9"])

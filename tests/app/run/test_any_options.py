@@ -24,7 +24,7 @@ NUMBERS = (0, 1, 2, 3, 0.05, 0.3, 0.7, 5.0)
 # Data, models and files that are not here, and what makes a run long or lets it diverge.
 FIXED = {
     *("output-dir", "resume", "data-dir", "figure-format", "track", "device"),
-    *("dataset", "label", "target", "standardise", "window", "train-share", "features"),
+    *("dataset", "label", "target", "standardise", "train-share", "features"),
     *("model", "loss", "metric", "encoder", "fine-tune", "common-layers", "private-layers"),
     *("num-clients", "clients-per-task", "tasks", "heterogeneity", "tune", "seed", "strategy"),
     *("num-server-rounds", "repeats", "checkpoint-every", "secure-aggregation"),

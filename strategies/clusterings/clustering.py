@@ -108,10 +108,7 @@ class Clustering(Remembers, ABC):
         return clusters.with_everybody(newcomers)
 
     def spectra_to_keep(self) -> Mapping[int, NDArray[np.float32]]:
-        """Return the eigenvectors that clients shared, by which newcomers may be placed: none.
-
-        Those that tell of labels are never kept.
-        """
+        """Return the eigenvectors that clients shared, by which newcomers may be placed: none."""
         return {}
 
     def redrawn(

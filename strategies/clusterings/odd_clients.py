@@ -86,18 +86,10 @@ def _disagreements(said: Float64) -> tuple[Float64, Float64, float]:
     """Return how far what each client says is from what is said of it, and what is usual.
 
     A client of few images has poor eigenvectors, of which all say little, while it says as much as
-    others do. So r(i, j) − r(j, i) is compared without the means of i's and j's.
-
-    Returns
-    -------
-    NDArray[np.float64], shape (K,)
-        The root of each client's mean square of what is left.
-    NDArray[np.float64], shape (K,)
-        How far its level, the mean of what it says, is from the median level and from that of what
-        is said of it: the smaller of the two.
-    float
-        The standard deviation of all that is left, by its median, which a few liars do not change
-        much.
+    others do. So r(i, j) − r(j, i) is compared without the means of i's and j's: first comes the
+    root of each client's mean square of what is left. Then how far its level, the mean of what it
+    says, is from the median level or from that of what is said of it, whichever is nearer. Then
+    the standard deviation of all that is left, by its median, which a few liars hardly change.
     """
     count = len(said)
     others = ~np.eye(count, dtype=bool)
@@ -138,7 +130,7 @@ def strangers(everybody: Spectra, num_eigenvectors: int, rng: np.random.Generato
     num_eigenvectors : int
         How many eigenvectors capture.
     rng : numpy.random.Generator
-        Draws with whom each is compared, if they are many.
+        Draws with whom each of many clients is compared.
     """
 
     def mutually_captured(one: Int64, other: Int64) -> Float64:
@@ -151,17 +143,10 @@ def strangers(everybody: Spectra, num_eigenvectors: int, rng: np.random.Generato
 
 
 def strangers_by_vectors(vectors: Sequence[NDArray[np.float32]], rng: np.random.Generator) -> Int64:
-    """Return `strangers` by eigenvectors alone, where nobody sends eigenvalues.
+    """Return `strangers` by K clients' eigenvectors alone, shapes (d, k_j), without eigenvalues.
 
     Two clients share cos²θ, θ being the smallest angle between the spans of the leading
     eigenvectors of either: how much of any direction in the one the other captures at most.
-
-    Parameters
-    ----------
-    vectors : sequence of NDArray[np.float32], shapes (d, k_j)
-        Of K clients, by descending eigenvalue.
-    rng : numpy.random.Generator
-        As in `strangers`.
     """
     everybody = Spectra.of_vectors([own[:, :_LEADING] for own in vectors])
 

@@ -109,14 +109,12 @@ def group_by_relevance(
     """
     if strange is None:
         strange = np.full(len(scores), -1)
-    usual = np.flatnonzero(strange < 0)
-    believed = usual
+    believed = usual = np.flatnonzero(strange < 0)
     if own_words:
         believed = usual[believed_clients(scores[np.ix_(usual, usual)])]
-    everybody = np.arange(len(scores))
-    doubted = np.setdiff1d(np.flatnonzero(strange < 0), believed)
+    doubted = np.setdiff1d(usual, believed)
     similarity = average_relevance(scores[np.ix_(believed, believed)])
-    possible = _possible(num_clusters, len(believed), len(everybody))
+    possible = _possible(num_clusters, len(believed), len(scores))
     plain = agglomerate(similarity, 1 if possible == "auto" else possible, linkage)
     merges, chosen = plain.merges, isinstance(num_clusters, str)
     found = int(plain.labels.max()) + 1
@@ -135,7 +133,7 @@ def group_by_relevance(
         fewer = _number_with_tasks_of_one(merge_heights(merges), fewest, number, apart)
         cut = cut_dendrogram(merges, fewer)
         joined = np.where(alone, -1, near_clusters(opinions, similarity, cut))
-    labels = np.full(len(everybody), -1)
+    labels = np.full(len(scores), -1)
     labels[believed], labels[doubted] = cut, joined
     odd = dict.fromkeys(doubted.tolist(), DISBELIEVED)
     for client in doubted[joined < 0].tolist():
@@ -156,16 +154,10 @@ def _possible(num_clusters: NumGroups, left: int, count: int) -> NumGroups:
 def near_clusters(
     opinions: NDArray[np.floating], similarity: Float64, cut: Int64
 ) -> NDArray[np.int64]:
-    """Return the cluster that each of some clients is near to, shape (n,); −1: to none.
+    """Return the cluster that each of n clients is near to; −1: to none.
 
-    Parameters
-    ----------
-    opinions : NDArray, shape (K, n)
-        How relevant K clustered clients find n others.
-    similarity : NDArray[np.float64], shape (K, K)
-        R of these K.
-    cut : NDArray[np.int64], shape (K,)
-        Their clusters.
+    `opinions`, shape (K, n), are how relevant K clients find them, `similarity` is R of these K,
+    and `cut` are their clusters.
     """
     if not opinions.shape[1]:
         return np.empty(0, np.int64)
@@ -216,14 +208,8 @@ def _number_with_tasks_of_one(heights: Float64, fewest: int, number: int, apart:
     """Return `number`, or fewer, from `fewest` on, if the gap between merges is far wider there.
 
     Then the clients that are alone are the other tasks. With missed energy, what a client says
-    that is the only one of its task is chance, so it is not believed, though honest.
-
-    Parameters
-    ----------
-    heights : NDArray[np.float64], shape (n − 1,)
-        Of the merges of those that are believed.
-    apart : float
-        The distance to all of them of the nearest client that is alone: as one more merge.
+    that is the only one of its task is chance, so it is not believed, though honest. `apart`, the
+    distance to all that are believed of the nearest client that is alone, counts as one more merge.
     """
     if number > len(heights):
         return number

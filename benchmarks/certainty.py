@@ -23,13 +23,13 @@ from sklearn.metrics import roc_auc_score
 
 from benchmarks.harness import CLIENTS, all_features, relevance_matrix
 from benchmarks.writing import markdown, write
-from clients.pre_round.spectrum import leading_spectrum
-from fl_app.group.images import part
-from fl_core.data.settings import FederationSettings
-from fl_core.federation.federation import simulate_federation
+from clients.signatures.spectrum import leading_spectrum
+from fl_app.group.folders import part
+from fl_core.partitions.federation import simulate_federation
+from fl_core.partitions.settings import FederationSettings
 from fl_core.relevance import MISSED_ENERGY, PAPER, USUAL_EIGENVECTORS
+from strategies.clusterings.agglomeration import NumClusters
 from strategies.clusterings.certainty import DOUBTFUL, certainty
-from strategies.clusterings.grouping import NumClusters
 from strategies.clusterings.relevance_groups import group_by_relevance
 
 Float32 = NDArray[np.float32]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from benchmarks import harness
 from benchmarks.harness import KINDS, all_features, ari, relevance_matrix
 from benchmarks.writing import markdown as table
-from clients.pre_round.spectrum import leading_spectrum
+from clients.signatures.spectrum import leading_spectrum
 from fl_core.data.dataset import Dataset
 from fl_core.data.datasets import load_dataset
 from fl_core.partitions.partition import Spread

@@ -21,11 +21,11 @@ from benchmarks import harness
 from benchmarks.harness import ari, relevance_matrix
 from benchmarks.writing import markdown
 from clients.features.compute import feature_map
-from clients.pre_round.spectrum import leading_spectrum
+from clients.signatures.spectrum import leading_spectrum
 from fl_core.data.datasets import load_dataset
-from fl_core.data.settings import FederationSettings
-from fl_core.federation.federation import spread
+from fl_core.partitions.federation import spread
 from fl_core.partitions.partition import Tasks, make_partition
+from fl_core.partitions.settings import FederationSettings
 from fl_core.relevance import MISSED_ENERGY, PAPER
 from strategies.clusterings.relevance_groups import group_by_relevance
 

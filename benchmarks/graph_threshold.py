@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from benchmarks import harness
 from benchmarks.writing import markdown
-from clients.pre_round.autoencoder import encode
-from clients.pre_round.pretraining import pretrained_autoencoder
-from clients.pre_round.signature import signature
+from clients.signatures.autoencoder import encode
+from clients.signatures.pretraining import pretrained_autoencoder
+from clients.signatures.signature import signature
 from fl_core.data.dataset import Dataset
 from fl_core.partitions.partition import Spread
-from strategies.clusterings.grouping import NumClusters
+from strategies.clusterings.agglomeration import NumClusters
 from strategies.clusterings.signatures import (
     closest_distances,
     embed_signatures,

@@ -19,14 +19,14 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.writing import RESULTS, read, write
 from clients.features.compute import feature_map
-from clients.pre_round.spectrum import Spectrum, leading_spectrum
-from fl_app.group.images import scores_of
-from fl_app.launch.superlink import simulate
+from clients.signatures.spectrum import Spectrum, leading_spectrum
+from fl_app.group.folders import scores_of
+from fl_app.simulation.superlink import simulate
 from fl_core.data.dataset import Dataset
 from fl_core.data.folders import cache_dir
-from fl_core.data.settings import FederationSettings
-from fl_core.federation.federation import Federation, simulate_federation
+from fl_core.partitions.federation import Federation, simulate_federation
 from fl_core.partitions.partition import Spread
+from fl_core.partitions.settings import FederationSettings
 
 CLIENTS = 25
 KINDS: tuple[Spread, ...] = ("label", "quantity")

@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks import harness
 from benchmarks.harness import KINDS, all_features
-from clients.pre_round.spectrum import Spectrum, leading_spectrum
+from clients.signatures.spectrum import Spectrum, leading_spectrum
 from fl_core.partitions import partition
 
 MOST_EIGENVECTORS = 20

@@ -38,8 +38,9 @@ from benchmarks import harness, played_device
 from benchmarks.played_device import Call, NotedClient, play
 from benchmarks.writing import markdown
 from fl_app.devices.certificates import make_certificates
-from fl_app.launch.processes import stop_family
-from fl_app.launch.superlink import free_ports, program_path
+from fl_app.simulation.processes import stop_family
+from fl_app.simulation.superlink import free_ports
+from fl_core.files import program_path
 
 NUMBERS, ARRAYS = 60_000, 8  # of the model that is sent, 240 kB of float32, and of each answer
 _PAUSE_OF_STARTS = 0.2

@@ -23,10 +23,10 @@ from benchmarks.harness import CLIENTS, ari, relevance_matrix, spectra_of
 from benchmarks.honest_federations import MOST_EIGENVECTORS
 from benchmarks.writing import markdown as in_markdown
 from clients.attacks import random_basis
-from clients.pre_round.spectrum import Spectrum
+from clients.signatures.spectrum import Spectrum
 from fl_core.relevance import MISSED_ENERGY, PAPER, USUAL_EIGENVECTORS
-from strategies.clusterings.grouping import NumClusters, agglomerate, average_relevance
-from strategies.clusterings.odd_clients import strangers_by_vectors
+from strategies.clusterings.agglomeration import NumClusters, agglomerate, average_relevance
+from strategies.clusterings.outliers import strangers_by_vectors
 from strategies.clusterings.relevance_groups import (
     RelevanceGroups,
     group_by_eigenpairs,

@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.certainty import FEDERATIONS, sites
 from benchmarks.writing import markdown, write
-from clients.pre_round.spectrum import leading_spectrum
+from clients.signatures.spectrum import leading_spectrum
 from fl_app.group.placing import place
 from fl_app.results.spectra import KeptSpectra, SpectraCard
 from fl_core.relevance import MISSED_ENERGY, PAPER, USUAL_EIGENVECTORS

@@ -34,7 +34,7 @@ from flwr.supercore.run import RunNotRunningException
 from flwr.supernode import fleet_http_connection
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
-from fl_core.wire.packing import Packer, unpacked
+from fl_core.messages.packing import Packer, unpacked
 
 logger = logging.getLogger(__name__)
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from benchmarks import harness
 from benchmarks.harness import all_features, ari
 from benchmarks.writing import markdown
-from clients.pre_round.spectrum import leading_spectrum
-from fl_core.federation.federation import Federation
-from strategies.clusterings.grouping import agglomerate_distances
+from clients.signatures.spectrum import leading_spectrum
+from fl_core.partitions.federation import Federation
+from strategies.clusterings.agglomeration import agglomerate_distances
 from strategies.clusterings.principal_angle import corresponding_angles
 from strategies.clusterings.server_relevance import Spectra, smallest_angles
 

@@ -21,19 +21,19 @@ from benchmarks import harness
 from benchmarks.harness import CLIENTS, KINDS, ari, relevance_matrix
 from benchmarks.writing import markdown
 from clients.features.compute import feature_map
-from clients.pre_round.spectrum import (
+from clients.privacy import PROJECTED, bounded_features, private_gram
+from clients.signatures.spectrum import (
     RELEVANCES,
     Spectrum,
     gram_matrix,
     leading_spectrum,
     spectrum_of_gram,
 )
-from clients.privacy.mechanisms import PROJECTED, bounded_features, private_gram
 from fl_core.data.dataset import Dataset
-from fl_core.federation.federation import Federation
+from fl_core.partitions.federation import Federation
 from fl_core.partitions.partition import Spread, default_tasks
 from fl_core.relevance import MISSED_ENERGY, USUAL_EIGENVECTORS
-from strategies.clusterings.grouping import agglomerate, average_relevance
+from strategies.clusterings.agglomeration import agglomerate, average_relevance
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]

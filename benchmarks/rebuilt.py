@@ -23,8 +23,8 @@ from benchmarks import harness
 from benchmarks.privacy import DELTA, federation, hog_features
 from benchmarks.writing import ROOT, markdown
 from clients.features.compute import feature_map
-from clients.pre_round.spectrum import gram_matrix, leading_spectrum, spectrum_of_gram
-from clients.privacy.mechanisms import bounded_features, noise_multiplier, private_gram
+from clients.privacy import bounded_features, noise_multiplier, private_gram
+from clients.signatures.spectrum import gram_matrix, leading_spectrum, spectrum_of_gram
 from fl_app.report.pictures.figure import data_url, picture, save
 from fl_app.report.pictures.style import WIDTH
 from fl_core.data.dataset import Dataset

@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from benchmarks import harness
 from benchmarks.harness import KINDS, ari, relevance_matrix, spectra_of, with_eigenvectors
 from benchmarks.writing import markdown
-from clients.pre_round.spectrum import (
+from clients.signatures.spectrum import (
     Spectrum,
     captured_energy,
 )
 from fl_core.partitions.partition import Spread
 from fl_core.relevance import MISSED_ENERGY as MISSED
 from fl_core.relevance import PAPER, USUAL_EIGENVECTORS
-from strategies.clusterings.grouping import agglomerate, average_relevance
+from strategies.clusterings.agglomeration import agglomerate, average_relevance
 from strategies.clusterings.server_relevance import Spectra, relevances
 
 Float64 = NDArray[np.float64]

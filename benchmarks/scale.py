@@ -13,7 +13,7 @@ from flwr.app import MetricRecord, RecordDict
 
 from benchmarks.privacy import EIGENVECTORS
 from benchmarks.writing import markdown
-from fl_core.wire import protocol
+from fl_core.messages import protocol
 
 DEVICES = (100, 1_000, 10_000)
 DIMENSION = 324  # of HoG

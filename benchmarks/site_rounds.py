@@ -23,7 +23,7 @@ import psutil
 
 from benchmarks import harness
 from benchmarks.writing import ROOT, markdown
-from fl_app.site.warm import READY
+from fl_app.devices.site.warm import READY
 from tests.device_images import write_sites
 from tests.device_processes import Program, federation
 

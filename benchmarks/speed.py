@@ -28,10 +28,10 @@ from benchmarks.harness import CLIENTS
 from benchmarks.writing import ROOT
 from clients.features.hog import hog
 from fl_app.config.run_config import Config, parse_config
-from fl_app.launch.flower_app import read_defaults
+from fl_app.simulation.flower_app import read_defaults
 from fl_core.data.datasets import load_dataset
-from fl_core.federation.federation import Federation, simulate_federation
 from fl_core.models.build import build_model
+from fl_core.partitions.federation import Federation, simulate_federation
 
 OPTIONS: dict[str, Any] = {
     # `single` first: it warms the workers up, as the bare loop's first round does.

@@ -20,9 +20,10 @@ import torch
 
 from benchmarks import harness
 from benchmarks.writing import markdown
+from fl_app.client_app import app
 from fl_app.report.html.report_page import NO_REPORT
 from fl_app.report.verdicts import JOIN, ONE, STAY, UNSURE
-from fl_app.studies.in_process import simulate_in_process
+from fl_app.simulation.in_process import simulate_in_process
 from fl_core.data.datasets import load_dataset
 from strategies.catalogue import ALL, ALONE
 
@@ -191,7 +192,7 @@ def measure(numbers: harness.Numbers, seeds: list[int], settings: list[str]) -> 
         options = SETTINGS[what]
         with tempfile.TemporaryDirectory() as folder:
             given = {**USUAL, **options, "seed": seed, "output-dir": folder}
-            simulate_in_process(given, options["num-clients"], {NO_REPORT: "1"})
+            simulate_in_process(app, given, options["num-clients"], {NO_REPORT: "1"})
             found = json.loads((Path(folder) / "summary.json").read_text(encoding="utf-8"))
         rows.append(row_of(what, found))
         yield f"{what}, seed {seed}"

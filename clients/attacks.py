@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fl_core.wire.arrays import is_variance
+from fl_core.messages.arrays import is_variance
 
 Labels = TypeVar("Labels", torch.Tensor, NDArray[np.int64])
 

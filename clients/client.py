@@ -11,12 +11,12 @@ from flwr.app import ArrayRecord, ConfigRecordValues, Context, Message
 from numpy.typing import NDArray
 from torch import nn
 
-from clients.privacy.mechanisms import Promise, Randomness, SystemRandomness
+from clients.privacy import Promise, Randomness, SystemRandomness
 from clients.settings import TrainingSettings
 from clients.training.personal import Personal
 from clients.training.train import OtherTest, evaluate
 from fl_core.data.scaling import Scaling
-from fl_core.wire import protocol
+from fl_core.messages import protocol
 
 Images = tuple[torch.Tensor, torch.Tensor]
 """uint8, shape (n, C, H, W), and labels, int64, shape (n,)."""

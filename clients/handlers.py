@@ -20,16 +20,15 @@ from torch import nn
 
 from clients import secure_aggregation
 from clients.client import Client, OpenClient, seed_of
-from clients.pre_round.answers import (
+from clients.private_training import train_privately
+from clients.signatures.answers import (
     STATE,
     eigenvectors_answer,
     refuse_without_noise,
     relevances_answer,
     signature_answer,
 )
-from clients.pre_round.shift import data_shift, image_sketch
-from clients.privacy.private_training import train_privately
-from clients.training.candidates import compare_candidate
+from clients.signatures.shift import data_shift, image_sketch
 from clients.training.gradient_terms import OBJECTIVES, Fit, GradientTerm
 from clients.training.local_training import (
     Instructions,
@@ -38,10 +37,11 @@ from clients.training.local_training import (
     whole_model,
 )
 from clients.training.losses import measure_of
+from clients.training.paired_comparison import compare_candidate
 from clients.training.train import Errors, Scores, each_score, evaluate, evaluate_both, train
 from fl_core.data.scaling import Scaling
+from fl_core.messages import protocol
 from fl_core.models.build import seeded
-from fl_core.wire import protocol
 
 # What waits at a client between messages.
 _MODELS = "models"

@@ -16,6 +16,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from clients.client import Client
+from fl_core import masking
 from fl_core.flower.keys import (
     bytes_to_private_key,
     bytes_to_public_key,
@@ -29,7 +30,7 @@ from fl_core.flower.keys import (
     share_keys_plaintext_concat,
     share_keys_plaintext_separate,
 )
-from fl_core.wire import masking, protocol
+from fl_core.messages import protocol
 
 STATE = "secure-aggregation"
 

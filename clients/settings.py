@@ -19,8 +19,8 @@ from fl_core.options import (
     option,
     or_words,
 )
-from fl_core.own_code import OWN_OR_EMPTY, or_own
 from fl_core.relevance import PAPER, USUAL_EIGENVECTORS
+from fl_core.user_code import OWN_OR_EMPTY, or_own
 
 AUTO = "auto"
 CPU, CUDA = "cpu", "cuda"

@@ -51,24 +51,20 @@ LINKED = (
 )
 ROOMS = (
     "fl_core",
-    *(f"fl_core/{room}" for room in ("partitions", "data", "models", "own", "federation", "wire")),
+    *(f"fl_core/{room}" for room in ("data", "partitions", "models", "agreement", "messages")),
     "clients",
-    *(f"clients/{room}" for room in ("training", "privacy", "features", "pre_round")),
+    *(f"clients/{room}" for room in ("training", "features", "signatures")),
     "strategies",
-    *(f"strategies/{room}" for room in ("engine", "aggregations", "clusterings")),
+    *(f"strategies/{room}" for room in ("rounds", "aggregations", "clusterings")),
     "fl_app",
     "fl_app/config",
-    "fl_app/nodes",
-    "fl_app/grid",
-    "fl_app/launch",
-    "fl_app/run",
-    "fl_app/results",
-    "fl_app/live",
     "fl_app/report",
-    "fl_app/studies/sweeps",
-    "fl_app/api",
+    "fl_app/results",
+    "fl_app/run",
+    "fl_app/simulation",
     "fl_app/devices",
     "fl_app/group",
+    "fl_app/sweeps",
 )
 
 
@@ -154,7 +150,7 @@ def _named_strategies() -> list[str]:
     from strategies.catalogue import CLASSES, NamedStrategy, parameters  # noqa: PLC0415
 
     lines = ["## Strategies by name", "", "By name, each also takes `weighted_mean` and what"]
-    lines += ["[`ClusteredStrategy`][strategies.base.ClusteredStrategy] does.", ""]
+    lines += ["[`ClusteredStrategy`][strategies.strategy.ClusteredStrategy] does.", ""]
     for name, made in CLASSES.items():
         of_all = {*parameters(NamedStrategy), "weighted_mean"}
         taken = (one for one in signature(made).parameters if one not in of_all)

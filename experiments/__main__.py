@@ -26,8 +26,8 @@ from experiments.experiment_file import (
 from experiments.page import page
 from experiments.table_pictures import draw, draw_agreement
 from experiments.verdicts import PICTURE, verdicts
-from fl_app.config.effect import without_effect_anywhere
-from fl_app.studies.sweeps.store import check_all
+from fl_app.config.unused_options import without_effect_anywhere
+from fl_app.sweeps.store import check_all
 from fl_core.files import replacing
 from fl_core.text import whole_number
 

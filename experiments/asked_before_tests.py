@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from strategies.clusterings.ifca import FreeLossClustering
-from strategies.engine.conversation import Conversation
-from strategies.engine.rounds import Clusters, Round
+from strategies.rounds.conversation import Conversation
+from strategies.rounds.round_state import Clusters, Round
 
 _EVERY = 10  # `evaluate-every` of the tables that have this
 

@@ -12,9 +12,9 @@ from typing import Any
 from experiments.data_files import records_of
 from experiments.experiment_file import Experiment
 from experiments.formula import expected_bytes
-from fl_app.studies.sweeps import store
-from fl_app.studies.sweeps.run_numbers import numbers_of_run
-from fl_app.studies.sweeps.store import (
+from fl_app.sweeps import store
+from fl_app.sweeps.run_numbers import numbers_of_run
+from fl_app.sweeps.store import (
     Cell,
     Place,
     Store,

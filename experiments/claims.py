@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import ConfigDict
 
-from fl_app.studies.sweeps.measures import check_measure
+from fl_app.sweeps.measures import check_measure
 
 STRICT = ConfigDict(strict=True, extra="forbid")
 RELATIONS: Mapping[str, Callable[[float, float], bool]] = {

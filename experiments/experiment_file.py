@@ -15,8 +15,8 @@ from pydantic import Field, ValidationError
 
 from experiments.claims import STRICT, Claim, Explanation
 from fl_app.config.run_config import Config, parse_config
-from fl_app.launch.flower_app import installed_app, read_defaults
-from fl_app.studies.sweeps.measures import check_measure
+from fl_app.simulation.flower_app import installed_app, read_defaults
+from fl_app.sweeps.measures import check_measure
 from fl_core.json_records import checker, what_is_wrong
 
 SHARED = ""
@@ -53,7 +53,7 @@ class Experiment:
     variants : mapping of mappings
         Further methods, by name: one strategy with options of its own.
     measures : sequence of str
-        What is tabulated: see `fl_app.studies.sweeps.measures`.
+        What is tabulated: see `fl_app.sweeps.measures`.
     picture : str
         "table": published beside measured; "rounds": curves; "tasks": curves of each task; "sweep":
         against the columns, whose names are numbers; "none".

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from fl_core.data.datasets import load_dataset
-from fl_core.data.own_data import Part, Partitions
+from fl_core.data.user_data import Part, Partitions
 
 CLUSTERS = ((5, 3, 7), (7, 9, 6), (6, 2, 0), (0, 1, 8), (8, 4, 5))
 CLIENTS_PER_CLUSTER = 20

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from clients.pre_round.autoencoder import LATENT, build_autoencoder
+from clients.signatures.autoencoder import LATENT, build_autoencoder
 from fl_app.config.run_config import Config
 from fl_core.data.datasets import load_dataset
 

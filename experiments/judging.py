@@ -14,8 +14,8 @@ from scipy.special import fdtri, stdtrit
 from experiments.cells import current_cells
 from experiments.claims import Claim
 from experiments.experiment_file import Experiment
-from fl_app.studies.sweeps.measures import ROUNDING, kind_of, measure
-from fl_app.studies.sweeps.store import Cell
+from fl_app.sweeps.measures import ROUNDING, kind_of, measure
+from fl_app.sweeps.store import Cell
 
 FEWEST = 3
 """Seeds of an interval of a mean; fewer are called runs."""

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fl_core.wire.protocol import NDArrays
+from fl_core.messages.protocol import NDArrays
 from strategies.aggregations.aggregation import Aggregation
-from strategies.engine.means import mean_model
-from strategies.engine.memory import learnt
-from strategies.engine.rounds import Round
+from strategies.rounds.means import mean_model
+from strategies.rounds.round_state import Round
+from strategies.rounds.state import learnt
 
 
 @dataclass(frozen=True)

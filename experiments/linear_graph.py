@@ -12,8 +12,8 @@ from typing import ClassVar
 
 from strategies.clusterings.pca_km_hc import LinearSignatureClustering
 from strategies.clusterings.signatures import neighbours_in, relatedness_graph
-from strategies.engine.conversation import Conversation
-from strategies.engine.rounds import Clusters
+from strategies.rounds.conversation import Conversation
+from strategies.rounds.round_state import Clusters
 
 
 @dataclass

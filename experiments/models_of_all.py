@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
 from experiments.last_models import last_trained
-from fl_core.wire.protocol import NDArrays
+from fl_core.messages.protocol import NDArrays
 from strategies.clusterings.clustering import Clustering
-from strategies.engine.conversation import Conversation
-from strategies.engine.memory import learnt
-from strategies.engine.rounds import Clusters, Round
-from strategies.engine.updates import flatten, last_layer
+from strategies.rounds.conversation import Conversation
+from strategies.rounds.round_state import Clusters, Round
+from strategies.rounds.state import learnt
+from strategies.rounds.updates import flatten, last_layer
 
 _STARTS = 20  # of the first round's k-means, of which the best counts
 

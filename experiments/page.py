@@ -23,8 +23,8 @@ from experiments.judging import (
     judge,
     measured_of,
 )
-from fl_app.studies.sweeps.measures import in_words, shown
-from fl_app.studies.sweeps.store import Cell
+from fl_app.sweeps.measures import in_words, shown
+from fl_app.sweeps.store import Cell
 from fl_core.options import key_values
 from fl_core.text import listed, markdown_line
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
 from fl_core.data.datasets import load_dataset
-from fl_core.data.own_data import Part, Partitions
+from fl_core.data.user_data import Part, Partitions
 
 STYLES = ("plain", "inverted", "low contrast", "blurred", "background")
 CLIENTS_PER_STYLE = 2

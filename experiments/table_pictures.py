@@ -11,8 +11,8 @@ from experiments.cells import current_cells
 from experiments.experiment_file import OURS, Experiment
 from experiments.judging import Place, as_array, measured_of
 from fl_app.report import pictures
-from fl_app.studies.sweeps.measures import in_words, kind_of, tested_rounds
-from fl_app.studies.sweeps.store import Cell
+from fl_app.sweeps.measures import in_words, kind_of, tested_rounds
+from fl_app.sweeps.store import Cell
 from fl_core.metrics import metrics_in
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from experiments.cells import read_cells
 from experiments.experiment_file import Experiment
-from fl_app.studies.sweeps.store import Cell, resolved_options, write_cells
+from fl_app.sweeps.store import Cell, resolved_options, write_cells
 from fl_core.options import Scalar, typed
 
 RESULTS = Path("experiments/results")

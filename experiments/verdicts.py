@@ -11,7 +11,7 @@ from experiments.claims import Claim
 from experiments.experiment_file import OURS, Experiment
 from experiments.judging import FEWEST, Measured, Verdict, judge, measured_of
 from experiments.page import HOW_JUDGED, comparisons, hours
-from fl_app.studies.sweeps.store import Cell
+from fl_app.sweeps.store import Cell
 from fl_core.text import markdown_line
 
 PICTURE = "published.png"

@@ -79,9 +79,9 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from fl_app.launch.flower_app import installed_app, read_defaults, read_overrides  # noqa: PLC0415
-    from fl_app.launch.preflight import planned  # noqa: PLC0415
     from fl_app.plan import RunFailedError, prepare  # noqa: PLC0415
+    from fl_app.simulation.flower_app import installed_app, read_defaults, read_overrides  # noqa: PLC0415
+    from fl_app.simulation.preflight import planned  # noqa: PLC0415
 
     app = options.app and options.app.absolute()
     given, twice = read_overrides(options.overrides, read_defaults(app or installed_app()))
@@ -136,7 +136,7 @@ def _help(parser: argparse.ArgumentParser, _: argparse.Namespace) -> int:
 
 
 def _classify(options: argparse.Namespace) -> int:
-    from fl_app.devices.classify import classify_data, classify_folder  # noqa: PLC0415
+    from fl_app.classify import classify_data, classify_folder  # noqa: PLC0415
 
     if bool(options.data) == bool(options.folder):
         raise ValueError(
@@ -207,12 +207,13 @@ def _parser() -> argparse.ArgumentParser:
     from fl_app.devices import certificates  # noqa: PLC0415
     from fl_app.devices.devices_command import add_command as add_devices  # noqa: PLC0415
     from fl_app.devices.gate.gate_command import add_command as add_gate  # noqa: PLC0415
+    from fl_app.devices.site.check_command import add_command as add_check  # noqa: PLC0415
+    from fl_app.devices.site.node_command import add_command as add_node  # noqa: PLC0415
     from fl_app.group.group_command import add_command as add_group  # noqa: PLC0415
     from fl_app.group.place import add_command as add_place  # noqa: PLC0415
-    from fl_app.live.watch import add_command as add_watch  # noqa: PLC0415
     from fl_app.report.html.report_command import add_command as add_report  # noqa: PLC0415
-    from fl_app.site.node_command import add_command as add_node  # noqa: PLC0415
-    from fl_app.studies.sweeps.sweep_command import add_command as add_sweep  # noqa: PLC0415
+    from fl_app.run.watch import add_command as add_watch  # noqa: PLC0415
+    from fl_app.sweeps.sweep_command import add_command as add_sweep  # noqa: PLC0415
     from fl_core.data.image_files import ENDINGS  # noqa: PLC0415
 
     parser = argparse.ArgumentParser(
@@ -249,7 +250,7 @@ def _parser() -> argparse.ArgumentParser:
     add_sweep(commands)
     certificates.add_command(commands)
     add_gate(commands)
-    add_devices(commands)
+    add_check(add_devices(commands))
     add_node(commands)
     add_watch(commands)
     classify = commands.add_parser(

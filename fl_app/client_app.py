@@ -8,12 +8,13 @@ from flwr.clientapp import ClientApp
 from clients.handlers import answer_queries, answer_training, handler
 from clients.secure_aggregation import mask_mod
 from fl_app.devices.common_scale import statistics_answer
-from fl_app.devices.device_node import DeviceNode
-from fl_app.devices.mod import device_mod
-from fl_app.nodes.attack_mod import attack_mod
-from fl_app.nodes.simulated_node import Node, SimulatedNode, config_of
+from fl_app.devices.site.client import DeviceNode
+from fl_app.devices.site.message_mod import device_mod
+from fl_app.run.node import Node, config_of
+from fl_app.simulation.attacks import attack_mod
+from fl_app.simulation.node import SimulatedNode
 from fl_core.data.settings import OWN_IMAGES
-from fl_core.wire import protocol
+from fl_core.messages import protocol
 
 
 def open_node(message: Message, context: Context) -> Node:

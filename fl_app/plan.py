@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from fl_app.config.effect import without_effect
 from fl_app.config.run_config import Config, parse_config
 from fl_app.config.tuning import num_trainings
-from fl_app.launch.flower_app import installed_app, read_defaults
-from fl_app.launch.preflight import check_run
-from fl_app.launch.superlink import print_line, simulate
+from fl_app.config.unused_options import without_effect
+from fl_app.simulation.flower_app import installed_app, read_defaults
+from fl_app.simulation.preflight import check_run
+from fl_app.simulation.superlink import print_line, simulate
 from fl_core.data.folders import resolve_data_dir
 from fl_core.extras import DRAWING, need_extra
 from fl_core.options import Scalar
@@ -122,17 +122,18 @@ class Plan:
         """Return the address of the Ray cluster, if it is to run on one, each node checked."""
         if not self.ray_address:
             return ""
-        from fl_app.launch.resources import check_cluster  # noqa: PLC0415
+        from fl_app.simulation.resources import check_cluster  # noqa: PLC0415
 
         share = self.gpus_per_client or None
         return check_cluster(self.ray_address, self.config, str(self.options["data-dir"]), share)
 
     def _run_here(self, show: Show, environment: Mapping[str, str]) -> None:
-        from fl_app.studies.in_process import simulate_in_process  # noqa: PLC0415
+        from fl_app.client_app import app  # noqa: PLC0415
+        from fl_app.simulation.in_process import simulate_in_process  # noqa: PLC0415
 
         try:
             with _shown(show):
-                simulate_in_process(self.options, self.config.simulated_clients, environment)
+                simulate_in_process(app, self.options, self.config.simulated_clients, environment)
         except (ValueError, OSError, RuntimeError, ImportError) as error:
             reason = error_line(error)
             show(f"error: {reason}\n")
@@ -168,8 +169,8 @@ def prepare(
     Raises
     ------
     ValueError, OSError, MissingExtraError
-        As `fl_app.launch.preflight.check_run`, or if an option is unknown or has a value that is
-        not allowed; on a cluster, as `fl_app.launch.resources.check_cluster`.
+        As `fl_app.simulation.preflight.check_run`, or if an option is unknown or has a value that
+        is not allowed; on a cluster, as `fl_app.simulation.resources.check_cluster`.
     """
     defaults = read_defaults(app or installed_app())
     given = {**(presets or {}), **options}

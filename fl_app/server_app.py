@@ -8,13 +8,13 @@ from flwr.serverapp import Grid, ServerApp
 from fl_app.config.run_config import parse_config
 from fl_app.devices.devices_run import Devices
 from fl_app.devices.grid import DeviceGrid
-from fl_app.grid.simulated import SimulatedGrid
 from fl_app.run.experiment import run_experiment
-from fl_app.run.simulation import Simulation
+from fl_app.simulation.ray_grid import SimulatedGrid
+from fl_app.simulation.simulated_clients import Simulation
 from fl_core.data.settings import OWN_IMAGES
 from fl_core.flower.server import HttpGrid, InMemoryGrid
-from fl_core.own_code import is_stop
 from fl_core.text import error_line
+from fl_core.user_code import is_stop
 
 app = ServerApp()
 

@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import stat
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -111,3 +112,9 @@ def _is_full(error: Exception) -> bool:
         return True
     # safetensors says it in words: `I/O error: No space left on device (os error 28)`.
     return any(f"(os error {number})" in str(error) for number in (errno.ENOSPC, errno.EDQUOT))
+
+
+def program_path(name: str) -> str:
+    """Return the path of a program installed beside this Python."""
+    beside = Path(sys.executable).parent / name
+    return str(beside) if beside.exists() else name

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_core.wire import protocol
+from fl_core.messages import protocol
 
 
 @dataclass(frozen=True)

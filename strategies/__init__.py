@@ -14,7 +14,6 @@ from strategies.aggregations.robust import (
     MultiKrum,
     TrimmedMean,
 )
-from strategies.base import ClusteredStrategy
 from strategies.catalogue import CLASSES, NamedStrategy
 from strategies.clusterings.cfl import RecursiveBipartition
 from strategies.clusterings.clustering import (
@@ -32,10 +31,11 @@ from strategies.clusterings.ifca import LossClustering
 from strategies.clusterings.pca_km_hc import LinearSignatureClustering
 from strategies.clusterings.principal_angle import PrincipalAngleClustering
 from strategies.clusterings.spectral import SpectralClustering
-from strategies.engine.conversation import Conversation
-from strategies.engine.roster import Refusal, Roster
-from strategies.engine.rounds import Clusters, Round, Update
-from strategies.engine.training import RoundReport, Training
+from strategies.rounds.client_registry import Refusal, Roster
+from strategies.rounds.conversation import Conversation
+from strategies.rounds.round_state import Clusters, Round, Update
+from strategies.rounds.training import RoundReport, Training
+from strategies.strategy import ClusteredStrategy
 
 __all__ = [
     "Aggregation",

@@ -12,7 +12,7 @@ from inspect import Signature, get_annotations, signature
 from itertools import takewhile
 from typing import Any, ClassVar, cast
 
-from fl_core.own_code import is_own, load_own
+from fl_core.user_code import is_own, load_own
 from strategies import objectives as o
 from strategies.aggregations.aggregation import Aggregation, ClusterMean, GraphMean
 from strategies.aggregations.lps_gps import LpsGps
@@ -22,7 +22,6 @@ from strategies.aggregations.robust import (
     MultiKrum,
     TrimmedMean,
 )
-from strategies.base import ClusteredStrategy
 from strategies.clusterings.cfl import RecursiveBipartition
 from strategies.clusterings.clustering import (
     Clustering,
@@ -40,6 +39,7 @@ from strategies.clusterings.pca_km_hc import LinearSignatureClustering
 from strategies.clusterings.principal_angle import PrincipalAngleClustering
 from strategies.clusterings.spectral import SpectralClustering
 from strategies.objectives import LocalObjective, Plain
+from strategies.strategy import ClusteredStrategy
 
 
 @dataclass(frozen=True)

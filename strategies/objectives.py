@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from flwr.app import ConfigRecordValues
 
+from fl_core.messages import protocol
 from fl_core.models.layers import LAST, LAYER_NAMES, named_layers
 from fl_core.options import COUNT, number, option
-from fl_core.wire import protocol
 
 if TYPE_CHECKING:
     from torch import nn

@@ -1,6 +1,6 @@
 """Secure aggregation, the server's side: it learns the sum of a cluster's updates, and no update.
 
-Bonawitz et al., CCS 2017, for a server that keeps to the protocol (fl_core.wire.masking). Before a
+Bonawitz et al., CCS 2017, for a server that keeps to the protocol (fl_core.masking). Before a
 round's training, a cluster's participants send public keys, then shares of their two secrets, which
 only the client that a share is for can read. What they train comes back masked. Afterwards those
 whose update came reveal one share of each secret that is needed to take the masks off the sum.
@@ -18,17 +18,18 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
 from numpy.typing import NDArray
 
+from fl_core import masking
 from fl_core.flower.keys import bytes_to_public_key, public_key_to_bytes
+from fl_core.masking import CorruptedSumError, Total, Words
+from fl_core.messages import protocol
+from fl_core.messages.protocol import NDArrays
+from fl_core.secret_shares import combine_shares
 from fl_core.text import one_line
-from fl_core.wire import masking, protocol
-from fl_core.wire.masking import CorruptedSumError, Total, Words
-from fl_core.wire.protocol import NDArrays
-from fl_core.wire.shares import combine_shares
 from strategies.aggregations.aggregation import Aggregation, ClusterMean
 from strategies.clusterings.clustering import Clustering, OwnCluster
-from strategies.engine.conversation import Conversation
-from strategies.engine.replies import read_answers
-from strategies.engine.rounds import Clusters
+from strategies.rounds.conversation import Conversation
+from strategies.rounds.replies import read_answers
+from strategies.rounds.round_state import Clusters
 
 logger = logging.getLogger(__name__)
 

@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from clients.pre_round.autoencoder import build_autoencoder
-from clients.pre_round.pretraining import save_autoencoder
+from clients.signatures.autoencoder import build_autoencoder
+from clients.signatures.pretraining import save_autoencoder
 from fl_app.client_app import app
 from fl_app.config.run_config import parse_config
 from fl_app.report import pictures
 from fl_app.report.html import report_page as build
 from fl_app.run.experiment import run_experiment
+from fl_app.simulation.simulated_clients import Simulation
 from fl_core.files import replacing
 from tests.local_grid import LocalGrid, Order
 from tests.toy_app import SpoiledApp
@@ -61,7 +62,7 @@ def run(
     }
     grid = LocalGrid(SpoiledApp(app, spoil or {}), clients, run_config=run_config, order=order)
     with nullcontext() if drawn else undrawn_pictures():
-        run_experiment(parse_config(run_config), grid)
+        run_experiment(parse_config(run_config), grid, Simulation)
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     return summary
 

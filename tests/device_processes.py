@@ -4,7 +4,7 @@
         devices.register("berlin", "paris")
         with devices.supernode("berlin", 'name="berlin"') as berlin:
             berlin.wait_for("SuperNode ID")
-            run_app(devices.env, APP, "--run-config", "num-clients=1")  # fl_app.launch.superlink
+            run_app(devices.env, APP, "--run-config", "num-clients=1")
 
 Every block ends only once the processes that it started, and all that these started, are gone.
 """
@@ -24,10 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from fl_app.devices.certificates import make_certificates
-from fl_app.devices.gate.gate_command import superlink_tls
-from fl_app.launch.flower_app import toml_lines
-from fl_app.launch.processes import stop_family
-from fl_app.launch.superlink import free_ports, program_path
+from fl_app.devices.tls import superlink_tls
+from fl_app.simulation.flower_app import toml_lines
+from fl_app.simulation.processes import stop_family
+from fl_app.simulation.superlink import free_ports
+from fl_core.files import program_path
 
 _PATIENCE = 60.0
 
@@ -160,7 +161,7 @@ class Federation:
     superlink, gate : Program
         Their processes.
     env : dict of str
-        The environment in which `flwr` finds the SuperLink, for `fl_app.launch.superlink.run_app`.
+        The environment in which `flwr` finds the SuperLink.
     """
 
     folder: Path

@@ -9,8 +9,8 @@ from fl_app.client_app import app
 from fl_app.config.run_config import parse_config
 from fl_app.devices.devices_run import Devices as DeviceWorld
 from fl_app.run.experiment import run_experiment
-from fl_core.own_code import is_own
-from fl_core.wire.packing import unpacked
+from fl_core.messages.packing import unpacked
+from fl_core.user_code import is_own
 from tests.app_runs import DEFAULTS, undrawn_pictures
 from tests.local_grid import LocalGrid
 from tests.toy_app import SpoiledApp

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fl_app.launch.flower_app import parse_override
-from fl_app.launch.processes import stop_family
-from fl_app.launch.superlink import free_ports
+from fl_app.simulation.flower_app import parse_override
+from fl_app.simulation.processes import stop_family
+from fl_app.simulation.superlink import free_ports
 from tests.app_runs import ALL_STEPS, DEFAULTS, run
 
 ROOT = Path(__file__).parents[1]

@@ -8,7 +8,7 @@ from typing import Any
 from flwr.app import Message
 from flwr.clientapp import ClientApp
 
-from fl_app.grid.in_process import InProcessGrid
+from fl_app.simulation.in_process_grid import InProcessGrid
 
 Order = Callable[[list[Message]], list[Message]]
 

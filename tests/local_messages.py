@@ -14,7 +14,7 @@ from clients.settings import TrainingSettings
 from clients.training.gradient_terms import no_term
 from clients.training.personal import Personal
 from clients.training.train import train
-from fl_core.wire import protocol
+from fl_core.messages import protocol
 
 IDENTITY = "00ff"
 

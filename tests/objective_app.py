@@ -18,8 +18,8 @@ from clients.client import Client, Images
 from clients.handlers import answer_queries, answer_training
 from clients.secure_aggregation import mask_mod
 from clients.settings import TrainingSettings
+from fl_core.messages import protocol
 from fl_core.models.build import seeded
-from fl_core.wire import protocol
 from strategies import ClusteredStrategy, GivenClusters
 from strategies.objectives import LocalObjective
 from tests.toy_app import SpoiledApp

@@ -15,9 +15,10 @@ from fl_app.client_app import app
 from fl_app.config.allowed_code import OWN_CODE
 from fl_app.config.run_config import parse_config
 from fl_app.run.experiment import run_experiment
+from fl_app.simulation.simulated_clients import Simulation
 from fl_core.data import datasets
-from fl_core.federation.federation import simulate_federation
-from fl_core.own_code import forget_own, is_own
+from fl_core.partitions.federation import simulate_federation
+from fl_core.user_code import forget_own, is_own
 from tests.app_runs import undrawn_pictures
 from tests.local_grid import LocalGrid
 from tests.toy_app import SpoiledApp
@@ -81,7 +82,7 @@ def run_alone(
     for context in grid.contexts.values():
         context.node_config[OWN_CODE] = named if allowed is None else allowed
     with undrawn_pictures():
-        run_experiment(parse_config(run_config), grid)
+        run_experiment(parse_config(run_config), grid, Simulation)
     folder = Path(run_config["output-dir"])
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     return summary

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fl_app.launch.superlink import program_path
+from fl_core.files import program_path
 from tests.device_processes import Federation, Program, running
 
 _PYPROJECT = """

@@ -6,9 +6,9 @@ from flwr.clientapp import ClientApp
 
 from clients.client import Client
 from clients.handlers import answer_queries
-from fl_core.wire import protocol
-from strategies.engine.conversation import Conversation
-from strategies.engine.roster import Roster
+from fl_core.messages import protocol
+from strategies.rounds.client_registry import Roster
+from strategies.rounds.conversation import Conversation
 from tests.local_grid import LocalGrid
 
 

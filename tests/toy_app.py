@@ -30,7 +30,7 @@ from flwr.serverapp.strategy import Result
 from clients.client import Client
 from clients.handlers import answer_queries, restore_model
 from clients.secure_aggregation import mask_mod
-from fl_core.wire import protocol
+from fl_core.messages import protocol
 from strategies import (
     Cfl,
     ClusteredStrategy,

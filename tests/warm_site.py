@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from fl_app.site import warm
+from fl_app.devices.site import warm
 
 STATE = {"answered": 0}
 

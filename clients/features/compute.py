@@ -16,8 +16,8 @@ from clients.features.dimensions import check_feature_name
 from clients.features.encoders import ENCODERS, load_encoder
 from clients.features.formulas import fourier, power_spectrum, raw_values
 from clients.features.hog import hog
-from clients.features.own_features import own_features
-from fl_core.own_code import is_own
+from clients.features.user_features import own_features
+from fl_core.user_code import is_own
 
 FeatureMap = Callable[[Tensor], Tensor]
 """From samples to features, float32 (n, d), both on the CPU: each row a function of its sample
@@ -48,7 +48,7 @@ def feature_map(
         `clients.features.formulas`. `resnet18`: 512 features of images at 224 pixels, by
         torchvision's ImageNet weights, from its cache or a download. `efficientnet-lite0`: 1280
         features of images at 96 pixels. Or the import path of one's own
-        (`clients.features.own_features`).
+        (`clients.features.user_features`).
     cache_dir : Path, optional
         Where the encoders store their features, a file for each set of samples; by default they do
         not. The other maps never do.

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 
-from clients.privacy.mechanisms import PROJECTED
+from clients.privacy import PROJECTED
 from clients.settings import AUTO, FEATURES
 from fl_core.data.samples import are_images, described
-from fl_core.own_code import is_own
 from fl_core.relevance import USUAL_EIGENVECTORS
+from fl_core.user_code import is_own
 
 # Of the histograms of oriented gradients (clients.features.hog).
 ORIENTATIONS = 9
@@ -88,7 +88,7 @@ def feature_dimension(name: str, shape: tuple[int, ...], *, is_float: bool = Fal
     """
     check_feature_name(name)
     if is_own(name):
-        from clients.features.own_features import own_dimension  # noqa: PLC0415 - PyTorch takes seconds
+        from clients.features.user_features import own_dimension  # noqa: PLC0415 - PyTorch takes seconds
 
         return own_dimension(name, tuple(shape), is_float)
     if name == "raw":

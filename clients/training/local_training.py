@@ -16,8 +16,8 @@ from torch import nn
 
 from clients.training.gradient_terms import OBJECTIVES, Fit
 from clients.training.personal import Personal
+from fl_core.messages import protocol
 from fl_core.models.layers import split
-from fl_core.wire import protocol
 
 
 class Instructions(NamedTuple):

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
 from fl_core.data.scaling import Scaling
-from fl_core.own_code import call_own, own_function
+from fl_core.user_code import call_own, own_function
 
 _KEY = "loss"
 _METRIC = "metric"

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from fl_core.files import replacing
-from fl_core.wire import protocol
+from fl_core.messages import protocol
 
 _ARRAYS, _ABOUT = "personal", "personal-about"
 _ROUND = "round"

@@ -6,10 +6,10 @@ from typing import ClassVar
 import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
 
+from strategies.clusterings.agglomeration import canonical_labels
 from strategies.clusterings.clustering import Clustering
-from strategies.clusterings.grouping import canonical_labels
-from strategies.engine.conversation import Conversation
-from strategies.engine.rounds import Clusters, Round
+from strategies.rounds.conversation import Conversation
+from strategies.rounds.round_state import Clusters, Round
 
 
 @dataclass

@@ -6,7 +6,7 @@ B. Efron et al., "Least Angle Regression", Annals of Statistics 2004; scikit-lea
 import numpy as np
 from sklearn.datasets import load_diabetes
 
-from fl_core.data.own_data import Partitions
+from fl_core.data.user_data import Partitions
 
 TARGET = "progression / 100"
 

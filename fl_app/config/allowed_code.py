@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fl_app.config.run_config import Config
-from fl_core.own_code import is_own
+from fl_core.user_code import is_own
 
 OWN_CODE = "own-code"
 """In a device's `--node-config`: the import paths that its owner allows, by commas."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from clients.privacy.mechanisms import PROJECTED
+from clients.privacy import PROJECTED
 from fl_app.config.tuning import check_tuning
 from fl_core.data.settings import ALL_SITES, NOBODY, OWN_IMAGES
 from fl_core.options import at_value, refusal

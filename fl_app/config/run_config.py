@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from clients.features.dimensions import chosen_features
-from clients.privacy.mechanisms import Promise
+from clients.privacy import Promise
 from clients.settings import (
     AUTO,
     AcceleratorSettings,
@@ -26,17 +26,11 @@ from fl_app.config.checks import (
     field_of,
     shares_eigenvectors,
 )
+from fl_app.config.keywords import ALL, AS_PAPER, TRIAL, spelt_out
 from fl_app.config.tuning import AS_TASKS, NUMBER_OF_CLUSTERS, TUNE
-from fl_app.config.words import ALL, AS_PAPER, TRIAL, spelt_out
 from fl_core.data.known import sites_of
 from fl_core.data.samples import SampleKind
-from fl_core.data.settings import (
-    DATASET,
-    MODELS,
-    OWN_IMAGES,
-    SYNTHETIC,
-    FederationSettings,
-)
+from fl_core.data.settings import DATASET, MODELS, OWN_IMAGES, SYNTHETIC
 from fl_core.options import (
     BOOLEAN,
     COUNT,
@@ -57,8 +51,9 @@ from fl_core.options import (
     or_words,
     refusal,
 )
-from fl_core.own_code import is_own, or_own
+from fl_core.partitions.settings import FederationSettings
 from fl_core.relevance import USUAL_EIGENVECTORS
+from fl_core.user_code import is_own, or_own
 from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, OBJECTIVES, SYSTEMS, system_of
 from strategies.objectives import Plain
 

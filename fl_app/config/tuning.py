@@ -19,7 +19,7 @@ from fl_core.options import (
     or_words,
 )
 from strategies.catalogue import OBJECTIVES, parameters, system_of
-from strategies.clusterings.grouping import COUNT_RULES
+from strategies.clusterings.agglomeration import COUNT_RULES
 
 AS_TASKS = "num-tasks"
 NUMBER_OF_CLUSTERS = or_words(COUNT, AUTO, AS_TASKS, *COUNT_RULES)

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
+from fl_core.agreement.agreement import Agreement
 from fl_core.data.known import check_no_pixels
 from fl_core.data.scaling import ColumnStatistics, Scaling
 from fl_core.data.settings import ALL_SITES
-from fl_core.data.standardise import constant_columns, constant_notes
-from fl_core.own.agreement import Agreement
-from fl_core.wire import protocol
+from fl_core.messages import protocol
+from fl_core.partitions.standardise import constant_columns, constant_notes
 from strategies import Conversation
 
 logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""`fedkin devices`: who is registered, to revoke one, and to check a site before a run."""
+"""`fedkin devices`: who is registered, and to revoke one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fl_app.devices.gate.gate_command import parse_address
+from fl_app.devices.tls import parse_address
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from fl_app.devices.registry import ClustersOfRun, RegisteredDevice
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `devices` to the command line."""
+def add_command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+) -> argparse._SubParsersAction[argparse.ArgumentParser]:
+    """Add `devices` to the command line, and return where its subcommands are added."""
     parser = commands.add_parser(
         "devices",
         help="list the registered devices, revoke one, or check a site",
@@ -44,29 +46,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     # Those given before `revoke` count, too.
     _add_server_options(revoke, suppressed=True)
     revoke.set_defaults(call=_revoke)
-    check = more.add_parser(
-        "check",
-        help="check a site before a run: images, server, certificate, key",
-        description="At a site, with the options of its flower-supernode: decode all images, "
-        "reach the server, check its certificate, and ask whether this device's key is "
-        "registered. The exit status is 1 if anything is wrong.",
-    )
-    check.add_argument("--superlink", required=True, metavar="HOST:PORT", help="the gate")
-    for option, metavar, what in (
-        ("--root-certificates", "ca.crt", "the authority's certificate"),
-        ("--auth-supernode-private-key", "NAME.key", "this device's key"),
-    ):
-        check.add_argument(option, type=Path, metavar=metavar, help=what)
-    check.add_argument(
-        "--insecure", action="store_true", help="instead of both: a trial without TLS"
-    )
-    check.add_argument(
-        "--node-config",
-        required=True,
-        metavar="KEYS",
-        help='for example \'name="berlin" data-path="/srv/scans"\'',
-    )
-    check.set_defaults(call=_check)
+    return more
 
 
 def _add_server_options(parser: argparse.ArgumentParser, *, suppressed: bool = False) -> None:
@@ -120,25 +100,6 @@ def _revoke(options: argparse.Namespace) -> int:
         device = revoke(client, options.name)
     print(f"key {short(device.key)} is not registered any more: the device is shut out.")
     return 0
-
-
-def _check(options: argparse.Namespace) -> int:
-    from fl_app.devices.device_node import NodeConfig  # noqa: PLC0415
-    from fl_app.devices.site_check import Site, check_site  # noqa: PLC0415
-    from fl_core.flower.node import read_node_config  # noqa: PLC0415
-
-    host, port = parse_address(options.superlink, "--superlink")
-    files = (options.root_certificates, options.auth_supernode_private_key)
-    if files.count(None) != (2 if options.insecure else 0):
-        raise ValueError(
-            "give --root-certificates and --auth-supernode-private-key, or --insecure alone, for a "
-            "trial without TLS, as with fedkin node."
-        )
-    own = NodeConfig.of(read_node_config(options.node_config))
-    findings = check_site(Site(host, port, *files, own))
-    for finding in findings:
-        print(f"{'✓' if finding.is_right else '✗'} {finding.what:<11} {finding.said}")
-    return 0 if all(finding.is_right for finding in findings) else 1
 
 
 def device_table(devices: list[RegisteredDevice], clusters: ClustersOfRun | None) -> Table:

@@ -15,9 +15,8 @@ from typing import TypeVar, cast
 import httpx
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
-from fl_app.devices.message_sizes import most_bytes_of_answer
 from fl_app.devices.names import Registration
-from fl_app.grid.quorum import Patience, QuorumGrid, failure
+from fl_app.run.quorum import Patience, QuorumGrid, failure
 from fl_core.flower.basics import SUPERLINK_NODE_ID
 from fl_core.flower.messages import (
     ConfirmMessageReceivedRequest,
@@ -33,9 +32,10 @@ from fl_core.flower.messages import (
     pull_objects,
 )
 from fl_core.flower.server import HttpGrid
+from fl_core.messages import protocol
+from fl_core.messages.packing import Packer, is_piece, unpacked
+from fl_core.messages.sizes import most_bytes_of_answer
 from fl_core.text import printable
-from fl_core.wire import protocol
-from fl_core.wire.packing import Packer, is_piece, unpacked
 
 # Seconds between two looks for answers, each of which is a request to the SuperLink for each answer
 # that is missing: at most so long, and so many requests a second where that lets one look earlier.
@@ -81,7 +81,7 @@ class DeviceGrid(QuorumGrid):
     - each answer is fetched by itself, an unreadable one is that device's failure, and one that is
       still being sent keeps nobody waiting;
     - an answer holds twice the bytes of the largest message so far, and a little more, at most;
-    - nobody can foresee what a message's parts are called (`fl_core.wire.packing`);
+    - nobody can foresee what a message's parts are called (`fl_core.messages.packing`);
     - it is known with which key and name a node was registered, as the SuperLink checks it;
     - what the SuperLink failed at is tried again.
     """

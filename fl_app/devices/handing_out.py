@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from flwr.app import ConfigRecord, RecordDict
 from flwr.serverapp import Grid
 
-from fl_app.nodes.personal_store import query_clients
-from fl_core.wire import protocol
+from fl_app.run.personal_store import query_clients
+from fl_core.messages import protocol
 from strategies import ClusteredStrategy
-from strategies.engine.conversation import Traffic
-from strategies.engine.exchange import Exchange
-from strategies.engine.replies import sort_replies
+from strategies.rounds.conversation import Traffic
+from strategies.rounds.exchange import Exchange
+from strategies.rounds.replies import sort_replies
 
 
 def hand_out_models(

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import load_pem_public_key, ssh_key_fingerprint
 
 from fl_core.flower.messages import NodeInfo
-from strategies.engine.roster import Refusal
+from strategies.rounds.client_registry import Refusal
 
 _SHORT = 19  # of a fingerprint: "SHA256:" and 72 bits
 

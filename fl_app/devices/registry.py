@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from fl_app.devices.gate.gate_command import superlink_tls
 from fl_app.devices.names import Registration, short
+from fl_app.devices.tls import superlink_tls
 from fl_core.flower.basics import NodeStatus
 from fl_core.flower.calls import FlowerError
 from fl_core.flower.messages import ListNodesRequest, UnregisterNodeRequest

@@ -58,15 +58,15 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def _group(options: argparse.Namespace) -> int:
     from fl_app.config.allowed_code import OWN_CODE, named_at_clients  # noqa: PLC0415
-    from fl_app.config.effect import without_effect  # noqa: PLC0415
     from fl_app.config.run_config import parse_config  # noqa: PLC0415
+    from fl_app.config.unused_options import without_effect  # noqa: PLC0415
     from fl_app.devices.devices_run import Devices  # noqa: PLC0415
     from fl_app.group.in_process import PreRoundGrid  # noqa: PLC0415
-    from fl_app.launch.flower_app import installed_app, read_defaults, read_overrides  # noqa: PLC0415
-    from fl_app.launch.preflight import check_place, check_run  # noqa: PLC0415
     from fl_app.results.grouping_report import untold  # noqa: PLC0415
     from fl_app.run.experiment import run_experiment  # noqa: PLC0415
-    from fl_app.run.simulation import Simulation  # noqa: PLC0415
+    from fl_app.simulation.flower_app import installed_app, read_defaults, read_overrides  # noqa: PLC0415
+    from fl_app.simulation.preflight import check_place, check_run  # noqa: PLC0415
+    from fl_app.simulation.simulated_clients import Simulation  # noqa: PLC0415
     from fl_core.extras import DRAWING, need_extra  # noqa: PLC0415
 
     defaults = read_defaults(installed_app())
@@ -214,7 +214,7 @@ def redrawn(
     clustering that has nothing to draw. With `pre-round-epsilon` as well: each resample would be
     one more answer from the samples, with little noise.
     """
-    from fl_app.group.images import DRAWN, regrouped, why_none_is_left_out  # noqa: PLC0415
+    from fl_app.group.folders import DRAWN, regrouped, why_none_is_left_out  # noqa: PLC0415
     from fl_core.data.samples import sample_word  # noqa: PLC0415
 
     nodes, clusters = strategy.training.roster.nodes, strategy.clusters

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from clients.handlers import answer_queries, handler
 from fl_app.client_app import moments, open_node
-from fl_app.grid.in_process import InProcessGrid
-from fl_app.nodes.attack_mod import attack_mod
-from fl_app.nodes.simulated_node import Node
-from fl_core.wire import protocol
+from fl_app.run.node import Node
+from fl_app.simulation.attacks import attack_mod
+from fl_app.simulation.in_process_grid import InProcessGrid
+from fl_core.messages import protocol
 
 
 class PreRoundGrid(InProcessGrid):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fl_core.own_code import is_own
+from fl_core.user_code import is_own
 
 if TYPE_CHECKING:  # torch is imported where it is needed
     from torch import Tensor
@@ -84,7 +84,7 @@ def _place(options: argparse.Namespace) -> int:
         return 1
     if not options.classify:
         return 0
-    from fl_app.devices.classify import classify_data, classify_folder  # noqa: PLC0415
+    from fl_app.classify import classify_data, classify_folder  # noqa: PLC0415
 
     model, own = _model(options.results, kept.card, found.cluster), _own_model(options, kept)
     if options.data:
@@ -94,7 +94,7 @@ def _place(options: argparse.Namespace) -> int:
 
 def _place_tables(options: argparse.Namespace, kept: KeptSpectra) -> int:
     """Place each table by itself; return 1 if any fits nobody."""
-    from fl_app.devices.classify import classify_tables  # noqa: PLC0415
+    from fl_app.classify import classify_tables  # noqa: PLC0415
     from fl_core.data.tables import prepared_rows, tables_in  # noqa: PLC0415
 
     paths = tables_in(options.data_path)
@@ -120,7 +120,7 @@ def _own_model(options: argparse.Namespace, kept: KeptSpectra) -> str:
 def _said(samples: Tensor, kept: KeptSpectra, options: argparse.Namespace, name: str = "") -> Place:
     """Find a client's place, and say it."""
     from clients.features.compute import feature_map  # noqa: PLC0415
-    from clients.pre_round.uninformative import why_little_to_compare  # noqa: PLC0415
+    from clients.signatures.uninformative import why_little_to_compare  # noqa: PLC0415
     from fl_app.group.placing import place  # noqa: PLC0415
     from fl_core.data.folders import cache_dir  # noqa: PLC0415
     from fl_core.text import printable  # noqa: PLC0415
@@ -183,8 +183,8 @@ def kept_file(results: Path, strategy: str | None, seed: int | None) -> Path:
 
 def _samples(card: SpectraCard, folder: Path | None, data: str) -> Tensor:
     from fl_core.data.folders import is_table  # noqa: PLC0415
-    from fl_core.data.own_data import read_own_part  # noqa: PLC0415
     from fl_core.data.samples import described, sample_word  # noqa: PLC0415
+    from fl_core.data.user_data import read_own_part  # noqa: PLC0415
 
     of_run = described(card.image_shape, is_float=card.is_float)
     if folder is None:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.pre_round.spectrum import Spectrum
-from clients.privacy.mechanisms import bounded_features
-from fl_app.group.images import LEFT_OUT, scores_of, spectrum
+from clients.privacy import bounded_features
+from clients.signatures.spectrum import Spectrum
+from fl_app.group.folders import LEFT_OUT, scores_of, spectrum
 from fl_app.results.spectra import KeptSpectra
 from fl_core.data.samples import sample_word
 

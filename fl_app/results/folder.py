@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.features.compute import feature_map
-from clients.pre_round.uninformative import why_little_to_compare
+from clients.signatures.uninformative import why_little_to_compare
 from fl_app.config.run_config import Config
 from fl_app.report import pictures
 from fl_app.report.comparisons import COMPARISONS, compared
@@ -34,16 +34,16 @@ from fl_app.results.spectra import keep_spectra, preparation_of
 from fl_app.results.summary import write_tables, write_verdicts
 from fl_app.results.verdict_table import print_verdicts, say_no_verdicts
 from fl_app.results.verdicts import verdicts_of
+from fl_core.agreement.agreement import Agreement
 from fl_core.data.dataset import Dataset
 from fl_core.data.samples import are_images, sample_word
-from fl_core.federation.federation import Federation
 from fl_core.files import replacing
+from fl_core.messages import protocol
 from fl_core.models.model_file import ModelCard, save_model, save_shared_part
-from fl_core.own.agreement import Agreement
-from fl_core.wire import protocol
+from fl_core.partitions.federation import Federation
 from strategies import ClusteredStrategy
 from strategies.clusterings.certainty import pair_shares
-from strategies.engine.rounds import Comparison
+from strategies.rounds.round_state import Comparison
 
 VERDICTS = "verdicts.csv"
 _MOST_KEPT = 2_000  # clients in a similarity matrix: more are hundreds of megabytes

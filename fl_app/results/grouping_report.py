@@ -14,13 +14,14 @@ from flwr.app import ArrayRecord, RecordDict
 from numpy.typing import NDArray
 
 from fl_app.config.run_config import Config
+from fl_core.agreement.agreement import Agreement
 from fl_core.data.dataset import Dataset
 from fl_core.files import replacing
+from fl_core.messages import protocol
 from fl_core.models.build import build_model
-from fl_core.own.agreement import Agreement
 from fl_core.relevance import MISSED_ENERGY
-from fl_core.wire import protocol
 from strategies import ClusteredStrategy
+from strategies.clusterings.agglomeration import COUNT_RULES, gaps
 from strategies.clusterings.certainty import (
     Candidate,
     candidates,
@@ -28,9 +29,8 @@ from strategies.clusterings.certainty import (
     pair_shares,
     why_untold,
 )
-from strategies.clusterings.grouping import COUNT_RULES, gaps
 from strategies.clusterings.number import Evidence, evidence, silhouettes
-from strategies.engine.rounds import Clusters
+from strategies.rounds.round_state import Clusters
 
 VERSION = 1
 MOST_PAIRS = 300

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from fl_app.report.tuned import Tuned
 from fl_core.data.settings import name_of_test
-from fl_core.federation.federation import Federation
 from fl_core.metrics import Metrics
+from fl_core.partitions.federation import Federation
 from strategies import ClusteredStrategy, RoundReport
 
 

@@ -18,16 +18,16 @@ from safetensors.numpy import save_file
 
 from clients.settings import FEATURES
 from fl_app.config.run_config import Config
+from fl_core.agreement.agreement import Agreement
 from fl_core.data.dataset import Dataset
 from fl_core.data.preparation import AS_THEY_COME, Preparation
 from fl_core.files import replacing
 from fl_core.json_records import STRICT, from_json, to_json
 from fl_core.models.model_file import is_shape
-from fl_core.own.agreement import Agreement
-from fl_core.own_code import is_own
+from fl_core.user_code import is_own
 from strategies import ClusteredStrategy
 from strategies.clusterings.server_relevance import FORMULAS
-from strategies.engine.rounds import Clusters
+from strategies.rounds.round_state import Clusters
 
 if TYPE_CHECKING:
     from fl_app.results.grouping_report import Grouped

@@ -20,8 +20,8 @@ from fl_app.report.verdicts import SeedVerdicts
 from fl_app.results.run_result import RunResult, ari_and_nmi, table_rows
 from fl_core.data.settings import name_of_test
 from fl_core.files import replacing
+from fl_core.messages import protocol
 from fl_core.text import csv_cell
-from fl_core.wire import protocol
 
 VERSION = 1
 _CLIENT_COLUMNS = ("strategy", "seed", "round", "client", "name", "cluster", "task", "samples")

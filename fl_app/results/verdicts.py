@@ -18,8 +18,8 @@ from fl_app.report.verdicts import (
     SeedVerdicts,
     Verdict,
 )
-from fl_app.results.paired import Counts, Differences, Pair, holm_adjusted
 from fl_app.results.run_result import RunResult
+from fl_app.results.statistics import Counts, Differences, Pair, holm_adjusted
 from strategies.catalogue import ALL, ALONE
 
 Tables = Mapping[str, Mapping[int, Mapping[str, Sequence[float]]]]

@@ -11,12 +11,12 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from fl_app.config.run_config import CHECKPOINTS, OPTIONS, WHOLE, Config
-from fl_app.launch.preflight import output_folder
-from fl_app.live.watch import LOCK_FILE
+from fl_app.results.layout import output_folder
+from fl_app.run.watch import LOCK_FILE
+from fl_core.agreement.agreement import Agreement
 from fl_core.data.dataset import Dataset
 from fl_core.data.samples import SampleKind
 from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
-from fl_core.own.agreement import Agreement
 from strategies import ClusteredStrategy, RoundReport
 
 # What may differ when a run goes on: it decides when something happens or where it lies, not what.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fl_app.results.paired import middle_mean
+from fl_app.results.statistics import middle_mean
 from strategies import RoundReport
 
 NO_BETTER = "its validation scores improve no more"

@@ -17,9 +17,10 @@ from flwr.serverapp import Grid
 
 from clients.settings import AUTO
 from fl_app.config.checks import one_shot, shares_eigenvectors
-from fl_app.config.fits import check_fits
+from fl_app.config.data_checks import check_fits
+from fl_app.config.rules import check_num_clusters
 from fl_app.config.run_config import Config
-from fl_app.config.systems import (
+from fl_app.config.strategy_factory import (
     Setting,
     able_strategies,
     build_strategy,
@@ -34,24 +35,23 @@ from fl_app.config.tuning import (
     label_of,
     num_trainings,
 )
-from fl_app.grid.quorum import QuorumGrid
-from fl_app.launch.preflight import check_num_clusters, output_folder
-from fl_app.live.progress import Progress
-from fl_app.live.status import Status
-from fl_app.live.trackers import check_tracker
-from fl_app.live.tracking import Tracking
-from fl_app.nodes.personal_store import compare_again
-from fl_app.results.choosing import best_of
 from fl_app.results.folder import ResultsFolder
+from fl_app.results.layout import output_folder
 from fl_app.results.run_result import RunResult
+from fl_app.results.tuning import best_of
 from fl_app.run.checkpoints import Checkpoints
+from fl_app.run.client_pool import Meet, World
 from fl_app.run.early_stopping import EnoughRounds, Reports, why_enough
-from fl_app.run.simulation import Simulation
-from fl_app.run.world import Meet, World
+from fl_app.run.personal_store import compare_again
+from fl_app.run.progress import Progress
+from fl_app.run.quorum import QuorumGrid
+from fl_app.run.status import Status
+from fl_app.run.trackers import check_tracker
+from fl_app.run.tracking import Tracking
 from fl_core.extras import DRAWING, need_extra
+from fl_core.messages import protocol
 from fl_core.metrics import Metrics, metrics_of
 from fl_core.options import Scalar
-from fl_core.wire import protocol
 from strategies import ClusteredStrategy, Clusters, RoundReport
 from strategies.catalogue import ALONE
 
@@ -63,7 +63,7 @@ how they would be on data drawn again."""
 def run_experiment(
     config: Config,
     grid: Grid,
-    meet: Meet = Simulation,
+    meet: Meet,
     *,
     redraw: Redraw | None = None,
     command: str = "",

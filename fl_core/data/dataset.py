@@ -9,10 +9,10 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
+from fl_core.data.held import Held
 from fl_core.data.preparation import AS_THEY_COME, Preparation
 from fl_core.data.samples import sample_word
 from fl_core.data.scaling import Scaling
-from fl_core.partitions.given_partitions import Held
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,6 @@ from fl_core.data.folders import cache_dir, resolve_data_dir, site_folders
 from fl_core.data.image_files import checksum, listed_images
 from fl_core.data.image_folder import read_image_folder
 from fl_core.data.known import check_one_shape
-from fl_core.data.own_data import read_own
 from fl_core.data.published import read_published
 from fl_core.data.settings import (
     BY_VALUES,
@@ -32,9 +31,10 @@ from fl_core.data.settings import (
     is_dataset,
 )
 from fl_core.data.tables import table_files
+from fl_core.data.user_data import read_own
 from fl_core.extras import load_extra
-from fl_core.own_code import is_own
 from fl_core.text import printable
+from fl_core.user_code import is_own
 
 HELD_OUT = 0.2  # of an image folder's training images, where it has no test folder
 
@@ -73,10 +73,10 @@ def load_dataset(
         LEAF's files in the data folder's `femnist/data`, whose groups are writers. `folder`: the
         data folder is read by `read_image_folder`; without a test folder, a fifth of each class is
         held out by `seed`. `tables`: the data folder is read by
-        `fl_core.data.tables.read_tables`, `sites` by `fl_core.own.site_folders.read_sites`.
+        `fl_core.data.tables.read_tables`, `sites` by `fl_core.agreement.site_folders.read_sites`.
         Several of `JOINABLE`, such as `mnist+fashion-mnist`: as `joined` does. `watch` and
         `flights`: as `read_watch` and `read_flights` do, from packages of their own. The import
-        path of a function of one's own: what it returns (`fl_core.data.own_data`).
+        path of a function of one's own: what it returns (`fl_core.data.user_data`).
     data_dir : str
         As in `resolve_data_dir`.
     seed : int

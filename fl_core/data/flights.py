@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_core.data.dataset import Dataset
-from fl_core.data.own_data import Part, Partitions, of_partitions
 from fl_core.data.settings import Source
+from fl_core.data.user_data import Part, Partitions, of_partitions
 from fl_core.extras import folder_of, load_extra
 
 LATE = 15

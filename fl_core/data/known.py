@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from fl_core.data.folders import resolve_data_dir, site_folders
 from fl_core.data.settings import DATASETS, PLUS, SITES, SYNTHETIC, SYNTHETIC_IMAGES, TABLES, Known
-from fl_core.own_code import is_own
+from fl_core.user_code import is_own
 
 
 def known_of(dataset: str) -> Known | None:
@@ -67,7 +67,7 @@ def sites_of(dataset: str, data_dir: str = "") -> int:
         return len(site_folders(resolve_data_dir(data_dir)))
     if not is_own(dataset):
         return DATASETS[dataset].sites if dataset in DATASETS else 0
-    from fl_core.data.own_data import read_own  # noqa: PLC0415
+    from fl_core.data.user_data import read_own  # noqa: PLC0415
 
     held = read_own(dataset).held
     return len(held.train) if held else 0

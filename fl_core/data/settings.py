@@ -7,26 +7,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from fl_core.data.torchvision_files import PUBLISHED
 from fl_core.options import (
-    COUNT,
-    NATURAL,
-    POSITIVE,
-    TEXT,
     NotAllowedError,
     Rule,
-    number,
     one_of,
-    option,
 )
-from fl_core.own_code import is_own
-from fl_core.partitions.noise import NOISES
-from fl_core.partitions.partition import PARTITIONS, ROTATIONS, Spread
-from fl_core.partitions.tasks import CLIENTS_PER_TASK, TASKS
+from fl_core.user_code import is_own
 
 PLUS = "+"
+NUM_ROTATIONS = 4
+"""Of `rotated-mnist`: each is a task."""
 SYNTHETIC = "synthetic"
 TABLES = "tables"
 SITES = "sites"
@@ -184,17 +177,17 @@ DATASETS = {
         f"{_HERE}rotated_mnist",
         _PUBLISHED["mnist"]._replace(num_train=240_000, num_test=40_000),
         "mlp",  # IFCA's own experiment
-        groups_per_class=len(ROTATIONS),
+        groups_per_class=NUM_ROTATIONS,
     ),
     "femnist": Entry("fl_core.data.leaf:read_femnist", model="leaf-cnn", by_writer=True),
     "watch": Entry("fl_core.data.recordings:read_watch", model="mlp", sites=20),
     "flights": Entry("fl_core.data.flights:read_flights", model="mlp", sites=20),
     "folder": Entry(f"{_HERE}folder", by_seed=True),
-    SITES: Entry("fl_core.own.site_folders:read_sites"),
+    SITES: Entry("fl_core.agreement.site_folders:read_sites"),
     TABLES: Entry("fl_core.data.tables:read_tables", model="mlp"),
 }
 JOINABLE = tuple(name for name, entry in DATASETS.items() if entry.joinable)
-_BY_WRITER = tuple(name for name, entry in DATASETS.items() if entry.by_writer)
+BY_WRITER = tuple(name for name, entry in DATASETS.items() if entry.by_writer)
 DATASET_WORDS = (
     f"one of {', '.join(DATASETS)}, or published ones joined by {PLUS}, such as mnist+fashion-mnist"
 )
@@ -228,155 +221,3 @@ def _parse_dataset(value: Any) -> str:
 
 
 DATASET = Rule(DATASET_WORDS, _parse_dataset, words=tuple(DATASETS))
-
-
-@dataclass(frozen=True, kw_only=True)
-class FederationSettings:
-    """Who holds which sample under which label.
-
-    Hashable: it is the cache's key. Rounds count from 1; `malicious` is a share of the clients, in
-    [0, 1).
-    """
-
-    dataset: str
-    num_clients: int
-    seed: int
-    malicious: float = 0.0
-    data_dir: str = option(
-        "",
-        TEXT,
-        "where the data set's files are; empty: the variable `FL_DATA_DIR`, or a download",
-    )
-    label: str = option(
-        "",
-        TEXT,
-        f"`{TABLES}`: the column that holds the label; empty: the one named label, target or "
-        "class; `flights`: `delay` predicts minutes, empty: late or not",
-        needs=f"dataset={TABLES}|{OWN_IMAGES}|flights",
-    )
-    target: str = option(
-        BY_VALUES,
-        TARGET,
-        f"`{TABLES}`: what the label is; `auto`: a number to predict if any has a fraction, "
-        "otherwise a class; `number`: a number to predict, such as a count or an age",
-        needs=f"dataset={TABLES}|{OWN_IMAGES}",
-    )
-    standardise: str = option(
-        "auto",
-        one_of(("auto", NOBODY, SITE, ALL_SITES)),
-        "subtract each column's mean and divide by its deviation, of training rows: of `all` "
-        f"clients together, or of each client's own (`site`); `auto`: `all` for `{TABLES}`, "
-        "otherwise `none`: docs/data.md",
-        default=NOBODY,
-    )
-    num_tasks: int = option(
-        2,
-        COUNT,
-        "the paper's tasks for 2, 3 or 5; otherwise classes are split evenly",
-        needs="tasks=",
-    )
-    tasks: str = option(
-        "",
-        TASKS,
-        "your own tasks instead, as label numbers: `0,2,4|6,8,1|3,5,7,9`; tasks may share classes; "
-        "`random:5`: disjoint tasks of five labels, drawn by the seed, until none is left",
-    )
-    shift: str = option(
-        "label",
-        one_of(("label", "concept")),
-        "how tasks differ: `label`: by their labels; `concept`: by what the same labels mean",
-    )
-    heterogeneity: float = option(
-        0.5,
-        number(float, 0, 1),
-        f"`{SYNTHETIC}`: how far tasks differ: 0: not at all, 1: they share only the labels' names",
-        needs="dataset=synthetic",
-    )
-    clients_per_task: str = option(
-        "",
-        CLIENTS_PER_TASK,
-        "how many clients each task has, such as `5,3,2`; empty: as equal as possible",
-    )
-    partition: Spread | Literal["writer"] = option(
-        "label",
-        one_of((*PARTITIONS, "writer")),
-        "how a task's samples are spread: `label`: each class by a Dirichlet draw of its own; "
-        "`quantity`: one draw, so only sizes differ; `equal`: equal sizes; `power-law`: few large "
-        "clients and many small ones; `writer`: each client is a writer of `femnist`",
-    )
-    dirichlet_alpha: float = option(
-        2.0,
-        POSITIVE,
-        "of the Dirichlet draws: smaller is more uneven",
-        needs="partition=label|quantity",
-    )
-    minority: float = option(
-        0.05,
-        number(float, 0, 1),
-        "samples of other tasks that each client has, as a share of its own",
-    )
-    min_samples: int = option(
-        20, COUNT, "least number of samples of its own task that a client has"
-    )
-    train_share: float = option(
-        TRAIN_SHARE,
-        number(float, 0.02, 0.9),
-        "the first share of each client's time trains, later ones test, with a gap between: "
-        "docs/natural.md",
-        needs="dataset=watch|flights",
-    )
-    noise: str = option("none", one_of(NOISES), "how labels become wrong (RCC-PFL, section III)")
-    noise_rate: float = option(
-        0.25,
-        number(float, 0, 1, high_open=True),
-        "share of a client's labels that are wrong",
-        needs="noise",
-    )
-    client_test: str = option(
-        "task",
-        one_of(tuple(TESTS)),
-        "what a client is tested on: `task`: all test samples of its task, as in the papers; "
-        "`own`: as many test samples as there are with the mix of classes of its training samples; "
-        "tables have both",
-    )
-    validation_share: float = option(
-        0.0,
-        number(float, 0, 0.5),
-        "share of each client's training samples that it keeps for comparing strategies; with "
-        "`local` and another one, each client gets a verdict: docs/verdicts.md",
-    )
-    newcomers: int = option(0, NATURAL, "clients that join only in `newcomer-round`")
-    newcomer_round: int = option(
-        5, number(int, 2), "the round in which they join", default=0, needs="newcomers"
-    )
-    drift_clients: int = option(
-        0, NATURAL, "clients whose task changes in `drift-round`: they exchange their data"
-    )
-    drift_round: int = option(
-        5, COUNT, "the first round with their new task", default=0, needs="drift-clients"
-    )
-
-    def __post_init__(self) -> None:
-        """Refuse what does not go together, by a ValueError."""
-        for key, value in (("shift", "concept"), ("dataset", SYNTHETIC)):
-            if getattr(self, key) == value and self.tasks:
-                raise ValueError(
-                    f'tasks is "{self.tasks}", but {key} is "{value}", and then each task has all '
-                    "labels: leave tasks empty, and say by num-tasks how many there are."
-                )
-        if self.shift == "concept" and has_own_tasks(self.dataset):
-            raise ValueError(
-                f'shift is "concept", but {self.dataset} has tasks of its own: choose another data '
-                "set."
-            )
-        if (self.dataset in _BY_WRITER) != (self.partition == "writer"):
-            raise ValueError(
-                f'dataset is "{self.dataset}" and partition is "{self.partition}", but '
-                f"{', '.join(_BY_WRITER)} and writer need each other: a client is one of its "
-                "writers."
-            )
-        if self.partition == "writer" and (self.tasks or self.clients_per_task):
-            raise ValueError(
-                'partition is "writer", and then all clients have one task: leave tasks and '
-                "clients-per-task empty."
-            )

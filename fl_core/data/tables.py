@@ -20,6 +20,7 @@ from fl_core.data.folders import (
     ignored_note,
     is_table,
 )
+from fl_core.data.held import Held
 from fl_core.data.preparation import Columns, Preparation, sample_columns
 from fl_core.data.settings import A_NUMBER, TABLES, Source
 from fl_core.data.table_file import (
@@ -32,7 +33,6 @@ from fl_core.data.table_file import (
     read_features,
     read_table,
 )
-from fl_core.partitions.given_partitions import Held
 from fl_core.text import alike, composed, listed, printable
 
 MOST_VALUES = 50  # of a category: more are names or numbers of rows, which tell nothing

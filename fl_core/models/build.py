@@ -10,8 +10,8 @@ from math import prod
 import torch
 from torch import nn
 
-from fl_core.models.own_model import own_model
-from fl_core.own_code import is_own
+from fl_core.models.user_model import own_model
+from fl_core.user_code import is_own
 
 ImageShape = tuple[int, ...]
 """Channels, height, width; of samples that are no images, any shape."""

@@ -20,7 +20,7 @@ from fl_core.data.settings import MODELS
 from fl_core.files import replacing
 from fl_core.json_records import STRICT, from_json, to_json
 from fl_core.models.build import ImageShape, build_model
-from fl_core.own_code import is_own
+from fl_core.user_code import is_own
 
 CHANNELS = (1, 3)
 MAX_SIDE = 1024  # pixels

@@ -13,6 +13,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fl_core.data.settings import NUM_ROTATIONS
+
 Tasks = tuple[tuple[int, ...], ...]
 Spread = Literal["label", "quantity", "equal", "power-law"]
 PARTITIONS: tuple[Spread, ...] = ("label", "quantity", "equal", "power-law")
@@ -46,7 +48,7 @@ PAPER_TASKS: dict[str, dict[int, Tasks]] = {
 }
 # IFCA's rotated MNIST (Ghosh et al. 2020): a task is a rotation, whose ten digits are the groups
 # rotation·10 + digit (`fl_core.data.datasets.rotated`).
-ROTATIONS: Tasks = tuple(tuple(range(10 * turn, 10 * turn + 10)) for turn in range(4))
+ROTATIONS: Tasks = tuple(tuple(range(10 * turn, 10 * turn + 10)) for turn in range(NUM_ROTATIONS))
 
 
 @dataclass(frozen=True, eq=False)

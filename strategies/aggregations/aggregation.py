@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fl_core.wire.protocol import NDArrays
-from strategies.engine.means import mean_model
-from strategies.engine.memory import Remembers
-from strategies.engine.rounds import Round, Update
+from fl_core.messages.protocol import NDArrays
+from strategies.rounds.means import mean_model
+from strategies.rounds.round_state import Round, Update
+from strategies.rounds.state import Remembers
 
 
 class Aggregation(Remembers, ABC):

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
+from fl_core.messages.protocol import NDArrays
 from fl_core.models.layers import LAYER_NAMES, check_layers, is_within
 from fl_core.options import COUNT, option
-from fl_core.wire.protocol import NDArrays
 from strategies.aggregations.aggregation import Aggregation, ClusterMean
-from strategies.engine.means import mean_model
-from strategies.engine.rounds import Round
+from strategies.rounds.means import mean_model
+from strategies.rounds.round_state import Round
 
 if TYPE_CHECKING:
     from torch import nn

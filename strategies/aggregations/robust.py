@@ -21,12 +21,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fl_core.messages.arrays import as_type
+from fl_core.messages.protocol import NDArrays
 from fl_core.options import number, option
-from fl_core.wire.arrays import as_type
-from fl_core.wire.protocol import NDArrays
 from strategies.aggregations.aggregation import PerCluster
-from strategies.engine.means import mean_model
-from strategies.engine.rounds import Update
+from strategies.rounds.means import mean_model
+from strategies.rounds.round_state import Update
 
 Float64 = NDArray[np.float64]
 logger = getLogger(__name__)

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_core.options import COUNT, POSITIVE, number, option
+from strategies.clusterings.agglomeration import agglomerate, canonical_labels
 from strategies.clusterings.clustering import Clustering
-from strategies.clusterings.grouping import agglomerate, canonical_labels
-from strategies.engine.conversation import Conversation
-from strategies.engine.memory import learnt
-from strategies.engine.rounds import Clusters, Round
-from strategies.engine.updates import cosine_similarities, update_vector
+from strategies.rounds.conversation import Conversation
+from strategies.rounds.round_state import Clusters, Round
+from strategies.rounds.state import learnt
+from strategies.rounds.updates import cosine_similarities, update_vector
 
 
 @dataclass

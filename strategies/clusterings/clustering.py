@@ -15,10 +15,10 @@ from flwr.app import ConfigRecordValues
 from numpy.typing import NDArray
 
 from fl_core.text import listed
-from strategies.clusterings.grouping import canonical_labels
-from strategies.engine.conversation import Conversation
-from strategies.engine.memory import Remembers, learnt
-from strategies.engine.rounds import Clusters, Round
+from strategies.clusterings.agglomeration import canonical_labels
+from strategies.rounds.conversation import Conversation
+from strategies.rounds.round_state import Clusters, Round
+from strategies.rounds.state import Remembers, learnt
 
 _MOST_LISTED = 20  # clients in a sentence
 

@@ -16,16 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_core.options import one_of, option
-from strategies.clusterings.clustering import Clustering
-from strategies.clusterings.grouping import (
+from strategies.clusterings.agglomeration import (
     COUNT_RULES,
     NumClusters,
     agglomerate_distances,
 )
-from strategies.engine.conversation import Conversation
-from strategies.engine.memory import learnt
-from strategies.engine.rounds import Clusters, Comparison, Round
-from strategies.engine.updates import cosine_similarities, direction_distances, update_vector
+from strategies.clusterings.clustering import Clustering
+from strategies.rounds.conversation import Conversation
+from strategies.rounds.round_state import Clusters, Comparison, Round
+from strategies.rounds.state import learnt
+from strategies.rounds.updates import cosine_similarities, direction_distances, update_vector
 
 Reference = Literal["initial", "received"]
 

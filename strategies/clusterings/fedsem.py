@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
+from strategies.clusterings.agglomeration import k_means
 from strategies.clusterings.clustering import Clustering
-from strategies.clusterings.grouping import k_means
-from strategies.engine.conversation import Conversation
-from strategies.engine.means import cluster_models
-from strategies.engine.memory import learnt
-from strategies.engine.rounds import Clusters, Round
-from strategies.engine.updates import flatten
+from strategies.rounds.conversation import Conversation
+from strategies.rounds.means import cluster_models
+from strategies.rounds.round_state import Clusters, Round
+from strategies.rounds.state import learnt
+from strategies.rounds.updates import flatten
 
 
 @dataclass

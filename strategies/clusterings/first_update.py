@@ -18,20 +18,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from strategies.clusterings.clustering import Clustering
-from strategies.clusterings.grouping import (
+from strategies.clusterings.agglomeration import (
     COUNT_RULES,
     NumClusters,
     agglomerate_distances,
     closest_clusters,
     k_means,
 )
+from strategies.clusterings.clustering import Clustering
 from strategies.clusterings.spectral import SpectralClustering
-from strategies.engine.conversation import Conversation
-from strategies.engine.means import cluster_models
-from strategies.engine.memory import learnt
-from strategies.engine.rounds import Clusters, Comparison, Round, Update
-from strategies.engine.updates import directions, last_layer, update_vector
+from strategies.rounds.conversation import Conversation
+from strategies.rounds.means import cluster_models
+from strategies.rounds.round_state import Clusters, Comparison, Round, Update
+from strategies.rounds.state import learnt
+from strategies.rounds.updates import directions, last_layer, update_vector
 
 Float64 = NDArray[np.float64]
 

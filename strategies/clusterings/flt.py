@@ -14,11 +14,11 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
 from numpy.typing import NDArray
 
+from fl_core.messages import protocol
+from fl_core.messages.protocol import NDArrays
 from fl_core.options import COUNT, NATURAL, number, one_of, option, or_none
-from fl_core.wire import protocol
-from fl_core.wire.protocol import NDArrays
+from strategies.clusterings.agglomeration import COUNT_RULES, NumClusters
 from strategies.clusterings.clustering import Clustering
-from strategies.clusterings.grouping import COUNT_RULES, NumClusters
 from strategies.clusterings.signatures import (
     CENTROID_DISTANCES,
     THRESHOLD,
@@ -30,9 +30,9 @@ from strategies.clusterings.signatures import (
     neighbours_in,
     relatedness_graph,
 )
-from strategies.engine.conversation import Conversation
-from strategies.engine.memory import learnt
-from strategies.engine.rounds import Clusters, Comparison, Round
+from strategies.rounds.conversation import Conversation
+from strategies.rounds.round_state import Clusters, Comparison, Round
+from strategies.rounds.state import learnt
 
 Float32 = NDArray[np.float32]
 FineTune = Literal["refresh", "always", "never"]

@@ -20,16 +20,16 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
+from fl_core.messages import protocol
+from fl_core.messages.protocol import NDArrays
 from fl_core.options import NATURAL, one_of, option
-from fl_core.wire import protocol
-from fl_core.wire.protocol import NDArrays
+from strategies.clusterings.agglomeration import agglomerate_distances
 from strategies.clusterings.clustering import Clustering
-from strategies.clusterings.grouping import agglomerate_distances
-from strategies.engine.conversation import Conversation
-from strategies.engine.means import cluster_models
-from strategies.engine.memory import learnt
-from strategies.engine.rounds import Clusters, Round
-from strategies.engine.updates import cosine_similarities, direction_distances, update_vector
+from strategies.rounds.conversation import Conversation
+from strategies.rounds.means import cluster_models
+from strategies.rounds.round_state import Clusters, Round
+from strategies.rounds.state import learnt
+from strategies.rounds.updates import cosine_similarities, direction_distances, update_vector
 
 Float64 = NDArray[np.float64]
 DrawModel = Callable[[int], NDArrays]

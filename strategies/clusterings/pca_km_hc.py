@@ -14,21 +14,21 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
+from fl_core.messages import protocol
 from fl_core.options import one_of, option
-from fl_core.wire import protocol
-from strategies.clusterings.clustering import Clustering
-from strategies.clusterings.flt import SignatureClustering, ask_signatures
-from strategies.clusterings.grouping import (
+from strategies.clusterings.agglomeration import (
     COUNT_RULES,
     NumClusters,
     agglomerate_distances,
     closest_clusters,
 )
+from strategies.clusterings.clustering import Clustering
+from strategies.clusterings.flt import SignatureClustering, ask_signatures
 from strategies.clusterings.signatures import CENTROID_DISTANCES, CentroidDistance
 from strategies.clusterings.spectral import SpectralClustering
-from strategies.engine.conversation import Conversation
-from strategies.engine.memory import learnt
-from strategies.engine.rounds import Clusters, Comparison
+from strategies.rounds.conversation import Conversation
+from strategies.rounds.round_state import Clusters, Comparison
+from strategies.rounds.state import learnt
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]

@@ -15,10 +15,9 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
+from fl_core.messages import protocol
 from fl_core.options import number, one_of, option, or_none
-from fl_core.wire import protocol
-from strategies.clusterings.clustering import Clustering
-from strategies.clusterings.grouping import (
+from strategies.clusterings.agglomeration import (
     COUNT_RULES,
     NumClusters,
     agglomerate_distances,
@@ -26,11 +25,12 @@ from strategies.clusterings.grouping import (
     mean_scores,
     number_within,
 )
+from strategies.clusterings.clustering import Clustering
 from strategies.clusterings.server_relevance import Spectra, smallest_angles
 from strategies.clusterings.spectral import DIMENSIONS, SpectralClustering, wrong_eigenvectors
-from strategies.engine.conversation import Conversation
-from strategies.engine.memory import learnt
-from strategies.engine.rounds import Clusters, Comparison
+from strategies.rounds.conversation import Conversation
+from strategies.rounds.round_state import Clusters, Comparison
+from strategies.rounds.state import learnt
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_core.relevance import PAPER
-from strategies.clusterings.grouping import (
+from strategies.clusterings.agglomeration import (
     NumClusters,
     agglomerate,
     average_relevance,
@@ -26,7 +26,7 @@ from strategies.clusterings.grouping import (
     merge_heights,
 )
 from strategies.clusterings.number import evidence
-from strategies.clusterings.odd_clients import believed_clients, strangers
+from strategies.clusterings.outliers import believed_clients, strangers
 from strategies.clusterings.server_relevance import Spectra, relevances
 
 Float64 = NDArray[np.float64]

@@ -2,7 +2,7 @@
 
 With k eigenvectors and eigenvalues of each client, G_i ≈ V_i Λ_i V_iᵀ, so all that a client would
 answer to the others' eigenvectors follows from the products V_iᵀ V_j. The formulas are those of
-`clients.pre_round.spectrum`. Labels never enter.
+`clients.signatures.spectrum`. Labels never enter.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 
 from fl_core.extras import load_extra
-from strategies.clusterings.grouping import (
+from strategies.clusterings.agglomeration import (
     Grouping,
     NumClusters,
     agglomerate_distances,

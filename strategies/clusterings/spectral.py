@@ -15,13 +15,13 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
 from numpy.typing import NDArray
 
+from fl_core.messages import protocol
 from fl_core.options import one_of, option
 from fl_core.relevance import PAPER, USUAL_EIGENVECTORS
 from fl_core.text import listed
-from fl_core.wire import protocol
+from strategies.clusterings.agglomeration import COUNT_RULES, LINKAGES, closest_clusters
 from strategies.clusterings.clustering import Clustering
-from strategies.clusterings.grouping import COUNT_RULES, LINKAGES, closest_clusters
-from strategies.clusterings.odd_clients import strangers_by_vectors
+from strategies.clusterings.outliers import strangers_by_vectors
 from strategies.clusterings.relevance_groups import (
     NumGroups,
     RelevanceGroups,
@@ -30,9 +30,9 @@ from strategies.clusterings.relevance_groups import (
     group_by_relevance,
 )
 from strategies.clusterings.server_relevance import Spectra, relevances
-from strategies.engine.conversation import Conversation
-from strategies.engine.memory import learnt
-from strategies.engine.rounds import Clusters, Comparison, Resamples
+from strategies.rounds.conversation import Conversation
+from strategies.rounds.round_state import Clusters, Comparison, Resamples
+from strategies.rounds.state import learnt
 
 Eigenvectors = NDArray[np.float32]
 """Shape (d, at most k)."""
@@ -66,7 +66,7 @@ class SpectralClustering(Clustering):
         the relevance (`fl_core.relevance.USUAL_EIGENVECTORS`).
     relevance : str
         The formula by which clients compare: a name that their ClientApp knows
-        (`clients.pre_round.spectrum.RELEVANCES`).
+        (`clients.signatures.spectrum.RELEVANCES`).
     relevance_at : str
         "clients": each compares itself with everybody, as in the paper; "server": each also sends
         its eigenvalues, and nothing is sent to it (`strategies.clusterings.server_relevance`).

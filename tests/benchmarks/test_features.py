@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import clustering_grid, graph_threshold, harness, relevance_search
 from clients.features.compute import feature_map
-from clients.pre_round.spectrum import gram_matrix
+from clients.signatures.spectrum import gram_matrix
 from fl_core.data.datasets import load_dataset
 
 

@@ -6,15 +6,15 @@ import torch
 
 from clients.accelerator import gpu_name, torch_device
 from clients.features.compute import feature_map
-from clients.pre_round.autoencoder import build_autoencoder, encode, fit
 from clients.settings import AUTO, CPU, CUDA, TrainingSettings
+from clients.signatures.autoencoder import build_autoencoder, encode, fit
 from clients.training import train as training
 from clients.training.train import evaluate, train
-from fl_app.nodes import simulated_node as node
+from fl_app.simulation import node
 from fl_core.data.datasets import load_dataset
-from fl_core.data.settings import FederationSettings
-from fl_core.federation.federation import simulate_federation
 from fl_core.models.build import build_model, empty_model
+from fl_core.partitions.federation import simulate_federation
+from fl_core.partitions.settings import FederationSettings
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 

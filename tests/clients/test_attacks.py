@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import clients.attacks
 from clients.attacks import flip_labels, random_basis, random_centroids, spoil_update
-from clients.pre_round.spectrum import leading_spectrum, relevance
 from clients.settings import ATTACKS
+from clients.signatures.spectrum import leading_spectrum, relevance
 from fl_core.models.build import build_model
 
 RECEIVED = {

@@ -9,9 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from clients.pre_round import pretraining as module
-from clients.pre_round.autoencoder import build_autoencoder, encode, fit, load_autoencoder
-from clients.pre_round.pretraining import pretrained_autoencoder, read_autoencoder, save_autoencoder
+from clients.signatures import pretraining as module
+from clients.signatures.autoencoder import build_autoencoder, encode, fit, load_autoencoder
+from clients.signatures.pretraining import (
+    pretrained_autoencoder,
+    read_autoencoder,
+    save_autoencoder,
+)
 from fl_core.data.datasets import load_dataset
 from tests.cifar_files import write_cifar20
 

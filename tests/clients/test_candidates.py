@@ -4,7 +4,7 @@ import torch
 from flwr.app import Context, RecordDict
 from torch import nn
 
-from clients.training.candidates import compare_candidate
+from clients.training.paired_comparison import compare_candidate
 from clients.training.train import each_score, evaluate
 
 

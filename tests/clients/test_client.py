@@ -8,8 +8,8 @@ from flwr.clientapp import ClientApp
 
 from clients.client import Client
 from clients.handlers import answer_queries
-from clients.pre_round import spectrum
-from fl_core.wire import protocol
+from clients.signatures import spectrum
+from fl_core.messages import protocol
 from strategies import FedHC
 from tests.local_grid import LocalGrid
 from tests.toy_app import toy_features

@@ -21,7 +21,7 @@ from clients.training.local_training import (
     train_by_objective,
     whole_model,
 )
-from fl_core.wire import protocol
+from fl_core.messages import protocol
 from strategies import catalogue
 from tests.local_messages import context, message, personal, sgd, two_numbers
 

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from fl_core.wire import protocol
+from fl_core.messages import protocol
 from tests.local_messages import context, message, personal, two_numbers
 
 

@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import kstest, norm
 
+from clients import privacy
 from clients.attacks import random_basis
 from clients.client import Client
 from clients.features.compute import feature_map
 from clients.handlers import _count_training, answer_queries
-from clients.pre_round.spectrum import leading_spectrum, relevance, spectrum_of_gram
-from clients.privacy import mechanisms as privacy
-from clients.privacy.mechanisms import (
+from clients.privacy import (
     PROJECTED,
     Promise,
     SystemRandomness,
@@ -24,13 +23,14 @@ from clients.privacy.mechanisms import (
     noise_multiplier,
     private_gram,
 )
+from clients.signatures.spectrum import leading_spectrum, relevance, spectrum_of_gram
 from fl_app.client_app import app
 from fl_app.config.run_config import parse_config
-from fl_app.devices.device_node import DeviceNode
-from fl_app.nodes.simulated_node import SimulatedNode
-from fl_core.federation.federation import simulate_federation
-from fl_core.own.agreement import Agreement
-from fl_core.wire import protocol
+from fl_app.devices.site.client import DeviceNode
+from fl_app.simulation.node import SimulatedNode
+from fl_core.agreement.agreement import Agreement
+from fl_core.messages import protocol
+from fl_core.partitions.federation import simulate_federation
 from tests.app_runs import DEFAULTS, run, without_seconds
 from tests.device_images import write_sites
 from tests.local_grid import LocalGrid

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn.functional import batch_norm, dropout, layer_norm
 
-from clients.privacy.private_models import check_private_model
+from clients.private_models import check_private_model
 
 SAMPLES = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0))
 

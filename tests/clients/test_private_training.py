@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from clients.privacy.mechanisms import Promise
-from clients.privacy.private_training import num_steps, sample_rate, train_privately, training_noise
+from clients.privacy import Promise
+from clients.private_training import num_steps, sample_rate, train_privately, training_noise
 from clients.settings import TrainingSettings
 from clients.training.gradient_terms import proximal_term
-from fl_app.devices.device_node import DeviceNode
+from fl_app.devices.site.client import DeviceNode
 from fl_core.data.settings import MODELS
 from fl_core.models.build import build_model
 from tests.app_runs import run, without_seconds
@@ -105,7 +105,7 @@ def test_a_step_without_any_image_is_nothing_but_noise():
 
 def test_one_image_moves_a_step_by_no_more_than_the_clip(monkeypatch):
     """Neighbours: the last image is drawn into the step, or is not."""
-    monkeypatch.setattr("clients.privacy.private_training.num_steps", lambda *_: 1)
+    monkeypatch.setattr("clients.private_training.num_steps", lambda *_: 1)
 
     class AllButTheLast(Scripted):
         def random(self, size):

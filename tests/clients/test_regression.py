@@ -14,7 +14,7 @@ from clients.handlers import answer_training, told_of
 from clients.settings import TrainingSettings
 from clients.training.train import Errors, OtherTest, evaluate, evaluate_both, train
 from fl_core.data.scaling import Scaling
-from fl_core.wire import protocol
+from fl_core.messages import protocol
 from tests.local_messages import context, message
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from clients.pre_round.shift import data_shift, image_sketch
-from fl_core.wire import protocol
+from clients.signatures.shift import data_shift, image_sketch
+from fl_core.messages import protocol
 from tests.real_images import mnist_images
 
 THRESHOLD = 0.12  # SignatureClustering's

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
-from clients.pre_round.signature import linear_signature, signature
+from clients.signatures.signature import linear_signature, signature
 from fl_core.data.datasets import load_dataset
 
 

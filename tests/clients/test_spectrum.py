@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clients.pre_round import spectrum
-from clients.pre_round.spectrum import (
+from clients.signatures import spectrum
+from clients.signatures.spectrum import (
     RELEVANCES,
     captured_energy,
     gram_matrix,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from clients.features.formulas import fourier
-from clients.pre_round.uninformative import (
+from clients.signatures.uninformative import (
     MOST_OF_ONE_COLUMN,
     why_little_to_compare,
     why_uninformative,

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_core.data.dataset import Dataset
-from fl_core.federation.concept import concept_shifted, concept_tasks, permutations
+from fl_core.partitions.concept import concept_shifted, concept_tasks, permutations
 
 
 def toy(per_class=6):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fl_core.data.dataset import Dataset
-from fl_core.partitions.given_partitions import Held
+from fl_core.data.held import Held
 
 X, Y, NAMES = torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]), ("a", "b")
 

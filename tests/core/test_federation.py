@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from fl_core.data.dataset import Dataset
 from fl_core.data.datasets import load_dataset, rotated
-from fl_core.data.settings import FederationSettings
-from fl_core.federation import federation as module
-from fl_core.federation.federation import simulate_federation
+from fl_core.partitions import federation as module
+from fl_core.partitions.federation import simulate_federation
 from fl_core.partitions.partition import ROTATIONS, Partition, own_test
+from fl_core.partitions.settings import FederationSettings
 
 REAL = os.environ.get("FL_DATA_DIR", "")
 SETTINGS = FederationSettings(

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from fl_core.data.datasets import load_dataset
-from fl_core.data.settings import FederationSettings
-from fl_core.federation.federation import simulate_federation
+from fl_core.partitions.federation import simulate_federation
+from fl_core.partitions.settings import FederationSettings
 from tests.app_runs import run
 from tests.pipes import not_waited_for
 from tests.published_files import write_leaf

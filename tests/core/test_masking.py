@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 
-from fl_core.wire import masking
-from fl_core.wire.masking import from_words, heaviest, mask, size_of, threshold, to_words
+from fl_core import masking
+from fl_core.masking import from_words, heaviest, mask, size_of, threshold, to_words
 from strategies import ClusterMean
-from strategies.engine.rounds import Clusters, Round, Update
+from strategies.rounds.round_state import Clusters, Round, Update
 
 
 def models(count, scale=0.1, seed=0):

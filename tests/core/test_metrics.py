@@ -7,8 +7,8 @@ import pytest
 from flwr.app import MetricRecord, RecordDict
 
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES, metrics_in, metrics_of
-from strategies.engine.replies import read_tests
-from strategies.engine.training import RoundReport
+from strategies.rounds.replies import read_tests
+from strategies.rounds.training import RoundReport
 
 ACCURACY, RMSE = OF_CLASSES.main, OF_A_NUMBER.main
 MAE, R2 = OF_A_NUMBER.others

@@ -16,9 +16,10 @@ from fl_core.data import datasets
 from fl_core.data import recordings as watch
 from fl_core.data.datasets import load_dataset
 from fl_core.data.flights import DELAY, LATE, SITES
-from fl_core.data.settings import DATASETS, FederationSettings
+from fl_core.data.settings import DATASETS
 from fl_core.extras import folder_of
-from fl_core.federation.federation import simulate_federation, spread
+from fl_core.partitions.federation import simulate_federation, spread
+from fl_core.partitions.settings import FederationSettings
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from fl_core import own_code
+from fl_core import user_code as own_code
 from fl_core.options import one_of
-from fl_core.own_code import call_own, forget_own, is_own, load_own, or_own, own_files
+from fl_core.user_code import call_own, forget_own, is_own, load_own, or_own, own_files
 from tests.own_modules import own_modules
 
 

@@ -6,10 +6,10 @@ import torch
 
 from fl_core.data.dataset import Dataset
 from fl_core.data.datasets import load_dataset
-from fl_core.data.own_data import read_own, read_twice
-from fl_core.data.settings import FederationSettings
-from fl_core.federation.federation import simulate_federation, spread
-from fl_core.own.partitioners import from_partitioner
+from fl_core.data.user_data import read_own, read_twice
+from fl_core.partitions.federation import simulate_federation, spread
+from fl_core.partitions.partitioners import from_partitioner
+from fl_core.partitions.settings import FederationSettings
 from tests.own_modules import TABLE, own_modules
 
 X, Y = "np.zeros((4, 2), np.float32)", "(np.arange(4) % 2)"
@@ -114,7 +114,7 @@ PART = f"({X}, {Y}, {X}[:2], {Y}[:2])"
 
 
 def partitions(clients, rest=""):
-    return f"__import__('fl_core.data.own_data', fromlist=['x']).Partitions([{clients}]{rest})"
+    return f"__import__('fl_core.data.user_data', fromlist=['x']).Partitions([{clients}]{rest})"
 
 
 def settings(clients, **options):
@@ -396,7 +396,7 @@ def test_a_number_to_predict_has_a_name(name, tmp_path):
 def test_clients_may_have_partitions_of_a_number(tmp_path):
     text = f"""
 import numpy as np
-from fl_core.data.own_data import Partitions
+from fl_core.data.user_data import Partitions
 
 def load():
     part = ({X4}, {NUMBERS}, {X4}[:2], {NUMBERS}[:2])

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageFile
 
+from fl_core.agreement.agreement import Agreement, Survey
+from fl_core.agreement.local_images import read_own_images, survey_images
+from fl_core.agreement.local_samples import read_own_samples
+from fl_core.agreement.vote import agree, outvoted
 from fl_core.data import image_folder
 from fl_core.data.image_files import hold_out, listed_images
-from fl_core.own.agreement import Agreement, Survey
-from fl_core.own.own_images import read_own_images, survey_images
-from fl_core.own.own_samples import read_own_samples
-from fl_core.own.settle import agree, outvoted
 from tests.altered import altered
 from tests.own_modules import own_modules
 from tests.pipes import not_waited_for
@@ -66,7 +66,6 @@ def test_a_survey_says_names_kind_and_size_only(site):
         "is_regression": False,
         "columns": {},
         "in_folders": True,
-        "written": [],
     }
 
 

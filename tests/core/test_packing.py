@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from fl_core.wire import packing
-from fl_core.wire.packing import PACKED, SALT, Packer, is_piece, unpacked
+from fl_core.messages import packing
+from fl_core.messages.packing import PACKED, SALT, Packer, is_piece, unpacked
 
 ARRAYS = arrays.arrays(
     arrays.floating_dtypes(sizes=(32, 64)) | arrays.integer_dtypes() | arrays.boolean_dtypes(),

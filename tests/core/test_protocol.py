@@ -3,8 +3,14 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fl_core.files import replacing
-from fl_core.wire import protocol
-from fl_core.wire.protocol import pack_models, payload_bytes, to_arrays, to_record, unpack_models
+from fl_core.messages import protocol
+from fl_core.messages.protocol import (
+    pack_models,
+    payload_bytes,
+    to_arrays,
+    to_record,
+    unpack_models,
+)
 
 
 def test_models_survive_packing_in_cluster_order_with_names_and_types():

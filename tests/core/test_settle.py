@@ -2,9 +2,9 @@
 
 import pytest
 
+from fl_core.agreement.agreement import Survey
+from fl_core.agreement.vote import agree, outvoted
 from fl_core.data.preparation import sample_columns
-from fl_core.own.agreement import Survey
-from fl_core.own.settle import agree, outvoted
 from tests.altered import altered
 
 

@@ -5,7 +5,7 @@ from flwr.common.secure_aggregation.crypto import shamir
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl_core.wire.shares import combine_shares
+from fl_core.secret_shares import combine_shares
 
 INDICES = st.one_of(st.integers(0, 3), st.integers(0, 2**32 - 1))
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fl_core.data.dataset import Dataset
+from fl_core.data.held import Held
 from fl_core.data.scaling import ColumnStatistics, Scaling
-from fl_core.data.settings import FederationSettings
-from fl_core.federation.federation import spread
-from fl_core.partitions.given_partitions import Held
+from fl_core.partitions.federation import spread
+from fl_core.partitions.settings import FederationSettings
 
 TRAIN = [[0, 7, 0], [4, 7, 0], [10, 9, 1], [14, 9, 0]]
 """Means 7, 8 and a quarter; deviations √29, 1, and that of a flag, which counts as 1."""

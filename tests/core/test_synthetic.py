@@ -3,9 +3,9 @@ import pytest
 import torch
 
 from fl_core.data import synthetic as module
-from fl_core.data.settings import FederationSettings
 from fl_core.data.synthetic import smooth_fields, synthetic
-from fl_core.federation.federation import simulate_federation
+from fl_core.partitions.federation import simulate_federation
+from fl_core.partitions.settings import FederationSettings
 
 
 @pytest.fixture

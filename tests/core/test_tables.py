@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fl_core.agreement.agreement import Agreement
+from fl_core.agreement.local_tables import read_own_table
 from fl_core.data import datasets
 from fl_core.data.datasets import load_dataset
 from fl_core.data.known import sites_of
 from fl_core.data.preparation import Preparation, sample_columns
-from fl_core.data.settings import FederationSettings
 from fl_core.data.table_file import kinds_of, read_table
 from fl_core.data.tables import common_columns, prepared_rows
-from fl_core.federation.federation import spread
-from fl_core.own.agreement import Agreement
-from fl_core.own.own_tables import read_own_table
+from fl_core.partitions.federation import spread
+from fl_core.partitions.settings import FederationSettings
 
 BERLIN = """age [years],colour,smokes,outcome
 40,red,True,ill

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from rich.table import Table
 
-from fl_app.live.progress import Progress
 from fl_app.report.pictures import labels_figure, save, similarity_figure
 from fl_app.report.pictures.figure import short_name
 from fl_app.report.tables import render
-from fl_core.own.agreement import Agreement
+from fl_app.run.progress import Progress
+from fl_core.agreement.agreement import Agreement
 from fl_core.text import alike, composed, csv_cell, one_line, printable
 
 ODD = ("\x1b[2J", "\u202eevil", "line\nbreak", "\udcff", "\u2028", "\x9b31m")

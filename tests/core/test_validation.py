@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_core.data.own_data import Partitions, of_partitions
-from fl_core.data.settings import FederationSettings
-from fl_core.federation.federation import simulate_federation, spread
+from fl_core.data.user_data import Partitions, of_partitions
+from fl_core.partitions.federation import simulate_federation, spread
+from fl_core.partitions.settings import FederationSettings
 from fl_core.partitions.validation import split_all, split_validation
 
 

@@ -28,9 +28,9 @@ from fl_app.devices.certificates import make_certificates
 from fl_app.devices.gate import gate_command as gate
 from fl_app.devices.gate.application import FLEET_PATHS
 from fl_app.devices.gate.callers import MOST_BYTES_HELD
-from fl_app.devices.gate.gate_command import superlink_tls
-from fl_app.launch.superlink import free_ports
-from fl_app.site import node_command
+from fl_app.devices.site import node_command
+from fl_app.devices.tls import superlink_tls
+from fl_app.simulation.superlink import free_ports
 from tests.nginx_process import DEPLOY, needs_nginx, nginx_running, write_configuration
 
 SYSTEMD_ANALYZE = shutil.which("systemd-analyze")

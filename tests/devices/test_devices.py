@@ -24,10 +24,11 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fl_app.config.allowed_code import OWN_CODE
 from fl_app.config.run_config import parse_config
-from fl_app.launch.superlink import free_ports, program_path
+from fl_app.simulation.superlink import free_ports
+from fl_core.agreement.local_samples import DATA
+from fl_core.files import program_path
 from fl_core.models.checkpoint import load_checkpoint
 from fl_core.models.model_file import load_model
-from fl_core.own.own_samples import DATA
 from tests.app_runs import DEFAULTS
 from tests.device_images import SITES, write_sites
 from tests.device_processes import Program, environment, running

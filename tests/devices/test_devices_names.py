@@ -12,8 +12,8 @@ from flwr.app import Context, RecordDict
 from fl_app.cli import main
 from fl_app.client_app import app
 from fl_app.devices.certificates import make_certificates
-from fl_app.launch.flower_app import toml_lines
-from fl_app.launch.superlink import program_path
+from fl_app.simulation.flower_app import toml_lines
+from fl_core.files import program_path
 from tests.app_runs import DEFAULTS
 from tests.device_images import write_sites
 from tests.device_processes import (

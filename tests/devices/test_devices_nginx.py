@@ -16,9 +16,9 @@ import psutil
 import pytest
 from flwr.app import Array, ArrayRecord, RecordDict
 
-from fl_app.devices.gate.gate_command import superlink_tls
-from fl_app.launch.superlink import free_ports
-from fl_core.wire.packing import unpacked
+from fl_app.devices.tls import superlink_tls
+from fl_app.simulation.superlink import free_ports
+from fl_core.messages.packing import unpacked
 from tests.device_processes import Federation, federation, gate_words, running
 from tests.gate_requests import STRANGER, signature
 from tests.nginx_process import needs_nginx, nginx_running, write_configuration

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fl_app.launch.superlink import program_path
+from fl_core.files import program_path
 from tests.device_images import SITES, write_sites
 from tests.device_processes import Program, federation, running
 

@@ -17,8 +17,8 @@ from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 
 from fl_app.devices.certificates import make_certificates
 from fl_app.devices.gate.application import FLEET_PATHS
-from fl_app.devices.gate.gate_command import superlink_tls
-from fl_app.launch.superlink import free_ports
+from fl_app.devices.tls import superlink_tls
+from fl_app.simulation.superlink import free_ports
 from tests.device_processes import (
     Federation,
     environment,

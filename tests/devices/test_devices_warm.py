@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fl_app.site.warm import READY
+from fl_app.devices.site.warm import READY
 from tests.device_images import SITES, write_sites
 from tests.device_processes import Program, federation
 
@@ -25,7 +25,7 @@ def forking(node: Program) -> psutil.Process:
     (found,) = (
         child
         for child in psutil.Process(node.process.pid).children()
-        if "fl_app.site.warm" in child.cmdline()
+        if "fl_app.devices.site.warm" in child.cmdline()
     )
     return found
 

@@ -19,7 +19,7 @@ BLOCKS = re.findall(r"`([\w/]+\.py)`[^`\n]*:\n\n```(python|diff)\n(.*?)```", PAG
 # Run in the copy, beside the page's own tests.
 RUN = """
 from fl_app.config.run_config import parse_config
-from fl_app.config.systems import Setting, build_strategy
+from fl_app.config.strategy_factory import Setting, build_strategy
 from tests.app_runs import DEFAULTS, run
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from fl_app.config.run_config import parse_config
-from fl_app.launch.flower_app import parse_override
-from fl_core.own_code import is_own
+from fl_app.simulation.flower_app import parse_override
+from fl_core.user_code import is_own
 from tests.app_runs import DEFAULTS, ROOT
 from tests.example_runs import typed
 

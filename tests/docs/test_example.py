@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fl_core.wire import protocol
+from fl_core.messages import protocol
 from strategies import ClusteredStrategy, ClusterMean
 from strategies.catalogue import SYSTEMS, System
 from tests.app_runs import ALL_STEPS

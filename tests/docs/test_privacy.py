@@ -13,10 +13,10 @@ from benchmarks import federations, privacy, private_training, rebuilt, scale
 from benchmarks.privacy import EIGENVECTORS
 from benchmarks.writing import measured, run_of
 from clients.features.dimensions import feature_dimension
-from clients.pre_round.spectrum import leading_spectrum, relevance
-from clients.privacy.mechanisms import PROJECTED, noise_multiplier
+from clients.privacy import PROJECTED, noise_multiplier
+from clients.signatures.spectrum import leading_spectrum, relevance
+from fl_core.messages import protocol
 from fl_core.relevance import MISSED_ENERGY, PAPER
-from fl_core.wire import protocol
 
 ROOT = Path(__file__).parents[2]
 PRIVACY, SCALE = (

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.secure_sums import table
 from benchmarks.writing import measured
-from fl_core.wire.masking import MOST_CHANGE, STEP, heaviest, threshold
+from fl_core.masking import MOST_CHANGE, STEP, heaviest, threshold
 from strategies.catalogue import SYSTEMS
 from strategies.secure_aggregation import why_not
 

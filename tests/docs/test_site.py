@@ -66,7 +66,7 @@ def test_every_page_is_of_one_kind():
 def test_the_house_is_drawn_as_the_code_has_it(site):
     page = (site / "docs/house.html").read_text(encoding="utf-8")
     arrows = set(re.findall(r'data-arrow="(\S+) (\S+)"', page))
-    assert ("fl_app/api", "fl_app/studies") in arrows
+    assert ("fl_app/sweeps", "fl_app/simulation") in arrows
     for upper, lower in arrows:
         texts = (path.read_text(encoding="utf-8") for path in (ROOT / upper).rglob("*.py"))
         assert any(lower.replace("/", ".") in text for text in texts), (upper, lower)

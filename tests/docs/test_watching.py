@@ -5,9 +5,9 @@ import tomllib
 from pathlib import Path
 
 from fl_app.config.run_config import TRACKERS
-from fl_app.live.trackers import TRACKER_OF
-from fl_app.live.tracking import round_values
-from fl_app.live.watch import HEARTBEAT
+from fl_app.run.trackers import TRACKER_OF
+from fl_app.run.tracking import round_values
+from fl_app.run.watch import HEARTBEAT
 from strategies import RoundReport
 
 ROOT = Path(__file__).parents[2]

@@ -11,8 +11,8 @@ import sys
 
 import pytest
 
-from fl_app.launch.flower_app import parse_override
-from fl_core.own_code import call_own
+from fl_app.simulation.flower_app import parse_override
+from fl_core.user_code import call_own
 from tests.app_runs import DEFAULTS
 from tests.example_runs import EXAMPLES, ROOT, run_example, simulate_here, typed
 from tests.own_modules import own_modules, run_alone
@@ -61,7 +61,7 @@ def test_code_of_ones_own_is_found_by_all_processes_and_finds_the_same_in_one(tm
 
 
 def test_images_of_ones_own_are_clustered(tmp_path, monkeypatch):
-    """In this process: app/launch/test_superlink.py has --app with Ray's workers."""
+    """In this process: app/simulation/test_superlink.py has --app with Ray's workers."""
     shutil.copytree(EXAMPLES / "own_images", tmp_path / "app")
     monkeypatch.chdir(tmp_path / "app")
     monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))

@@ -4,7 +4,7 @@ from itertools import groupby
 
 from experiments import asked_before_tests
 from experiments.asked_before_tests import AskedBeforeTests
-from fl_core.wire import protocol
+from fl_core.messages import protocol
 from strategies import ClusteredStrategy, ClusterMean
 from tests.local_grid import LocalGrid
 from tests.toy_app import TASKS, draw_model, run, toy_app

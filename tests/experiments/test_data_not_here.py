@@ -9,7 +9,7 @@ from urllib.error import URLError
 
 import pytest
 
-from clients.pre_round import pretraining
+from clients.signatures import pretraining
 from experiments import __main__ as command
 from experiments.__main__ import main
 from experiments.cells import read_cells, wanted_cells
@@ -63,7 +63,7 @@ def there(monkeypatch, tmp_path):
     monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     monkeypatch.setattr("urllib.request.urlopen", refuse)
-    monkeypatch.setattr("fl_app.launch.superlink.simulate", simulated)
+    monkeypatch.setattr("fl_app.simulation.superlink.simulate", simulated)
     monkeypatch.setattr("strategies.clusterings.flt.embed_signatures", whole_space)
     monkeypatch.setattr(pretraining, "IMAGES_PER_EPOCH", {1: 10, 3: 2})
     (tmp_path / "data").mkdir()

@@ -5,7 +5,7 @@ import pytest
 
 from experiments.last_models import MeanOfLastModels, MeanOfLastTrained
 from strategies.aggregations.aggregation import GraphMean
-from strategies.engine.rounds import Clusters, Round, Update
+from strategies.rounds.round_state import Clusters, Round, Update
 
 NEAR = {0: frozenset({0, 1}), 1: frozenset({0, 1, 2}), 2: frozenset({1, 2})}
 

@@ -5,7 +5,7 @@ import numpy as np
 from experiments.last_models import MeanOfLastTrained
 from experiments.models_of_all import ModelsOfAll, OutputLayersOfAll
 from strategies import ClusteredStrategy
-from strategies.engine.rounds import Clusters, Round, Update
+from strategies.rounds.round_state import Clusters, Round, Update
 from tests.local_grid import LocalGrid
 from tests.toy_app import TASKS, run, toy_app
 

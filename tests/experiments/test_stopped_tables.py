@@ -8,7 +8,7 @@ from experiments.cells import current_cells, find_missing, read_cells, run_missi
 from experiments.experiment_file import read_experiment
 from fl_app.results.folder import ResultsFolder
 from fl_app.run.checkpoints import Checkpoints
-from fl_app.studies.sweeps import store
+from fl_app.sweeps import store
 from tests.app_runs import undrawn_pictures
 
 TEXT = """

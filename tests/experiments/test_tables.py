@@ -28,14 +28,15 @@ from experiments.judging import Place, judge, measured_of
 from experiments.page import page
 from experiments.table_pictures import draw, draw_agreement
 from experiments.verdicts import verdicts
+from fl_app.client_app import app
 from fl_app.report import pictures
 from fl_app.report.html.report_page import NO_REPORT
 from fl_app.run.checkpoints import Checkpoints
-from fl_app.studies.in_process import simulate_in_process
-from fl_app.studies.sweeps import store
-from fl_app.studies.sweeps.measures import check_measure, measure
-from fl_app.studies.sweeps.run_numbers import numbers_of_run, task_means
-from fl_app.studies.sweeps.store import resolved_options
+from fl_app.simulation.in_process import simulate_in_process
+from fl_app.sweeps import store
+from fl_app.sweeps.measures import check_measure, measure
+from fl_app.sweeps.run_numbers import numbers_of_run, task_means
+from fl_app.sweeps.store import resolved_options
 from tests.app_runs import ALL_STEPS, run, undrawn_pictures
 from tests.own_modules import TABLE as OWN_TABLE
 from tests.own_modules import own_modules
@@ -295,14 +296,14 @@ def test_a_cell_names_the_gpu_that_its_clients_had(experiment, tmp_path, monkeyp
     monkeypatch.setattr("fl_app.plan.simulate", simulate)
     monkeypatch.setattr("clients.accelerator.gpu_name", {"auto": "H100"}.get)
     one = find_missing(experiment, tmp_path / "digits.json.xz", 1)[0]
-    monkeypatch.setattr("fl_app.launch.resources.gpus_per_client", lambda *_: share)
+    monkeypatch.setattr("fl_app.simulation.resources.gpus_per_client", lambda *_: share)
     _, ran = store.run_into(one, tmp_path, 1)
     assert {key: ran[key] for key in ran if key == "gpu"} == kept
 
 
 @pytest.mark.slow
 def test_without_workers_a_table_is_made_in_this_process(tmp_path, capsys):
-    """That Ray has the same numbers is in app/launch/test_superlink.py."""
+    """That Ray has the same numbers is in app/simulation/test_superlink.py."""
     path = tmp_path / "digits.toml"
     path.write_text(TEXT, encoding="utf-8")
     words = [str(path), "--quick", "--workers", "0"]
@@ -378,14 +379,14 @@ def test_code_of_ones_own_runs_in_this_process(tmp_path):
     options = {"dataset": "table:load", "model": "table:make_model", "strategy": "single"}
     options |= {"num-clients": 4, "num-server-rounds": 1, "output-dir": str(tmp_path / "out")}
     with own_modules(tmp_path, table=OWN_TABLE):
-        folder = simulate_in_process(options, 4, {NO_REPORT: "1"})
+        folder = simulate_in_process(app, options, 4, {NO_REPORT: "1"})
     (one,) = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["runs"]
     assert one["failures"] == {}
 
 
 NOBODYS_TASKS = """
 import numpy as np
-from fl_core.data.own_data import Partitions
+from fl_core.data.user_data import Partitions
 
 
 def load():
@@ -422,7 +423,7 @@ def test_a_simulation_in_this_process_that_fails_is_named(experiment, tmp_path, 
     def fail(*_):
         raise ValueError("no client is left.")
 
-    monkeypatch.setattr("fl_app.studies.in_process.simulate_in_process", fail)
+    monkeypatch.setattr("fl_app.simulation.in_process.simulate_in_process", fail)
     one = find_missing(experiment, tmp_path / "digits.json.xz", 1)[0]
     with pytest.raises(RuntimeError, match=r"of digits, two, seed 0 failed \(no client is left\."):
         store.run_into(one, tmp_path, 0)

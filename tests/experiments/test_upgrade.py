@@ -4,7 +4,7 @@ import pytest
 
 from experiments import upgrade
 from experiments.experiment_file import Experiment
-from fl_app.studies.sweeps.store import read_cells, resolved_options, write_cells
+from fl_app.sweeps.store import read_cells, resolved_options, write_cells
 
 GIVEN = {"strategy": "rcc-pfl", "num-clients": 4, "linkage": "ward"}
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from strategies.aggregations.aggregation import ClusterMean, GraphMean
 from strategies.aggregations.lps_gps import LpsGps
 from strategies.catalogue import ROBUST
-from strategies.engine.means import carry_over, cluster_models, mean_model
-from strategies.engine.rounds import Clusters, Round, Update
+from strategies.rounds.means import carry_over, cluster_models, mean_model
+from strategies.rounds.round_state import Clusters, Round, Update
 
 
 def model(*values):

@@ -9,9 +9,9 @@ import pytest
 
 import strategies
 from fl_app.config.run_config import parse_config
-from fl_app.config.systems import FOUND, Setting, build_strategy, check_strategy
-from fl_core.federation.federation import simulate_federation
+from fl_app.config.strategy_factory import FOUND, Setting, build_strategy, check_strategy
 from fl_core.options import key_of
+from fl_core.partitions.federation import simulate_federation
 from strategies import ClusterMean, LossClustering, SingleCluster
 from strategies import catalogue as c
 from tests.app_runs import DEFAULTS, untrained_encoder

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import squareform
 
 from strategies import SpectralClustering
+from strategies.clusterings.agglomeration import gaps, merge_heights
 from strategies.clusterings.certainty import (
     APART,
     SAME_SCORES,
@@ -17,9 +18,8 @@ from strategies.clusterings.certainty import (
     pair_shares,
     why_untold,
 )
-from strategies.clusterings.grouping import gaps, merge_heights
 from strategies.clusterings.relevance_groups import MOST_WEIGHED, group_by_relevance
-from strategies.engine.rounds import Clusters
+from strategies.rounds.round_state import Clusters
 
 
 def labels(*numbers):

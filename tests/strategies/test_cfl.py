@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl_core.wire import protocol
+from fl_core.messages import protocol
 from strategies import Cfl, Clusters, RecursiveBipartition, Round, Update
 from tests.local_grid import LocalGrid
 from tests.toy_app import TASKS, groups, run, toy_app

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fl_core.wire import masking
+from fl_core import masking
 from strategies.secure_aggregation import ClusterSum
 
 

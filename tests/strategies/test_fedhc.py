@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.cluster.hierarchy import linkage
 
 from strategies import Clusters, FedHC, Round, Update, UpdateClustering
-from strategies.engine.updates import cosine_similarities, directions, flatten, update_vector
+from strategies.rounds.updates import cosine_similarities, directions, flatten, update_vector
 from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import TASKS, fail, groups, in_rounds, run, toy_app, weights, with_arrays
 

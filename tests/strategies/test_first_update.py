@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl_core.wire import protocol
+from fl_core.messages import protocol
 from strategies import (
     Clusters,
     FedClust,
@@ -16,7 +16,7 @@ from strategies import (
     Update,
 )
 from strategies.clusterings.first_update import decomposed_cosines
-from strategies.engine.updates import last_layer
+from strategies.rounds.updates import last_layer
 from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import TASKS, fail, groups, in_rounds, run, toy_app, weights, with_arrays
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from flwr.app import MetricRecord
 
-from fl_core.wire import protocol
+from fl_core.messages import protocol
 from strategies import Flt, FltGraph
 from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import (

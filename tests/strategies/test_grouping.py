@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.cluster.hierarchy import fcluster
 
-from strategies.clusterings.grouping import (
+from strategies.clusterings.agglomeration import (
     COUNT_RULES,
     LINKAGES,
     agglomerate,

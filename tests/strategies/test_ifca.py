@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fl_core.messages import protocol
 from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
-from fl_core.wire import protocol
 from strategies import (
     ClusteredStrategy,
     ClusterMean,

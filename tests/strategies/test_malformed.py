@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
+from fl_core.messages import protocol
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES
-from fl_core.wire import protocol
 from strategies import FedHC, Flt, GivenClusters, PcaKmHc, RandomClusters, RccPfl, Single
-from strategies.engine.conversation import Conversation
-from strategies.engine.means import mean_model
-from strategies.engine.replies import read_tests, read_update
-from strategies.engine.roster import Roster
-from strategies.engine.rounds import Clusters
+from strategies.rounds.client_registry import Roster
+from strategies.rounds.conversation import Conversation
+from strategies.rounds.means import mean_model
+from strategies.rounds.replies import read_tests, read_update
+from strategies.rounds.round_state import Clusters
 from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import ENCODER, run, toy_app, weights, with_metrics
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from torch import nn
 
+from fl_core.messages import protocol
 from fl_core.models.build import build_model
 from fl_core.options import options_of
-from fl_core.wire import protocol
 from strategies import Clusters, LpsGps, MtHfl, Round, Update
 from strategies.aggregations.lps_gps import common_layers
-from strategies.engine.conversation import Traffic
+from strategies.rounds.conversation import Traffic
 from tests.local_grid import LocalGrid
 from tests.toy_app import run, toy_app
 

@@ -6,7 +6,7 @@ from flwr.app import ConfigRecord
 
 from fl_core.text import one_line
 from strategies import FedHC, FltGraph, IfcaPfl, Local, MtHfl, Optimum, Random, RccPfl, Single
-from strategies.engine.rounds import Clusters, Comparison
+from strategies.rounds.round_state import Clusters, Comparison
 from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import (
     ENCODER,

@@ -8,7 +8,7 @@ from sklearn.metrics import silhouette_score
 
 from fl_core.relevance import MISSED_ENERGY, PAPER, relative_scores
 from strategies.clusterings import number as module
-from strategies.clusterings.grouping import agglomerate, agglomerate_distances, cut_dendrogram
+from strategies.clusterings.agglomeration import agglomerate, agglomerate_distances, cut_dendrogram
 from strategies.clusterings.number import evidence, second_eigenvalue, silhouettes
 from strategies.clusterings.relevance_groups import group_by_relevance
 

@@ -6,10 +6,10 @@ import random
 import numpy as np
 import pytest
 
+from fl_core.messages import protocol
 from fl_core.models.build import build_model
 from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
 from fl_core.models.layers import named_layers
-from fl_core.wire import protocol
 from strategies import (
     ClusteredStrategy,
     FedBN,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
-from fl_core.own_code import is_stop
-from fl_core.wire import protocol
+from fl_core.messages import protocol
+from fl_core.user_code import is_stop
 from strategies import Aggregation, ClusteredStrategy, Clustering, ClusterMean, Clusters
 from tests.local_grid import LocalGrid
 from tests.toy_app import SpoiledApp, fail, run, toy_app

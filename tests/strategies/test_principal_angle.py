@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.linalg import subspace_angles
 
 from strategies import Pacfl
-from strategies.clusterings.grouping import number_within
+from strategies.clusterings.agglomeration import number_within
 from strategies.clusterings.principal_angle import corresponding_angles
 from strategies.clusterings.server_relevance import Spectra
 from tests.local_grid import LocalGrid, Visits

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.linalg import subspace_angles
 from sklearn.metrics import adjusted_rand_score
 
-from clients.pre_round.spectrum import (
+from clients.signatures.spectrum import (
     Spectrum,
     leading_spectrum,
     missed_energy_relevance,

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
-from clients.pre_round.spectrum import RELEVANCES, leading_spectrum
+from clients.signatures.spectrum import RELEVANCES, leading_spectrum
 from fl_core.relevance import USUAL_EIGENVECTORS
 from strategies import SpectralClustering
-from strategies.clusterings import odd_clients
-from strategies.clusterings.grouping import agglomerate, average_relevance
-from strategies.clusterings.odd_clients import believed_clients, strangers, strangers_by_vectors
+from strategies.clusterings import outliers as odd_clients
+from strategies.clusterings.agglomeration import agglomerate, average_relevance
+from strategies.clusterings.outliers import believed_clients, strangers, strangers_by_vectors
 from strategies.clusterings.relevance_groups import (
     DISBELIEVED,
     SHARES_NOTHING,

@@ -6,8 +6,8 @@ from functools import partial
 import numpy as np
 import pytest
 
+from fl_core.messages import protocol
 from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
-from fl_core.wire import protocol
 from strategies import Cfl, ClusteredStrategy, ClusterMean, Flt, SingleCluster
 from strategies.aggregations.aggregation import Aggregation
 from strategies.catalogue import ROBUST

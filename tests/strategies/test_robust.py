@@ -17,7 +17,7 @@ from strategies.aggregations.robust import (
     TrimmedMean,
 )
 from strategies.catalogue import ROBUST
-from strategies.engine.rounds import Clusters, Round, Update
+from strategies.rounds.round_state import Clusters, Round, Update
 
 BY_NAME = pytest.mark.parametrize("kind", ROBUST, ids=lambda kind: kind.name)
 

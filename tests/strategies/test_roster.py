@@ -3,8 +3,8 @@
 import pytest
 from flwr.app import ConfigRecord, RecordDict
 
-from fl_core.wire import protocol
-from strategies.engine.roster import Refusal, Roster
+from fl_core.messages import protocol
+from strategies.rounds.client_registry import Refusal, Roster
 
 
 def called(name):
@@ -58,17 +58,6 @@ def test_a_name_is_what_people_read(name):
     roster = Roster(by_name=True)
     join(roster, {7: name})
     assert roster.names == {0: name.replace("u\u0308", "\u00fc")}
-
-
-def test_who_took_a_name_makes_room_for_its_owner():
-    roster = Roster(by_name=True)
-    join(roster, {7: "berlin"})
-    refusal = {7: Refusal("key SHA256:x…", "that name is another's")}
-    join(roster, {8: "berlin"}, refusal)
-    assert {roster.name_of(client): node for client, node in roster.nodes.items()} == {"berlin": 8}
-    # What is said again of one that has left is no news.
-    join(roster, {9: "lyon"}, refusal)
-    assert roster._attempts[7] == 1
 
 
 def test_a_refusal_leaves_the_owner_of_the_name_in():

@@ -8,7 +8,7 @@ import pytest
 from flwr.app import Error, Message, RecordDict
 from flwr.common.constant import ErrorCode
 
-from fl_core.wire import protocol
+from fl_core.messages import protocol
 from strategies import (
     ClusteredStrategy,
     ClusterMean,
@@ -35,7 +35,7 @@ from strategies import (
     UpdateClustering,
 )
 from strategies.catalogue import ROBUST
-from strategies.engine.replies import error_text
+from strategies.rounds.replies import error_text
 from tests.local_grid import LocalGrid
 from tests.samples import sampled
 from tests.toy_app import (

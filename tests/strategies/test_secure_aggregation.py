@@ -13,10 +13,11 @@ from flwr.common.secure_aggregation.secaggplus_utils import share_keys_plaintext
 from flwr.supercore.primitives.asymmetric import bytes_to_public_key, public_key_to_bytes
 
 from clients.secure_aggregation import STATE
-from fl_core.wire import masking, protocol
+from fl_core import masking
+from fl_core.messages import protocol
 from strategies import ClusterMean, GivenClusters, LpsGps, Optimum, Random, RccPfl, Single
-from strategies.base import ClusteredStrategy
 from strategies.secure_aggregation import ClusterSum, bounded_norm
+from strategies.strategy import ClusteredStrategy
 from tests.local_grid import LocalGrid, Visits
 from tests.samples import sampled
 from tests.toy_app import (

@@ -10,7 +10,7 @@ from scipy.sparse.csgraph import connected_components
 
 from strategies import Flt
 from strategies.clusterings import signatures
-from strategies.clusterings.grouping import canonical_labels
+from strategies.clusterings.agglomeration import canonical_labels
 from strategies.clusterings.signatures import (
     closest_distances,
     cluster_means,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from strategies import Roster, Training
-from strategies.engine.rounds import Clusters
+from strategies.rounds.round_state import Clusters
 
 NODES = {0: 10, 1: 11, 2: 12}
 

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_core.options import COUNT, option
+from strategies.clusterings.agglomeration import canonical_labels
 from strategies.clusterings.clustering import Clustering
-from strategies.clusterings.grouping import canonical_labels
-from strategies.engine.conversation import Conversation
-from strategies.engine.rounds import Clusters, Round, Update
+from strategies.rounds.conversation import Conversation
+from strategies.rounds.round_state import Clusters, Round, Update
 
 
 @dataclass

@@ -6,17 +6,16 @@ import argparse
 import asyncio
 import logging
 import socket
-import ssl
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import httpx
 import uvicorn
 from cryptography import x509
 
 from fl_app.devices.gate.application import Gate
+from fl_app.devices.tls import parse_address, server_tls, superlink_tls
 
 _TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 # The SuperLink closes what is idle for 5 s; a connection must not be reused in that moment.
@@ -62,69 +61,6 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="where the SuperLink listens (default: %(default)s)",
     )
     parser.set_defaults(call=_run)
-
-
-def parse_address(text: str, option: str) -> tuple[str, int]:
-    """Read HOST:PORT.
-
-    Examples
-    --------
-    >>> parse_address("[::1]:9092", "--listen")
-    ('::1', 9092)
-
-    Raises
-    ------
-    ValueError
-        If it is something else.
-    """
-    try:
-        parts = urlsplit(f"//{text}")
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host, port = None, None
-    written = f"[{host}]:{port}" if host and ":" in host else f"{host}:{port}"
-    if not host or not port or written != text.lower():
-        raise ValueError(
-            f"{option} {text!r} is not HOST:PORT: give for example 127.0.0.1:8000, "
-            "fl.example.org:9092 or [::1]:9092."
-        )
-    return host, port
-
-
-def server_tls(folder: Path) -> ssl.SSLContext:
-    """Return how the gate shows devices who it is: with server.crt, in TLS 1.2 or later.
-
-    A ValueError says which file is missing or unreadable, or that the two do not belong together.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    certificate, key = _file(folder, "server.crt"), _file(folder, "server.key")
-    try:
-        # Without a password, OpenSSL would ask for one on the terminal.
-        context.load_cert_chain(certificate, key, password="")
-    except (ssl.SSLError, ValueError) as error:
-        raise ValueError(
-            f"{certificate} and {key} are not a certificate and its key: make both anew with "
-            "`fedkin certificates`."
-        ) from error
-    return context
-
-
-def superlink_tls(folder: Path) -> ssl.SSLContext:
-    """Return how the gate checks that it speaks to the SuperLink: against ca.crt alone.
-
-    A ValueError says that ca.crt is missing or is not a certificate.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    authority = _file(folder, "ca.crt")
-    try:
-        context.load_verify_locations(authority)
-    except ssl.SSLError as error:
-        raise ValueError(
-            f"{authority} is not a certificate: restore the one that `fedkin certificates` made."
-        ) from error
-    return context
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -194,15 +130,3 @@ def _check_dates(folder: Path) -> None:
             "certificates` and start the gate again",
             *(f"{first:%Y-%m-%d %H:%M}", f"{last:%Y-%m-%d %H:%M}"),
         )
-
-
-def _file(folder: Path, name: str) -> Path:
-    path = folder / name
-    try:
-        path.read_bytes()
-    except OSError as error:
-        raise ValueError(
-            f"--certificates {folder}: {name} cannot be read ({error.strerror}); it is one of the "
-            "files that `fedkin certificates` makes for the server."
-        ) from error
-    return path

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from google.protobuf.message import DecodeError
 
 from fl_app.devices.gate.pushes import UnsendableError
-from fl_app.devices.message_sizes import most_bytes_of_answer
 from fl_core.flower.messages import (
     Message,
     PullMessagesResponse,
     PullObjectRequest,
     iterate_object_tree,
 )
+from fl_core.messages.sizes import most_bytes_of_answer
 
 
 class TooLargeError(UnsendableError):

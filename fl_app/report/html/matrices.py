@@ -52,7 +52,7 @@ def _known(values: NDArray[np.float64]) -> tuple[list[int], NDArray[np.float64]]
 
 
 def _with_tree(grouping: Grouping, known: list[int], near: NDArray[np.float64]) -> Matrix:
-    from strategies.clusterings.grouping import agglomerate  # noqa: PLC0415 - it imports SciPy
+    from strategies.clusterings.agglomeration import agglomerate  # noqa: PLC0415 - it imports SciPy
 
     merges = agglomerate(near, 1).merges
     names = [grouping.names[client] for client in known]

@@ -13,7 +13,7 @@ from torch import Tensor
 from clients.features.hog import hog
 from fl_app.report.pictures import style
 from fl_app.report.pictures.figure import Spec, data_url, picture, short_name
-from fl_core.federation.federation import Federation
+from fl_core.partitions.federation import Federation
 
 MOST_CLUSTERS, MOST_CLASSES = 6, 6  # that fit on a page, and beside each other
 _FEWEST = 0.25  # of the largest class: fewer came with clients' few images of other tasks

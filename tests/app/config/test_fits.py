@@ -2,10 +2,10 @@
 
 import pytest
 
-from fl_app.config.fits import check_fits
+from fl_app.config.data_checks import check_fits
 from fl_app.config.run_config import parse_config
+from fl_core.agreement.agreement import Agreement
 from fl_core.data.datasets import load_dataset
-from fl_core.own.agreement import Agreement
 from tests.app_runs import DEFAULTS
 from tests.own_modules import own_modules
 

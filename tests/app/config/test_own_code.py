@@ -10,9 +10,9 @@ import pytest
 from fl_app.cli import main
 from fl_app.config.allowed_code import OWN_CODE, allowed_by, refuse_unallowed
 from fl_app.config.run_config import parse_config
-from fl_app.devices.site_check import code_found
-from fl_app.launch.preflight import check_run
-from fl_app.studies.sweeps.running import options_of_point
+from fl_app.devices.site.check import code_found
+from fl_app.simulation.preflight import check_run
+from fl_app.sweeps.running import options_of_point
 from fl_core.data.datasets import forget_data, load_dataset
 from fl_core.models.model_file import load_model
 from tests.app_runs import DEFAULTS, undrawn_pictures
@@ -27,7 +27,7 @@ OWN |= {"min-samples": 5, "num-server-rounds": 2, "num-eigenvectors": 3}
 
 PARTITIONS = """
 import numpy as np
-from fl_core.data.own_data import Partitions
+from fl_core.data.user_data import Partitions
 
 def load(tasks=None, names=None):
     rng = np.random.default_rng(0)

@@ -10,15 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from fl_app.api.simulate import simulate
+from fl_app.api import simulate
 from fl_app.cli import main
-from fl_app.config.effect import without_effect
 from fl_app.config.run_config import OPTIONS, parse_config
+from fl_app.config.unused_options import without_effect
 from fl_core.data.datasets import load_dataset
 from fl_core.data.known import known_of, num_labels
-from fl_core.data.settings import DATASETS, FederationSettings
-from fl_core.federation.federation_checks import check_federation
+from fl_core.data.settings import DATASETS
 from fl_core.options import KNOWN_AS
+from fl_core.partitions.federation_checks import check_federation
+from fl_core.partitions.settings import FederationSettings
 from strategies.catalogue import SYSTEMS
 from tests.app_runs import DEFAULTS, run
 
@@ -332,10 +333,10 @@ def test_a_run_that_is_stopped_says_how_to_go_on(tmp_path, monkeypatch, capsys):
 def test_ctrl_c_while_commands_are_loaded_is_no_traceback(monkeypatch, capsys):
     class Interrupted:
         def find_spec(self, name, *_):
-            if name == "fl_app.live.watch":
+            if name == "fl_app.run.watch":
                 raise KeyboardInterrupt
 
-    monkeypatch.delitem(sys.modules, "fl_app.live.watch", raising=False)
+    monkeypatch.delitem(sys.modules, "fl_app.run.watch", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
     assert main(["--version"]) == 130
     assert capsys.readouterr().err == "stopped.\n"

@@ -8,13 +8,13 @@ import pytest
 
 from fl_app.cli import main
 from fl_app.config.run_config import parse_config
-from fl_app.devices.data_check import samples_found
-from fl_app.launch.preflight import check_run
+from fl_app.devices.site.data_check import samples_found
 from fl_app.report.html.report_page import write_report
-from fl_app.studies.sweeps.plan import plan_sweep
-from fl_app.studies.sweeps.run_numbers import numbers_of_run
-from fl_app.studies.sweeps.running import _scores as words_of
-from fl_app.studies.sweeps.sweep_tables import printed_table, summary_page
+from fl_app.simulation.preflight import check_run
+from fl_app.sweeps.plan import plan_sweep
+from fl_app.sweeps.run_numbers import numbers_of_run
+from fl_app.sweeps.running import _scores as words_of
+from fl_app.sweeps.sweep_tables import printed_table, summary_page
 from fl_core.models.model_file import load_model
 from strategies.catalogue import SYSTEMS
 from tests.app_runs import DEFAULTS, undrawn_pictures
@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fl_core.data.own_data import Partitions
+from fl_core.data.user_data import Partitions
 
 
 def load():

@@ -3,7 +3,7 @@
 import pytest
 
 from fl_app.config.run_config import parse_config
-from fl_app.config.systems import Setting, able_strategies, with_values
+from fl_app.config.strategy_factory import Setting, able_strategies, with_values
 from fl_app.config.tuning import (
     TUNABLE,
     combinations,

@@ -19,7 +19,7 @@ from flwr.cli.supernode.register import try_load_public_key
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from fl_app.devices.certificates import add_command, make_certificates
-from fl_app.devices.gate.gate_command import server_tls, superlink_tls
+from fl_app.devices.tls import server_tls, superlink_tls
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 

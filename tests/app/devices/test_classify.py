@@ -14,9 +14,9 @@ from PIL import ExifTags, Image
 
 from clients.settings import TrainingSettings
 from clients.training.train import as_pixels, evaluate, train
+from fl_app import classify
+from fl_app.classify import Failure, Prediction, classify_images
 from fl_app.cli import _parser, main
-from fl_app.devices import classify
-from fl_app.devices.classify import Failure, Prediction, classify_images
 from fl_core.data.datasets import load_dataset
 from fl_core.data.image_files import find_images
 from fl_core.data.image_folder import read_image_folder

@@ -4,13 +4,13 @@ import pandas
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
-from fl_app.devices.device_node import DeviceNode
+from fl_app.devices.site.client import DeviceNode
+from fl_core.agreement.agreement import Survey
+from fl_core.agreement.vote import agree, outvoted, with_whole_numbers
 from fl_core.data.datasets import load_dataset
-from fl_core.data.settings import FederationSettings
-from fl_core.federation.federation import simulate_federation
-from fl_core.own.agreement import Survey
-from fl_core.own.settle import agree, outvoted, with_whole_numbers
-from fl_core.wire import protocol
+from fl_core.messages import protocol
+from fl_core.partitions.federation import simulate_federation
+from fl_core.partitions.settings import FederationSettings
 from tests.app_runs import DEFAULTS
 from tests.device_tables import device
 

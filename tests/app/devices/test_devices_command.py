@@ -18,12 +18,14 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from PIL import Image
 
 from fl_app.cli import main
-from fl_app.devices import model_places, registry, site_check
+from fl_app.devices import registry
 from fl_app.devices.certificates import make_certificates
-from fl_app.devices.gate.gate_command import server_tls
 from fl_app.devices.names import fingerprint
 from fl_app.devices.registry import last_clusters, list_devices, one_device
-from fl_app.site.node_command import run_node
+from fl_app.devices.site import check as site_check
+from fl_app.devices.site import model_files as model_places
+from fl_app.devices.site.node_command import run_node
+from fl_app.devices.tls import server_tls
 
 LEFT = "2026-11-21T16:45:01+00:00"
 

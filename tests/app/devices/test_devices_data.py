@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fl_app.devices.data_check import samples_found
-from fl_app.devices.device_node import NodeConfig
+from fl_app.devices.site.client import NodeConfig
+from fl_app.devices.site.data_check import samples_found
+from fl_core.agreement.agreement import Agreement, Survey
 from fl_core.models.model_file import load_model
-from fl_core.own.agreement import Agreement, Survey
 from tests.device_images import write_sites
 from tests.device_runs import groups, run
 from tests.own_modules import own_modules

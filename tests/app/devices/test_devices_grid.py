@@ -14,7 +14,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 from fl_app.devices import grid as device_grid
 from fl_app.devices.grid import DeviceGrid, unfolded_bytes
-from fl_core.wire.packing import PACKED, SALT, Packer, unpacked
+from fl_core.messages.packing import PACKED, SALT, Packer, unpacked
 from tests.device_post import Post, good, reply_of
 
 

@@ -3,8 +3,8 @@
 import pytest
 from flwr.app import Context, Error, Message, MetricRecord, RecordDict
 
-from fl_app.devices.mod import device_mod
-from fl_core.wire.packing import SALT
+from fl_app.devices.site.message_mod import device_mod
+from fl_core.messages.packing import SALT
 from tests.app_runs import DEFAULTS
 
 OWN = {"dataset": "own"}

@@ -5,8 +5,8 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, Context, RecordDict
 
+from fl_core.messages import protocol
 from fl_core.models.model_file import load_model
-from fl_core.wire import protocol
 from tests.device_images import write_sites
 from tests.device_runs import Devices, run
 

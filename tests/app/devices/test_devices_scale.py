@@ -13,12 +13,12 @@ from flwr.app import Array, ArrayRecord, MetricRecord
 from fl_app.cli import main
 from fl_app.config.run_config import parse_config
 from fl_app.devices.common_scale import statistics_answer, statistics_in
-from fl_app.devices.data_check import table_found
+from fl_app.devices.site.data_check import table_found
 from fl_app.results.spectra import load_spectra
+from fl_core.agreement.agreement import Agreement, Survey
+from fl_core.agreement.vote import agree, outvoted, with_whole_numbers
 from fl_core.data.scaling import ColumnStatistics, Scaling
 from fl_core.models.model_file import load_model
-from fl_core.own.agreement import Agreement, Survey
-from fl_core.own.settle import agree, outvoted, with_whole_numbers
 from tests.altered import altered
 from tests.app_runs import DEFAULTS
 from tests.device_runs import run
@@ -99,7 +99,7 @@ def test_all_devices_have_one_scale_and_their_models_carry_it(tmp_path, caplog):
 @pytest.mark.slow  # a run
 def test_of_its_own_scale_a_device_learns_and_warns_once(tmp_path, caplog):
     """Sizes are 150 and 160.5: all taken for the mean would be 5.25 off."""
-    with caplog.at_level(logging.WARNING, "fl_app.devices.device_node"):
+    with caplog.at_level(logging.WARNING, "fl_app.devices.site.client"):
         one, models, _ = ran(tmp_path, "size", standardise="site")
     assert one["rmse"] < 3
     assert not [record for record in caplog.records if "constant" in record.message]

@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
-from fl_app.devices.data_check import table_found
-from fl_app.devices.device_node import DeviceNode
-from fl_core.data.standardise import standardised_site
-from fl_core.own.agreement import Agreement, Survey
-from fl_core.own.settle import agree, outvoted
-from fl_core.wire import protocol
+from fl_app.devices.site.client import DeviceNode
+from fl_app.devices.site.data_check import table_found
+from fl_core.agreement.agreement import Agreement, Survey
+from fl_core.agreement.vote import agree, outvoted
+from fl_core.messages import protocol
+from fl_core.partitions.standardise import standardised_site
 from tests.altered import altered
 from tests.app_runs import DEFAULTS
 from tests.device_runs import groups, run

@@ -26,8 +26,9 @@ from fl_app.devices.gate.application import (
     MOST_BYTES_OF_OTHERS,
     Gate,
 )
-from fl_app.devices.gate.gate_command import add_command, parse_address, server_tls, superlink_tls
-from fl_app.launch.superlink import free_ports
+from fl_app.devices.gate.gate_command import add_command
+from fl_app.devices.tls import parse_address, server_tls, superlink_tls
+from fl_app.simulation.superlink import free_ports
 from tests.device_processes import gate_words, running
 from tests.gate_requests import (
     DEVICE,

@@ -13,7 +13,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 
 from fl_app.devices.gate import application, bodies
 from fl_app.devices.gate.application import Gate
-from fl_app.devices.message_sizes import most_bytes_of_answer
+from fl_core.messages.sizes import most_bytes_of_answer
 from tests.gate_requests import DEVICE, PULL, PUSH, STRANGER, ask, known, post, said
 
 PULL_OBJECT = b"/v1/fleet/pull-object"

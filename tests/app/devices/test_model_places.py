@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from fl_app.devices.model_places import clear_old
+from fl_app.devices.site.model_files import clear_old
 from tests.device_images import write_sites
 from tests.device_runs import run
 

@@ -17,18 +17,19 @@ from clients.features.hog import hog
 from fl_app.cli import main
 from fl_app.client_app import app
 from fl_app.config.run_config import parse_config
+from fl_app.group.folders import part, regrouped
 from fl_app.group.group_command import named_folders
-from fl_app.group.images import part, regrouped
 from fl_app.group.place import read_images
 from fl_app.group.placing import fit, overlaps, place
-from fl_app.live.status import Status
 from fl_app.results.grouping_report import Cost, grouping_report
 from fl_app.results.grouping_tables import print_grouping, supports_groups
 from fl_app.results.spectra import KeptSpectra, SpectraCard, load_spectra, save_spectra
 from fl_app.run.experiment import run_experiment
+from fl_app.run.status import Status
+from fl_app.simulation.simulated_clients import Simulation
 from fl_core.models.model_file import load_model
 from strategies import Clustering, SingleCluster, SpectralClustering
-from strategies.engine.rounds import Clusters, Comparison, Resamples
+from strategies.rounds.round_state import Clusters, Comparison, Resamples
 from tests.app_runs import DEFAULTS, run, undrawn_pictures
 from tests.device_images import SITES, TOGETHER, write_sites
 from tests.device_runs import Devices, run_on_devices
@@ -142,7 +143,9 @@ def test_a_simulation_without_rounds_finds_what_fedkin_group_finds(tmp_path, cap
         **{"num-clients": 6, "num-tasks": 3, "output-dir": str(tmp_path / "run")},
     }
     with undrawn_pictures():
-        run_experiment(parse_config(run_config), LocalGrid(app, 6, run_config=run_config))
+        run_experiment(
+            parse_config(run_config), LocalGrid(app, 6, run_config=run_config), Simulation
+        )
     one, other = report_of(tmp_path / "run"), group(tmp_path / "group", *SIMULATED)
     for key in ("clients", "clusters", "relevance", "bytes", "odd"):
         assert one[key] == other[key], key
@@ -184,7 +187,7 @@ def test_features_are_computed_once_whoever_asks(tmp_path, monkeypatch):
         computed.append(len(images))
         return hog(images)
 
-    monkeypatch.setattr("fl_app.nodes.simulated_node._feature_map", lambda *_: counted)
+    monkeypatch.setattr("fl_app.run.node._feature_map", lambda *_: counted)
     words = (*SIMULATED, "strategy=rcc-pfl,mt-hfl", "--resamples", "2")
     assert group(tmp_path / "out", *words)["resamples"] == 2
     assert len(computed) == 6  # clients, of which two strategies ask, and resamples are drawn

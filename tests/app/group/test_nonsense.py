@@ -8,13 +8,13 @@ import pytest
 
 from fl_app.cli import main
 from fl_app.results.grouping_report import Cost, grouping_report
-from strategies.engine.rounds import Clusters, Comparison, Resamples
+from strategies.rounds.round_state import Clusters, Comparison, Resamples
 from tests.app_runs import DEFAULTS, undrawn_pictures
 from tests.own_modules import own_modules, run_alone
 
 SITES = """
 import numpy as np
-from fl_core.data.own_data import Partitions
+from fl_core.data.user_data import Partitions
 
 
 def sites(count, change, **more):

@@ -14,7 +14,7 @@ from tests.own_modules import own_modules, run_alone
 
 SITES = """
 import numpy as np
-from fl_core.data.own_data import Partitions
+from fl_core.data.user_data import Partitions
 
 
 def part(kind, seed, width=6):

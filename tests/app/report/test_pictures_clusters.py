@@ -20,7 +20,7 @@ from fl_app.report.pictures.clusters import (
 )
 from fl_app.report.pictures.style import cluster_colour
 from fl_core.data.dataset import Dataset
-from fl_core.federation.federation import Federation, simulate_federation
+from fl_core.partitions.federation import Federation, simulate_federation
 from fl_core.partitions.partition import Partition
 from tests.app_runs import DEFAULTS, run
 from tests.picture_data import marked, rows_of

@@ -38,8 +38,8 @@ from fl_app.report.text_table import as_csv, as_latex, as_markdown
 from fl_app.results.folder import ResultsFolder, compared_tasks, write_similarity
 from fl_app.results.grouping_report import Grouped
 from fl_core.json_records import checker
-from strategies.engine import replies
-from strategies.engine.rounds import Clusters, Comparison
+from strategies.rounds import replies
+from strategies.rounds.round_state import Clusters, Comparison
 from tests.app_runs import DEFAULTS, run
 from tests.picture_data import marked, rows_of
 from tests.report_data import EVIL, write_grouping, write_matrix, write_results

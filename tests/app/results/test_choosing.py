@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from fl_app.results.choosing import best_of, tried_in, validates_better, validation_score
 from fl_app.results.run_result import RunResult
+from fl_app.results.tuning import best_of, tried_in, validates_better, validation_score
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES
 from strategies import RoundReport
 

@@ -8,7 +8,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import xlogy
 from scipy.stats import multinomial, ttest_1samp
 
-from fl_app.results.paired import Counts, Differences, holm_adjusted
+from fl_app.results.statistics import Counts, Differences, holm_adjusted
 
 
 def test_mcnemars_exact_test_is_a_sign_test_on_samples_that_differ():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom, t
 
 from fl_app.report.verdicts import JOIN, ONE, STAY, UNSURE
-from fl_app.results.paired import Counts
+from fl_app.results.statistics import Counts
 from fl_app.results.verdicts import pair_of, verdicts_of
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES
 from tests.samples import sampled

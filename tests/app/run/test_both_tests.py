@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from fl_core.federation.federation import Federation
+from fl_core.partitions.federation import Federation
 from tests.app_runs import LARGE_STEPS, run, without_seconds
 from tests.toy_app import fail
 

@@ -6,9 +6,9 @@ from threading import Thread
 
 import pytest
 
-import fl_app.launch.superlink
-from fl_app.launch.processes import uninterrupted
-from fl_app.launch.superlink import private_superlink
+import fl_app.simulation.superlink
+from fl_app.simulation.processes import uninterrupted
+from fl_app.simulation.superlink import private_superlink
 
 
 @pytest.fixture(autouse=True)
@@ -66,9 +66,9 @@ def test_a_second_ctrl_c_leaves_no_superlink_behind(tmp_path, monkeypatch, capfd
         process.wait()
         ended.append(home)
 
-    monkeypatch.setattr(fl_app.launch.superlink, "program_path", lambda _: "true")
-    monkeypatch.setattr(fl_app.launch.superlink, "_wait_until_healthy", lambda *_: None)
-    monkeypatch.setattr(fl_app.launch.superlink, "stop_family", stop)
+    monkeypatch.setattr(fl_app.simulation.superlink, "program_path", lambda _: "true")
+    monkeypatch.setattr(fl_app.simulation.superlink, "_wait_until_healthy", lambda *_: None)
+    monkeypatch.setattr(fl_app.simulation.superlink, "stop_family", stop)
     with pytest.raises(KeyboardInterrupt), private_superlink(tmp_path):
         press()
     assert ended == [tmp_path]

@@ -8,7 +8,7 @@ import pytest
 
 from fl_app.config.run_config import parse_config
 from fl_app.run.checkpoints import Checkpoints
-from fl_app.run.simulation import Simulation
+from fl_app.simulation.simulated_clients import Simulation
 from fl_core.models.checkpoint import load_checkpoint
 from fl_core.models.model_file import load_model
 from strategies.catalogue import SYSTEMS

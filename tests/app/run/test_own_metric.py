@@ -10,9 +10,9 @@ import torch
 
 from clients.training.losses import check_own_metric, measure_of
 from fl_app.config.run_config import parse_config
-from fl_app.launch.preflight import check_run
-from fl_app.live.tracking import round_values
 from fl_app.report.html.report_page import write_report
+from fl_app.run.tracking import round_values
+from fl_app.simulation.preflight import check_run
 from fl_core.data.scaling import Scaling
 from strategies import RoundReport
 from tests.app_runs import DEFAULTS
@@ -23,7 +23,7 @@ HELD = """
 import numpy as np
 import torch
 
-from fl_core.data.own_data import Partitions
+from fl_core.data.user_data import Partitions
 
 
 def part(client):

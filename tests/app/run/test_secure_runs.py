@@ -6,7 +6,7 @@ import logging
 import numpy as np
 import pytest
 
-from fl_app.live.watch import lines_of, read_status
+from fl_app.run.watch import lines_of, read_status
 from tests import device_runs
 from tests.app_runs import models_of, run
 from tests.device_images import write_sites

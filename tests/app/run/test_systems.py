@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from fl_app.config.run_config import parse_config
-from fl_app.config.systems import Setting, build_strategy
-from fl_core.federation.federation import simulate_federation
+from fl_app.config.strategy_factory import Setting, build_strategy
+from fl_core.partitions.federation import simulate_federation
 from strategies.catalogue import (
     AGGREGATIONS,
     CLUSTERINGS,

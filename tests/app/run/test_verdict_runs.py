@@ -10,10 +10,10 @@ import pytest
 from safetensors.numpy import load_file
 
 from fl_app.cli import TRIAL
+from fl_app.config.keywords import TRIAL_ROUNDS
 from fl_app.config.run_config import OPTIONS, parse_config
-from fl_app.config.words import TRIAL_ROUNDS
 from fl_app.devices import devices_run
-from fl_app.devices.device_node import DeviceNode
+from fl_app.devices.site.client import DeviceNode
 from fl_app.report.html.reading import read_result
 from fl_core.models.model_file import load_model
 from tests.app_runs import DEFAULTS, run

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 from fl_app.cli import main
-from fl_app.devices.data_check import table_found
-from fl_app.devices.device_node import NodeConfig
-from fl_core.own.agreement import Survey
-from fl_core.own.settle import agree
+from fl_app.devices.site.client import NodeConfig
+from fl_app.devices.site.data_check import table_found
+from fl_core.agreement.agreement import Survey
+from fl_core.agreement.vote import agree
 from tests.app_runs import DEFAULTS, undrawn_pictures
 from tests.device_runs import run
 from tests.device_tables import device
@@ -104,7 +104,7 @@ def test_a_device_may_say_it_itself(tmp_path):
     with pytest.raises(ValueError, match=r"^target is \"count\", but it must be one of auto, num"):
         NodeConfig.of({"name": "b", "data-path": "/b.csv", "target": "count"})
     text = device(tmp_path, "oslo", VISITS.replace("8", "few"), label="visits", target="number")
-    with pytest.raises(ValueError, match=r"^oslo\.csv: column visits has a text in row 3, but tar"):
+    with pytest.raises(ValueError, match=r"^oslo\.csv: column visits seems to have numbers, but a"):
         text.survey()
     many = "age,visits\n" + "".join(f"1,{i}\n" for i in range(1001))
     with pytest.raises(ValueError, match=r"1,001 different values, but .* set target=number"):

@@ -1,0 +1,85 @@
+"""A feature map of one's own, by a function from samples to a matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fl_core.user_code import call_own
+
+_KEY = "features"
+_FEW = 3
+_STREAM = 0xFEA7
+
+
+def own_features(path: str) -> Callable[[Tensor], Tensor]:
+    """Return the feature map of an import path, whose every answer is checked.
+
+    It is called with samples as they are stored, uint8 or float32 (n, …), and returns float32
+    (n, d), a tensor or an array.
+    """
+
+    def phi(samples: Tensor) -> Tensor:
+        # A copy: it may work in place, on what others will train on.
+        return _checked(path, samples, call_own(_KEY, path, samples.clone()))
+
+    return phi
+
+
+def _checked(path: str, samples: Tensor, found: object) -> Tensor:
+    if isinstance(found, np.ndarray):
+        found = torch.from_numpy(np.ascontiguousarray(found))
+    if not isinstance(found, Tensor):
+        raise ValueError(
+            f'{_KEY} is "{path}", which returned a {type(found).__name__}: it must return a '
+            "tensor or an array, float32 (n, d)."
+        )
+    rows = found.detach().cpu()
+    if rows.dtype != torch.float32 or rows.dim() != 2 or len(rows) != len(samples):
+        raise ValueError(
+            f'{_KEY} is "{path}", which returned {str(rows.dtype).removeprefix("torch.")} '
+            f"{tuple(rows.shape)} for {len(samples)} samples, but it must be float32 "
+            f"({len(samples)}, d)."
+        )
+    if not rows.shape[1]:
+        raise ValueError(f'{_KEY} is "{path}", which returned no features: d must be at least 1.')
+    if not torch.isfinite(rows).all():
+        raise ValueError(
+            f'{_KEY} is "{path}", which returned numbers that are infinite or NaN: a sample of '
+            "zeros, say, cannot be divided by its length."
+        )
+    return rows.contiguous()
+
+
+def check_own_features(path: str, samples: Tensor) -> None:
+    """Refuse a feature map whose rows do not depend on their samples alone, by a ValueError.
+
+    Clients are compared by their features: what is fitted to a client's own samples, such as a mean
+    that is taken off, is another map at each. `samples` are a few, at least two.
+    """
+    phi = own_features(path)
+    together, alone = phi(samples), phi(samples[:1])
+    if together.shape[1] != alone.shape[1] or not torch.allclose(
+        together[:1], alone, rtol=1e-3, atol=1e-5
+    ):
+        raise ValueError(
+            f'{_KEY} is "{path}", which returned other features for a sample alone than among '
+            f"{len(samples)}: each row must depend on its own sample only, so that clients compare "
+            "the same features; fit scales or axes beforehand, to data that all may know."
+        )
+
+
+def own_dimension(path: str, shape: tuple[int, ...], is_float: bool) -> int:
+    """Return d for samples of this shape: what it is for a few random ones."""
+    return own_features(path)(random_samples(shape, is_float=is_float)).shape[1]
+
+
+def random_samples(shape: tuple[int, ...], *, is_float: bool) -> Tensor:
+    """Return three random samples of this shape: float32 in [0, 1), or uint8."""
+    generator = torch.Generator().manual_seed(_STREAM)
+    if is_float:
+        return torch.rand((_FEW, *shape), generator=generator)
+    return torch.randint(0, 256, (_FEW, *shape), dtype=torch.uint8, generator=generator)

@@ -1,1 +1,0 @@
-"""What a client computes before any training: its spectrum, its signature, its shift."""

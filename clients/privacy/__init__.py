@@ -1,1 +1,0 @@
-"""Differential privacy of the pre-round and of training."""

@@ -1,0 +1,1 @@
+"""What clients send to be grouped: spectra, centroids, encoders."""

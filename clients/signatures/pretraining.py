@@ -1,0 +1,126 @@
+"""FLT's encoders, pre-trained without labels at the server: from a file, or made and kept."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+
+import torch
+from filelock import FileLock
+from safetensors.torch import load_file, save_file
+
+from clients.settings import AUTOMATIC, PRETRAINING_DATASETS, SOURCE
+from clients.signatures.autoencoder import Autoencoder, build_autoencoder, fit, load_autoencoder
+from fl_core.data.datasets import load_dataset
+from fl_core.data.folders import cache_dir
+from fl_core.files import replacing
+
+logger = logging.getLogger(__name__)
+
+PRETRAINING_EPOCHS = 30
+# On one thread the colour network takes 1.6 ms an image, the grey one 0.1 ms: so four minutes of
+# pre-training for a large set in either case.
+IMAGES_PER_EPOCH = {1: None, 3: 5_000}
+_FORMAT = 1  # raise it when a network or its pre-training changes: cached weights go stale
+_PRETRAINING_SEED = 0
+
+
+def save_autoencoder(autoencoder: Autoencoder, path: Path) -> None:
+    """Write the autoencoder's tensors to a safetensors file, completely or not at all."""
+    with replacing(path) as temporary:
+        save_file({n: t.contiguous() for n, t in autoencoder.state_dict().items()}, temporary)
+
+
+def read_autoencoder(path: Path, channels: int) -> Autoencoder:
+    """Read an autoencoder that `save_autoencoder` wrote.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If it is not in safetensors format, or not this autoencoder: see `load_autoencoder`.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"the autoencoder's file {path} does not exist: give the path of a .safetensors file, "
+            f"or the name of a data set to pre-train on ({', '.join(PRETRAINING_DATASETS)})."
+        )
+    try:
+        weights = load_file(path)
+    except Exception as error:  # on garbage the reader raises several kinds
+        raise ValueError(
+            f"the autoencoder's file {path} is not in safetensors format ({error}): write it with "
+            "clients.signatures.pretraining.save_autoencoder."
+        ) from error
+    try:
+        return load_autoencoder(weights, channels)
+    except ValueError as error:
+        raise ValueError(f"the file {path} cannot be used: {error}") from error
+
+
+def pretrained_autoencoder(
+    source: str,
+    channels: int,
+    *,
+    data_dir: str = "",
+    epochs: int = PRETRAINING_EPOCHS,
+    device: torch.device | None = None,
+) -> Autoencoder:
+    """Return a pre-trained autoencoder: from a file, or trained now and remembered.
+
+    Training takes minutes on the larger data sets, so its result is kept in `cache_dir()`; one
+    process trains while others that want the same wait for it. The images are read in any case, as
+    other ones may lie under the same name. A cache file that cannot be read is made again.
+
+    Parameters
+    ----------
+    source : str
+        The path of a `.safetensors` file, or one of `PRETRAINING_DATASETS`, whose training images
+        are used without their labels; or `auto`, see `AUTOMATIC`.
+    channels : int
+        Of the clients' images, 1 or 3.
+    data_dir : str
+        As in `fl_core.data.datasets.load_dataset`.
+    epochs : int
+        Of pre-training; FLT takes 30. For colour an epoch is 5,000 images drawn anew.
+    device : torch.device, optional
+        Where it is trained, by default the CPU; it is returned on the CPU.
+
+    Raises
+    ------
+    ValueError
+        If the source is unknown, of the wrong channels, or not a file of such an autoencoder.
+    OSError
+        If the file or the data set's files are not there.
+    """
+    if SOURCE.read("encoder", source).endswith(".safetensors"):
+        return read_autoencoder(Path(source).expanduser(), channels)
+    fresh = build_autoencoder(channels, _PRETRAINING_SEED)
+    dataset = AUTOMATIC[channels] if source == "auto" else source
+    images = load_dataset(dataset, data_dir).train_images
+    kind = f"{dataset}-{channels}-channels-{epochs}-epochs-seed-{_PRETRAINING_SEED}-v{_FORMAT}"
+    kind += f"-{_checksum(images)}"
+    if device is not None and device.type != "cpu":  # which rounds differently
+        kind += f"-{device.type}"
+    path = cache_dir() / f"autoencoder-{kind}.safetensors"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_suffix(".lock")):
+        if path.is_file():
+            with suppress(ValueError):
+                return read_autoencoder(path, channels)
+            logger.warning("The cached autoencoder %s is damaged and is made again.", path)
+        logger.info("Pre-training the autoencoder on %d images of %s.", len(images), dataset)
+        generator = torch.Generator().manual_seed(_PRETRAINING_SEED)
+        fresh.to(device)
+        fit(fresh, images, epochs, generator, images_per_epoch=IMAGES_PER_EPOCH[channels])
+        save_autoencoder(fresh.cpu(), path)
+    return fresh
+
+
+def _checksum(images: torch.Tensor) -> str:
+    content = blake2b(str(tuple(images.shape)).encode(), digest_size=8)
+    content.update(images.contiguous().numpy().data)
+    return content.hexdigest()

@@ -1,0 +1,70 @@
+"""How a client's models of several strategies compare on samples that none of them trained on.
+
+Right or wrong is kept per sample, in the client's context. What leaves it are counts: with how many
+samples one model is right where another is wrong.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, MetricRecord
+from numpy.typing import NDArray
+
+from fl_core.messages import protocol
+
+_SCORES, _ABOUT = "candidates", "candidates-about"
+
+
+def compare_candidate(
+    context: Context,
+    label: str,
+    seed: int,
+    scores: NDArray[np.uint8] | NDArray[np.float32],
+    loss: float,
+) -> MetricRecord:
+    """Compare a strategy's model with those before it, and keep its scores for those to come.
+
+    Parameters
+    ----------
+    context : Context
+        Whose state keeps the scores of one seed; others are dropped.
+    label, seed : str, int
+        Which strategy, and of which of the run's repetitions.
+    scores : NDArray, shape (n,)
+        Of each validation sample, as `clients.training.train.each_score` returns them: what a
+        client is right about, uint8, or how far it is off a number, float32.
+    loss : float
+        On the same samples; NaN if it is not told.
+
+    Returns
+    -------
+    MetricRecord
+        `num-examples`, n; `score`, the mean; `loss`, if it is told; and, under the label of every
+        other strategy that was scored on the same samples, two numbers: on how many samples this
+        one is right and the other wrong, and the reverse; or, of numbers, the mean and the variance
+        (n − 1) of how much farther off the other one is.
+    """
+    state = context.state
+    about = state.config_records.get(_ABOUT, ConfigRecord())
+    kept = state.array_records[_SCORES] if about.get(protocol.SEED) == seed else ArrayRecord()
+    found = MetricRecord({protocol.NUM_EXAMPLES: len(scores), protocol.SCORE: float(scores.mean())})
+    if not math.isnan(loss):
+        found[protocol.LOSS] = loss
+    for other, array in kept.items():
+        theirs = array.numpy()
+        if other != label and (theirs.dtype, theirs.shape) == (scores.dtype, scores.shape):
+            found[other] = list(_compared(scores, theirs))
+    state[_SCORES] = ArrayRecord({**kept, label: Array(scores)})
+    state[_ABOUT] = ConfigRecord({protocol.SEED: seed})
+    return found
+
+
+def _compared(
+    own: NDArray[np.uint8] | NDArray[np.float32], theirs: NDArray[np.uint8] | NDArray[np.float32]
+) -> tuple[float, float]:
+    if own.dtype == np.uint8:
+        return float((own > theirs).sum()), float((own < theirs).sum())
+    farther = theirs.astype(np.float64) - own
+    return float(farther.mean()), float(farther.var(ddof=1)) if len(own) > 1 else 0.0

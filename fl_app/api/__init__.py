@@ -1,1 +1,0 @@
-"""From Python: simulations for scripts and notebooks, and their results as data frames."""

@@ -1,0 +1,206 @@
+"""Whether models, features and strategies suit the samples of a data set."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+
+from clients.features.compute import feature_map
+from clients.features.dimensions import compared_dimension
+from clients.features.user_features import check_own_features, random_samples
+from clients.private_models import check_private_model
+from clients.signatures.spectrum import MOST_DIMENSIONS, RELEVANCES
+from clients.training.losses import check_own_loss, check_own_metric
+from clients.training.train import as_pixels
+from fl_app.config.checks import shares_eigenvectors
+from fl_app.config.run_config import Config
+from fl_app.config.strategy_factory import FOUND, Setting, able_strategies, check_strategy
+from fl_app.config.tuning import AS_TASKS
+from fl_core.agreement.agreement import Agreement
+from fl_core.data.dataset import Dataset
+from fl_core.data.samples import SampleKind, are_images, described, sample_word
+from fl_core.data.settings import OWN_IMAGES
+from fl_core.extras import MissingExtraError, need_extra
+from fl_core.models.build import build_model
+from fl_core.models.model_file import ModelCard
+from fl_core.models.user_model import check_model
+from fl_core.partitions.federation import Federation
+from fl_core.user_code import is_own
+from strategies.catalogue import parameters, system_of
+from strategies.clusterings.spectral import AT_CLIENTS
+
+
+def check_fits(config: Config, kind: SampleKind, federation: Federation | None = None) -> None:
+    """Refuse what such samples do not suit, and what needs packages that are not there.
+
+    Parameters
+    ----------
+    kind : SampleKind
+        Of the data set's samples, or of those that devices have agreed on.
+    federation : Federation, optional
+        Whose first samples are tried; by default random ones of this kind.
+
+    Raises
+    ------
+    ValueError
+        If the model, the features or an encoder cannot take them, an attack or a strategy takes
+        labels for classes and they are numbers, there are more eigenvectors than features, the
+        model has not the layers that a strategy names, or nobody knows the tasks that one must be
+        told.
+    MissingExtraError
+        If a package is missing that a strategy or private training needs.
+    OSError
+        If weights of features, or a file with an encoder, cannot be had.
+    """
+    config = config.for_samples(kind)
+    known = config
+    if config.num_clusters == AS_TASKS and not federation:
+        known = replace(config, num_clusters=config.num_tasks)
+    known, _ = able_strategies(Setting(known, cast(Dataset, kind), config.seed, federation))
+    config = replace(config, strategy=known.strategy)
+    if federation:
+        _check_tasks_are_known(config, federation)
+        samples = federation.dataset.train_images[:3]
+    else:
+        samples = random_samples(kind.image_shape, is_float=kind.is_float)
+    if kind.is_regression and config.attack == "label-flip":
+        raise ValueError(
+            'attack is "label-flip", but a number is to be predicted, which is no class that could '
+            "be another: choose another attack."
+        )
+    _check_file(config, kind)
+    if config.training_epsilon and config.dataset != OWN_IMAGES:  # devices look for themselves
+        need_extra("opacus", "training-epsilon", "set it to 0")
+    _check_model(config, kind, samples)
+    if config.loss:
+        check_own_loss(config.loss, kind.num_classes, is_regression=kind.is_regression)
+    check_own_metric(config.metric, kind.num_classes, is_regression=kind.is_regression)
+    if shares_eigenvectors(config.strategy):
+        _check_num_eigenvectors(config, kind)
+        feature_map(config.features)
+        if is_own(config.features):
+            check_own_features(config.features, samples)
+    for name in config.strategy:
+        clustering = system_of(name).clustering
+        for package in clustering.needs_packages:
+            need_extra(
+                package, f"the clustering {clustering.name} ({name})", "use another clustering"
+            )
+        setting = Setting(known, cast(Dataset, kind), config.seed, federation)
+        if "encoder" in parameters(clustering):
+            _check_encoder(name, kind)
+            if config.encoder.endswith(".safetensors"):  # no training is needed to look into it
+                FOUND["encoder"](setting)
+        check_strategy(name, setting)
+
+
+def _check_file(config: Config, kind: SampleKind) -> None:
+    """Refuse data of which a model's file could not say what they are, by a ValueError."""
+    names = tuple(str(label) for label in range(kind.num_classes))
+    if isinstance(kind, Dataset | Agreement):
+        names = kind.class_names
+    try:
+        ModelCard(config.model, kind.image_shape, names, strategy="", cluster=0, num_rounds=0)
+    except ValueError as error:
+        raise ValueError(
+            f"models of {config.dataset} could not be kept: {error}; give smaller samples, fewer "
+            "classes, or other names."
+        ) from error
+
+
+def _check_model(config: Config, kind: SampleKind, samples: Tensor) -> None:
+    model = build_model(config.model, kind.image_shape, kind.num_classes, config.seed)
+    if not is_own(config.model):
+        return
+    pixels = as_pixels(samples)
+    check_model(config.model, model, pixels, kind.num_classes)
+    _check_draws(config, kind)
+    if not config.training_epsilon:
+        return
+    if any(map(_keeps_statistics, model.modules())):
+        raise ValueError(
+            f'model is "{config.model}", which keeps statistics of batches, but training-epsilon '
+            f"is {config.training_epsilon:g}, and noise is for each {sample_word(kind)} by itself: "
+            "use group or layer normalisation, or set training-epsilon to 0."
+        )
+    with suppress(MissingExtraError):  # on a server of devices, which may do without Opacus
+        check_private_model(config.model, model, pixels, config.training_epsilon)
+
+
+def _check_draws(config: Config, kind: SampleKind) -> None:
+    """Refuse a model with the same weights for each seed where several must differ."""
+    drawing = [n for n in config.strategy if "draw_model" in parameters(system_of(n).clustering)]
+    if not drawing:
+        return
+    one, other = (
+        build_model(config.model, kind.image_shape, kind.num_classes, seed).state_dict().values()
+        for seed in (0, 1)
+    )
+    if all(map(torch.equal, one, other)):
+        raise ValueError(
+            f'model is "{config.model}", which begins with the same weights whatever the seed, but '
+            f"{drawing[0]} needs models that differ: draw weights at random, without a seed of its "
+            "own, or leave that strategy out."
+        )
+
+
+def _keeps_statistics(layer: nn.Module) -> bool:
+    """Return whether a layer normalises by a batch, or keeps running means of samples."""
+    return isinstance(layer, _BatchNorm) or (
+        isinstance(layer, _NormBase) and layer.track_running_stats
+    )
+
+
+def _check_tasks_are_known(config: Config, federation: Federation) -> None:
+    """Refuse strategies that must know the clients' tasks where nobody does, by a ValueError."""
+    for name in config.strategy:
+        if system_of(name).clustering.needs_tasks and not federation.knows_tasks:
+            raise ValueError(
+                f"strategy names {name}, but {config.dataset} comes in partitions, and nobody says "
+                "their tasks: give Partitions their tasks, or choose a strategy that finds "
+                "clusters, or single or local."
+            )
+
+
+def _check_encoder(strategy: str, kind: SampleKind) -> None:
+    if not are_images(kind.image_shape, is_float=kind.is_float):
+        raise ValueError(
+            f"strategy names {strategy}, but its encoder takes images, grey or in colour, of "
+            f"bytes, and these samples are {described(kind.image_shape, is_float=kind.is_float)}: "
+            "leave that strategy out, or use pca-km-hc."
+        )
+
+
+def _check_num_eigenvectors(config: Config, kind: SampleKind) -> None:
+    """Refuse more eigenvectors, or singular vectors, than features have dimensions: a ValueError.
+
+    A client with fewer samples than eigenvectors has fewer of these, which is no error. Too many
+    dimensions for a Gram matrix are refused as well, if each client needs one.
+    """
+    dimension = compared_dimension(
+        config.features,
+        kind.image_shape,
+        is_float=kind.is_float,
+        is_private=config.pre_round_epsilon > 0,
+    )
+    asked = [parameters(system_of(name).clustering) for name in config.strategy]
+    given = [one["num_eigenvectors"] for one in asked if "num_eigenvectors" in one]
+    for field in given:
+        if (count := config.eigenvectors(field.default)) > dimension:
+            raise ValueError(
+                f"num-eigenvectors is {count}, but {config.features} features of these "
+                f"{sample_word(kind)}s have {dimension} dimensions: choose 1 to {dimension}."
+            )
+    compares = any("relevance_at" in one for one in asked)
+    at_clients = compares and config.of_strategies["relevance-at"] == AT_CLIENTS
+    if at_clients and config.relevance in RELEVANCES and dimension > MOST_DIMENSIONS:
+        raise ValueError(
+            f"{config.features} features of these {sample_word(kind)}s have {dimension:,} "
+            f"dimensions, but clients compare themselves in {MOST_DIMENSIONS:,} at most: choose "
+            f"other features, smaller {sample_word(kind)}s, or relevance-at=server."
+        )

@@ -1,0 +1,284 @@
+"""From names in the configuration to strategies: clustering, aggregation, local objective."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import MISSING, replace
+from functools import lru_cache
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from flwr.app import ArrayRecord
+from torch import nn
+
+from clients.accelerator import one_thread, torch_device
+from clients.features.dimensions import compared_dimension
+from clients.settings import AUTO, CPU
+from clients.signatures.pretraining import pretrained_autoencoder
+from fl_app.config.checks import field_of
+from fl_app.config.run_config import Config
+from fl_app.config.tuning import AS_TASKS, combinations
+from fl_core.agreement.agreement import Agreement
+from fl_core.data.dataset import Dataset
+from fl_core.data.settings import SITES
+from fl_core.messages import protocol
+from fl_core.models.build import build_model
+from fl_core.models.layers import is_within, one_tensor_apart, split
+from fl_core.options import key_of
+from fl_core.partitions.federation import Federation
+from strategies import ClusteredStrategy
+from strategies.aggregations.lps_gps import common_layers
+from strategies.catalogue import SYSTEMS, Part, parameters, system_of
+from strategies.clusterings.ifca import drawn_models
+from strategies.objectives import Plain, PrivateHead, norm_layers
+
+
+class Setting(NamedTuple):
+    """What the parts of a strategy are built from.
+
+    `images` are of the kind that all clients have; a federation, whose tasks are known, is there in
+    a simulation only.
+    """
+
+    config: Config
+    images: Dataset | Agreement
+    seed: int
+    federation: Federation | None = None
+
+
+def with_values(setting: Setting, values: Mapping[str, Any]) -> Setting:
+    """Return the setting with other values of options, by run-config key."""
+    others = setting.config.of_strategies
+    own = {field_of(key): value for key, value in values.items() if key not in others}
+    of_strategies = {**others, **{key: values[key] for key in values if key in others}}
+    return setting._replace(config=replace(setting.config, **own, of_strategies=of_strategies))
+
+
+def tried_settings(setting: Setting, strategy: str) -> list[Setting]:
+    """Return a strategy's settings, one for each combination of the values that it tries."""
+    return [with_values(setting, values) for values in combinations(setting.config.tune, strategy)]
+
+
+def build_strategy(name: str, setting: Setting, options: Mapping[str, Any]) -> ClusteredStrategy:
+    """Return the strategy of a name in `Config.strategy`.
+
+    Raises
+    ------
+    ValueError, OSError
+        If an encoder cannot be had, the model has no such common or private layers, or a clustering
+        that needs a number of clusters has none.
+    """
+    system = system_of(name)
+    values: dict[str, Any] = {}
+    for part in system.parts:
+        values |= _values(part, setting)
+    parts = system.build(weighted_mean=setting.config.weighted_mean, **values)
+    _check_layers(name, setting, *parts[1:])
+    return ClusteredStrategy(*parts, **options)
+
+
+def check_strategy(name: str, setting: Setting) -> None:
+    """Refuse what `build_strategy` does, as far as it is known before all samples are read.
+
+    Raises
+    ------
+    ValueError
+        If a part's options do not go together, a field of it is nothing that is known, the model
+        has no such layers, or a clustering that needs a number of clusters has none.
+    """
+    for tried in tried_settings(setting, name):
+        _check_parts(name, tried)
+
+
+def _check_parts(name: str, setting: Setting) -> None:
+    parts: list[Any] = []
+    for part in system_of(name).parts:
+        fields = parameters(part).keys()
+        weighted = {"weighted": False} if "weighted" in fields else {}  # `System.build` knows it
+        early = not _LATER & fields
+        parts.append(part(**{**_values(part, setting), **weighted}) if early else None)
+    _check_layers(name, setting, *parts[1:])
+
+
+def _check_layers(name: str, setting: Setting, aggregation: Any, local: Any) -> None:
+    """Refuse private layers that the model does not have, or that the others are to share."""
+    common = getattr(aggregation, "common_layers", ())
+    if isinstance(local, Plain) and not common:
+        return
+    model = initial_model(setting)
+    arrays = model.state_dict()
+    private = local.private_layers_of(arrays)
+    for layers in (private, common):
+        if pair := one_tensor_apart(arrays, layers):
+            raise ValueError(
+                f"{name} treats {pair[0]} and {pair[1]} differently, but in {setting.config.model} "
+                "they are one tensor: register each layer once, and tie no weights across them."
+            )
+    if isinstance(local, PrivateHead):
+        trained = [key for key, one in model.named_parameters() if one.requires_grad]
+        if not all(split(dict.fromkeys(trained), private)):
+            raise ValueError(
+                f"{name} trains the private layers and the shared ones in turn, but of "
+                f"{setting.config.model} some of the two have nothing that can be trained: choose "
+                "other private-layers, or fedper."
+            )
+    for layer in common:
+        if is_within(layer, private) or any(is_within(own, [layer]) for own in private):
+            raise ValueError(
+                f'{name} keeps the layer "{layer}" at the clients, and common-layers has all '
+                "clusters share it: take it out of one of the two."
+            )
+
+
+def _values(part: Part, setting: Setting) -> dict[str, Any]:
+    """Return the values of a part's fields that are found or are options."""
+    options, values = setting.config.by_key(), {}
+    for name, field in parameters(part).items():
+        if name == "num_clusters":
+            values[name] = _number(setting, part, field.default)
+        elif name in FOUND and (name not in _TRUTH or getattr(part, "needs_tasks", False)):
+            values[name] = FOUND[name](setting)
+        elif name == "num_eigenvectors" and setting.config.num_eigenvectors == AUTO:
+            if field.default is MISSING:
+                values[name] = setting.config.eigenvectors()
+        elif key_of(field) in options:
+            values[name] = options[key_of(field)]
+        elif field.default is MISSING is field.default_factory and name != "weighted":
+            raise ValueError(
+                f"strategy names {part.__module__}:{part.__name__}, whose field {name} has no "
+                "default, is no option and nothing that the app finds out: give it a default."
+            )
+    return values
+
+
+def able_strategies(setting: Setting) -> tuple[Config, dict[str, str]]:
+    """Return the configuration without the strategies that lack something, and why, by name.
+
+    If all of several do, or the only one, none is left out, and `check_strategy` refuses it.
+    """
+    config, lacking = setting.config, {}
+    for name in config.strategy:
+        clustering = system_of(name).clustering
+        number = parameters(clustering).get("num_clusters")
+        if clustering.needs_tasks and setting.federation and not setting.federation.knows_tasks:
+            lacking[name] = (
+                f"it must know the clients' tasks, and nobody says those of {config.dataset}"
+            )
+        elif (
+            number
+            and number.default is MISSING
+            and any(wanted_clusters(tried) is None for tried in tried_settings(setting, name))
+        ):
+            word = config.num_clusters
+            lacking[name] = f'it needs a number of clusters, and num-clusters is "{word}"'
+    able = tuple(name for name in config.strategy if name not in lacking)
+    return (replace(config, strategy=able), lacking) if able else (config, {})
+
+
+def _number(setting: Setting, part: Part, default: Any) -> Any:
+    """Return the number of clusters, or the rule that chooses it; `auto`: the part's default."""
+    wanted = wanted_clusters(setting)
+    if wanted is not None:
+        return wanted
+    word = setting.config.num_clusters
+    if word == AS_TASKS:  # which nobody knows here
+        word = AUTO
+    if default is MISSING:
+        systems = (name for name, system in SYSTEMS.items() if part is system.clustering)
+        name = next(systems, part.name)
+        raise ValueError(
+            f'num-clusters is "{setting.config.num_clusters}", but {name} cannot choose a number '
+            "of clusters: give it one, or num-tasks where tasks are known."
+        )
+    return {AUTO: default, "silhouette": "silhouette"}.get(str(word), "elbow")
+
+
+def wanted_clusters(setting: Setting) -> int | None:
+    """Return the number of clusters to look for; None: to be chosen."""
+    wanted = setting.config.num_clusters
+    if wanted == AS_TASKS and setting.federation and setting.federation.knows_tasks:
+        return len(setting.federation.partition.tasks)
+    return wanted if isinstance(wanted, int) else None
+
+
+def initial_model(setting: Setting) -> nn.Module:
+    """Return the configured model with random weights."""
+    images = setting.images
+    return build_model(setting.config.model, images.image_shape, images.num_classes, setting.seed)
+
+
+@contextmanager
+def _printed(source: logging.Logger) -> Iterator[None]:
+    """Print what a logger says: pre-training takes minutes, and people want to see it move."""
+    handler, level = logging.StreamHandler(sys.stdout), source.level
+    source.addHandler(handler)
+    source.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        source.setLevel(level)
+        source.removeHandler(handler)
+
+
+@lru_cache(maxsize=2)
+def _encoder(source: str, channels: int, data_dir: str, device: str) -> protocol.NDArrays:
+    # The server may do without a GPU that its clients must have.
+    here = torch_device(CPU if device == CPU else AUTO)
+    with (
+        _printed(logging.getLogger("clients.signatures.autoencoder")),
+        _printed(logging.getLogger("clients.signatures.pretraining")),
+        one_thread(),  # layers are small, and threads that wait for each other cost more
+    ):
+        autoencoder = pretrained_autoencoder(source, channels, data_dir=data_dir, device=here)
+    return _arrays_of(autoencoder)
+
+
+def _federation(setting: Setting) -> Federation:
+    """Return the simulated federation: `parse_config` lets no device be asked for its task."""
+    return cast(Federation, setting.federation)
+
+
+def _arrays_of(model: nn.Module) -> protocol.NDArrays:
+    return protocol.to_arrays(ArrayRecord(model.state_dict()))
+
+
+def _later_tasks(setting: Setting) -> dict[int, dict[int, int]]:
+    federation, rounds = _federation(setting), setting.config.num_server_rounds
+    first, last = (federation.tasks_at(r).tolist() for r in (0, rounds))
+    return {federation.drift_round: dict(enumerate(last))} if first != last else {}
+
+
+# Of these, what tells the true tasks: whoever does not need them may call something of its own so.
+_TRUTH = {"labels", "later", "sizes"}
+# What only samples or a training can say.
+_LATER = {"encoder", *_TRUTH}
+# What is no option of its own, by the name of the field that takes it.
+FOUND: dict[str, Callable[[Setting], Any]] = {
+    "seed": lambda setting: setting.seed,
+    "dimension": lambda setting: compared_dimension(
+        setting.config.features,
+        setting.images.image_shape,
+        is_float=setting.images.is_float,
+        is_private=setting.config.pre_round_epsilon > 0,
+    ),
+    "draw_model": lambda setting: drawn_models(
+        lambda seed: _arrays_of(initial_model(setting._replace(seed=seed))), setting.seed
+    ),
+    "common_layers": lambda setting: common_layers(
+        setting.config.of_strategies["common-layers"], initial_model(setting), setting.config.model
+    ),
+    "encoder": lambda setting: _encoder(
+        setting.config.encoder,
+        setting.images.image_shape[0],
+        # A folder is the user's own.
+        "" if setting.config.dataset in ("folder", SITES) else setting.config.data_dir,
+        setting.config.device,
+    ),
+    "norm_layers": lambda setting: norm_layers(initial_model(setting), setting.config.model),
+    "labels": lambda setting: dict(enumerate(_federation(setting).tasks_at(0).tolist())),
+    "later": _later_tasks,
+    "sizes": lambda setting: np.bincount(_federation(setting).partition.client_tasks).tolist(),
+}

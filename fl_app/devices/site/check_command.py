@@ -1,0 +1,57 @@
+"""`fedkin devices check`: whether a site could take part in a run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from fl_app.devices.tls import parse_address
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `check` to the subcommands of `fedkin devices`."""
+    check = commands.add_parser(
+        "check",
+        help="check a site before a run: images, server, certificate, key",
+        description="At a site, with the options of its flower-supernode: decode all images, "
+        "reach the server, check its certificate, and ask whether this device's key is "
+        "registered. The exit status is 1 if anything is wrong.",
+    )
+    check.add_argument("--superlink", required=True, metavar="HOST:PORT", help="the gate")
+    for option, metavar, what in (
+        ("--root-certificates", "ca.crt", "the authority's certificate"),
+        ("--auth-supernode-private-key", "NAME.key", "this device's key"),
+    ):
+        check.add_argument(option, type=Path, metavar=metavar, help=what)
+    check.add_argument(
+        "--insecure", action="store_true", help="instead of both: a trial without TLS"
+    )
+    check.add_argument(
+        "--node-config",
+        required=True,
+        metavar="KEYS",
+        help='for example \'name="berlin" data-path="/srv/scans"\'',
+    )
+    check.set_defaults(call=_check)
+
+
+# What follows imports PyTorch where it is needed.
+
+
+def _check(options: argparse.Namespace) -> int:
+    from fl_app.devices.site.check import Site, check_site  # noqa: PLC0415
+    from fl_app.devices.site.client import NodeConfig  # noqa: PLC0415
+    from fl_core.flower.node import read_node_config  # noqa: PLC0415
+
+    host, port = parse_address(options.superlink, "--superlink")
+    files = (options.root_certificates, options.auth_supernode_private_key)
+    if files.count(None) != (2 if options.insecure else 0):
+        raise ValueError(
+            "give --root-certificates and --auth-supernode-private-key, or --insecure alone, for a "
+            "trial without TLS, as with fedkin node."
+        )
+    own = NodeConfig.of(read_node_config(options.node_config))
+    findings = check_site(Site(host, port, *files, own))
+    for finding in findings:
+        print(f"{'✓' if finding.is_right else '✗'} {finding.what:<11} {finding.said}")
+    return 0 if all(finding.is_right for finding in findings) else 1

@@ -1,0 +1,394 @@
+"""A real device as a client: its own name, its own data, its own copy of the model."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import zlib
+from collections.abc import Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from flwr.app import ConfigRecord, ConfigRecordValues, Context, Message, RecordDict
+from numpy.typing import NDArray
+
+from clients.client import Images
+from clients.signatures.answers import refuse_without_noise
+from clients.training.local_training import model_to_test
+from clients.training.personal import Personal
+from fl_app.config.allowed_code import OWN_CODE, allowed_by
+from fl_app.devices.site.model_files import (
+    beside,
+    candidate_path,
+    check_model_path,
+    clear_old,
+    expand,
+)
+from fl_app.run.node import Node
+from fl_core.agreement.agreement import AGREEMENT, Agreement, Survey
+from fl_core.agreement.local_images import read_own_images, survey_images
+from fl_core.agreement.local_samples import DATA, read_own_samples, survey_samples
+from fl_core.agreement.local_tables import read_own_table, refuse_texts, survey_table
+from fl_core.data.folders import cache_dir, is_table
+from fl_core.data.image_folder import LabelledImages
+from fl_core.data.samples import sample_word
+from fl_core.data.scaling import ColumnStatistics, Scaling
+from fl_core.data.settings import ALL_SITES, BY_VALUES, OWN_IMAGES, SITE, TARGET
+from fl_core.extras import need_extra
+from fl_core.files import replacing
+from fl_core.messages import protocol
+from fl_core.models.model_file import ModelCard, save_model
+from fl_core.partitions.standardise import scaled, standardised_site
+from fl_core.partitions.validation import STREAM, Parts, split_validation
+from fl_core.text import NAMEABLE, given_name, printable
+from fl_core.user_code import is_own
+
+logger = logging.getLogger(__name__)
+
+_TOLD = "told-of-constant-columns"  # in the node's state, which lasts for a run
+
+_KEYS = ("name", "data-path", DATA, "model-path", OWN_CODE, "label", "target")
+_START = 'start its SuperNode with --node-config \'name="berlin" data-path="/srv/scans"\'.'
+
+
+class NodeConfig(NamedTuple):
+    """What a SuperNode's `--node-config` says of a device.
+
+    Attributes
+    ----------
+    name : str
+        By which the server and people know it.
+    path : Path, optional
+        Its own images, or its table.
+    data : str, optional
+        Where there are none, the import path of its owner's function that returns its samples.
+    model_path : Path, optional
+        Where it keeps its final model.
+    own_code : tuple of str
+        The import paths of somebody's own code that may run on it.
+    label : str
+        Of a table, the column that holds the label; by default, the run says it.
+    target : {"auto", "number"}
+        What that is; by default, the run says it.
+    """
+
+    name: str
+    path: Path | None
+    data: str
+    model_path: Path | None
+    own_code: tuple[str, ...] = ()
+    label: str = ""
+    target: str = BY_VALUES
+
+    @classmethod
+    def of(cls, own: Mapping[str, object]) -> NodeConfig:
+        """Read what Flower has made of it.
+
+        Raises
+        ------
+        ValueError
+            If the name or the data are missing, people could not read the name, there are both
+            images and a function, a path is not absolute, what may run is no import path, or a key
+            is nearly one of these. Others may be for other apps.
+        """
+        for key in own:
+            if key not in _KEYS and (meant := get_close_matches(key, _KEYS, 1, 0.8)):
+                raise ValueError(f"--node-config has no {printable(key)}. Did you mean {meant[0]}?")
+        data = str(own.get(DATA) or "")
+        for key, is_there in (
+            ("name", str(own.get("name", ""))),  # Flower reads `name=0` as a number
+            (f"data-path and no {DATA}", own.get("data-path") or data),
+        ):
+            if not is_there:
+                raise ValueError(f'dataset is "{OWN_IMAGES}", but this node has no {key}: {_START}')
+        if given_name(name := str(own["name"])) is None:
+            raise ValueError(
+                f'name is "{printable(name)[:120]}", but a device\'s name has {NAMEABLE}: give it '
+                "such a one in its --node-config."
+            )
+        if data and own.get("data-path"):
+            raise ValueError(
+                f"{name}: {DATA} is {data} and data-path is {own['data-path']}, but a "
+                "device has one of the two: take one out of its --node-config."
+            )
+        if data and not is_own(data):
+            raise ValueError(
+                f'{name}: {DATA} is "{data}", but it must be an import path, MODULE:NAME, '
+                'such as "my_package.data:load".'
+            )
+        paths = {key: expand(str(own[key])) for key in ("data-path", "model-path") if own.get(key)}
+        for key, one in paths.items():
+            if not one.is_absolute():
+                raise ValueError(
+                    f"{key} is {one}, but it must be absolute, such as {Path('/srv', one)}: give "
+                    "it such a one in its --node-config."
+                )
+        path, model_path = paths.get("data-path"), paths.get("model-path")
+        label = str(own.get("label", ""))  # Flower reads `label=0` as a number, too
+        target = TARGET.read("target", own.get("target", BY_VALUES))
+        return cls(name, path, data, model_path, allowed_by(own), label, target)
+
+    def survey(self) -> Survey:
+        """Describe the device's data before anything is agreed.
+
+        Raises
+        ------
+        ValueError, OSError
+            If they are not such as can be used.
+        """
+        if self.path is None:
+            return survey_samples(self.data)
+        if is_table(self.path):
+            return survey_table(self.path, self.label, self.target)
+        return survey_images(self.path)
+
+    def read(self, agreement: Agreement) -> LabelledImages:
+        """Return the device's data as they were agreed.
+
+        Raises
+        ------
+        ValueError, OSError
+            If they cannot be read, or are not as agreed.
+        """
+        if self.path is None:
+            return read_own_samples(self.data, agreement)
+        if is_table(self.path):
+            return read_own_table(self.path, self.label, agreement, self.target)
+        return read_own_images(self.path, cache_dir(), agreement)
+
+
+class DeviceNode(Node):
+    """A real device, which its SuperNode's `--node-config` describes.
+
+    Attributes
+    ----------
+    own : NodeConfig
+        What its owner says of it, and `name` and `model_path` of that.
+
+    Raises
+    ------
+    ValueError
+        If the configuration is wrong, or the node's own lacks what it needs.
+    """
+
+    def __init__(self, message: Message, context: Context) -> None:
+        super().__init__(message, context)
+        own = NodeConfig.of(context.node_config)
+        self.own = own._replace(
+            label=own.label or self.config.label,
+            target=self.config.target if own.target == BY_VALUES else own.target,
+        )
+        self.name, self.model_path = self.own.name, self.own.model_path
+        self._told = message.content.config_records[protocol.CONFIG]
+
+    @property
+    def index(self) -> int:
+        """Return a number for its name, from which its random numbers are drawn."""
+        return zlib.crc32(self.name.encode())
+
+    @cached_property
+    def kind(self) -> Agreement:
+        """Return the devices' agreement about their data."""
+        return Agreement.from_config(self._told)
+
+    @cached_property
+    def _read(self) -> tuple[LabelledImages, Scaling | None]:
+        """Its data as its model takes them, and their scale."""
+        read, common = self.own.read(self.kind), self.kind.scaling
+        if common is not None:
+            return scaled(read, common), common
+        if self.config.standardise != SITE:
+            return read, None
+        training = self._split(read).train
+        alone, scaling, notes = standardised_site(read, training, self.kind.column_names)
+        if notes and _TOLD not in self.context.state:  # each message reads anew
+            logger.warning("%s: %s", self.name, notes[0])
+            self.context.state[_TOLD] = ConfigRecord({_TOLD: notes})
+        return alone, scaling
+
+    @property
+    def _images(self) -> LabelledImages:
+        return self._read[0]
+
+    def scaling(self) -> Scaling | None:
+        """Return the scale of its numbers to predict, if they were standardised."""
+        return self._read[1]
+
+    def column_statistics(self) -> ColumnStatistics:
+        """Return the statistics of its training samples, as they are.
+
+        Raises
+        ------
+        ValueError
+            If the samples are not for one scale of all devices (`standardise=all`), or anything is
+            to be private.
+        """
+        refuse_without_noise(self, "means and deviations")
+        if self.config.standardise != ALL_SITES:
+            raise ValueError(
+                f'standardise is "{self.config.standardise}", and this client was asked for means '
+                f'and deviations, which it tells for "{ALL_SITES}" only: the server asks amiss.'
+            )
+        read = self.own.read(self.kind)
+        training = self._split(read).train
+        return ColumnStatistics.of(read.train_images[training], read.train_labels[training])
+
+    @cached_property
+    def _parts(self) -> Parts:
+        return self._split(self._images)
+
+    def _split(self, read: LabelledImages) -> Parts:
+        """Return which of its samples but those for testing train, and which validate."""
+        rng = None if read.is_in_time else np.random.default_rng([self.index, STREAM])
+        return split_validation(read.train_labels.numpy(), self.config.validation_share, rng)
+
+    def training_data(self) -> Images:
+        """Return its samples but those for testing and validation, labels as they are."""
+        return self._kept(self._parts.train)
+
+    def validation_data(self) -> Images | None:
+        """Return what it keeps from training to compare models on; labels as they are."""
+        return self._kept(self._parts.validation) if self.config.validation_share else None
+
+    def _kept(self, those: NDArray[np.bool_]) -> Images:
+        images, which = self._images, torch.from_numpy(those)
+        samples = images.train_images if those.all() else images.train_images[which]
+        labels = images.train_labels if those.all() else images.train_labels[which]
+        return samples.to(self.device), labels.to(self.device)
+
+    def test_data(self) -> Images:
+        """Return its test samples.
+
+        Raises
+        ------
+        ValueError
+            If it has none.
+        """
+        images = self._images
+        if not len(images.test_labels):
+            advice = "give it a folder test, or two images of a class"
+            if self.own.path is None:
+                advice = f"let {self.own.data} return some"
+            raise ValueError(f"{self.name} has no test {sample_word(self.kind)}s: {advice}.")
+        return images.test_images.to(self.device), images.test_labels.to(self.device)
+
+    def features(self) -> NDArray[np.float32]:
+        """Return the configured features; its owner alone is warned if they say little."""
+        found = super().features()
+        if why := self.why_uninformative(found):
+            logger.warning("%s: %s", self.name, why)
+        return found
+
+    def description(self) -> dict[str, ConfigRecordValues]:
+        """Describe the device: its name and, before there is an agreement, its data.
+
+        Raises
+        ------
+        ValueError
+            With its name, if there are no data, or not such as can be used; or if it could not
+            keep its model or train privately, which is better known before the training.
+        """
+        try:
+            if self.model_path is not None:
+                check_model_path(self.model_path)
+            if self.config.training_epsilon:
+                need_extra("opacus", "training-epsilon")
+            said: dict[str, ConfigRecordValues] = {protocol.NAME: self.name}
+            if AGREEMENT not in self._told:
+                found = self.own.survey()
+                if epsilon := self.config.pre_round_epsilon or self.config.training_epsilon:
+                    refuse_texts(found.columns, epsilon)
+                said |= found.as_config()
+        except (ValueError, OSError, ImportError) as error:  # the server knows no name yet
+            raise ValueError(f"{self.name}: {error}") from error
+        return said
+
+    def personal(self) -> Personal:
+        """Return its own store, on its disk, too, if it has a `model-path`."""
+        path = self.model_path
+        folder = path and beside(path, "-personal")
+        return Personal(self.message, self.context, folder)
+
+    def keep_state(self) -> RecordDict:
+        """Hold on its own disk what it keeps for itself: nothing of it leaves the device."""
+        self.personal().hold()
+        return RecordDict()
+
+    def restore_state(self) -> RecordDict:
+        """Refuse to take what is its own from somebody else.
+
+        Raises
+        ------
+        ValueError
+            In any case.
+        """
+        raise ValueError("a device takes what it keeps for itself from its own disk only.")
+
+    def keep_model(self) -> bool:
+        """Save its own final model where `model-path` says, if it says so.
+
+        That is its personal one, where the local objective has such a thing. Of a strategy that
+        may not be the one that serves it, it waits beside for `deploy_model`.
+        """
+        if self.model_path is None:
+            return False
+        path = self.model_path
+        if protocol.CANDIDATE in self._told:
+            folder = self._candidates(path)
+            clear_old(path, folder)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            path = candidate_path(folder, str(self._told[protocol.CANDIDATE]))
+        card = ModelCard(
+            architecture=self.config.model,
+            image_shape=self.kind.image_shape,
+            class_names=self.kind.class_names,
+            strategy=str(self._told[protocol.STRATEGY]),
+            cluster=protocol.setting(self.message, protocol.CLUSTER),
+            num_rounds=protocol.setting(self.message, protocol.SERVER_ROUND),
+            preparation=replace(
+                self.kind.preparation,
+                label=self.own.label,
+                standardise=self.config.standardise,
+                scaling=self.scaling(),
+            ),
+        )
+        arrays = model_to_test(self.message, self.personal())
+        save_model(path, protocol.to_arrays(arrays), card)
+        return True
+
+    def deploy_model(self) -> bool:
+        """Put the model of its verdict where `model-path` says, and the verdict beside it.
+
+        Models of other strategies are removed.
+
+        Raises
+        ------
+        ValueError
+            If this device has no model of that strategy.
+        """
+        if self.model_path is None:
+            return False
+        label = str(self._told[protocol.CANDIDATE])
+        chosen = candidate_path(self._candidates(self.model_path), label)
+        if not chosen.is_file():
+            raise ValueError(
+                f"{self.name} has no model of {label} to deploy: it was not sent one, or lost "
+                "it; the model of an earlier run, if there is one, stays."
+            )
+        with (  # both are whole before either takes its place
+            replacing(beside(self.model_path, ".verdict.json")) as verdict,
+            replacing(self.model_path) as model,  # whose mode is not that of one that waits
+        ):
+            verdict.write_text(str(self._told[protocol.VERDICT]) + "\n", encoding="utf-8")
+            shutil.copyfile(chosen, model)
+        shutil.rmtree(chosen.parent)
+        return True
+
+    def _candidates(self, model_path: Path) -> Path:
+        """Return the folder in which models of this run wait: another run's are not its."""
+        return beside(model_path, f"-candidates-{self.context.run_id}")

@@ -1,0 +1,41 @@
+"""The Flower mod through which a real device hears and speaks."""
+
+from __future__ import annotations
+
+from flwr.app import Context, Message
+from flwr.clientapp.typing import ClientAppCallable
+
+from fl_app.run.node import config_of
+from fl_core.data.settings import OWN_IMAGES
+from fl_core.flower.basics import SUPERLINK_NODE_ID
+from fl_core.messages.packing import Packer, unpacked
+
+
+def device_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Answer as the app does, but only the SuperLink, and so that nobody foresees the answer.
+
+    Messages and answers travel packed (`fl_core.messages.packing`). A simulated client is left
+    alone.
+
+    Raises
+    ------
+    ValueError
+        If the message says that it is another node's, for another node or of another run.
+    """
+    if config_of(context).dataset != OWN_IMAGES:
+        return call_next(message, context)
+    # No proof: whoever reaches the SuperLink without the gate can claim all this.
+    about = message.metadata
+    claimed = (about.src_node_id, about.dst_node_id, about.run_id)
+    if claimed != (SUPERLINK_NODE_ID, context.node_id, context.run_id):
+        raise ValueError(
+            f"a message from node {about.src_node_id} to node {about.dst_node_id} in run "
+            f"{about.run_id} is refused: this is node {context.node_id} in run {context.run_id}, "
+            "and takes instructions from the SuperLink alone."
+        )
+    if message.has_content():
+        message.content = unpacked(message.content)
+    answer = call_next(message, context)
+    if answer.has_content():
+        answer.content = Packer().packed(answer.content)
+    return answer

@@ -1,0 +1,262 @@
+"""A process that has imported PyTorch and Flower once, and forks for each message of a SuperNode.
+
+`python -m fl_app.devices.site.warm PARENT ADDRESS [ca.crt]` is that process; `fedkin node` starts
+it.
+
+What makes the fork safe: the process has one thread of Python, and asks its SuperNode by plain HTTP
+(Flower 1.41 has no gRPC there), so no lock is held while it forks; it never computes anything, so
+neither OpenMP nor CUDA has started; and of the app it imports the libraries only, since the app
+itself comes with the run: what is installed here stands for it where it is the same, byte for byte.
+What the process has is never changed by a message: each has a child of its own, which ends with it.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkProcess
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple, NoReturn, Protocol
+
+import httpx
+import numpy as np
+
+from fl_app.devices.site.parents import end_with, log_here
+from fl_core.flower.tasks import (
+    AcquireTaskRequest,
+    RuntimeHttpClient,
+    RuntimeVersionHttpInterceptor,
+    TaskType,
+    answer_task,
+    resolve_bind_address,
+)
+
+READY = "ready: this process forks for each message"
+
+OURS = ("clients", "fl_app", "fl_core", "strategies")
+"""The packages that come with each run."""
+
+# What PyTorch's optimisers import only once one is made, for some two seconds.
+_LATER = "torch._dynamo"
+
+# Seconds between two questions for a message: while messages come, and while none does or one is
+# being answered. They stay on this machine.
+_SOON, _LATE = 0.1, 1.0
+# For so many seconds after a message, the next is expected.
+_EXPECTANT = 60.0
+_STOP_SECONDS = 5.0
+
+_log = logging.getLogger("fedkin.node")
+
+
+class Where(NamedTuple):
+    """Where a SuperNode answers its own machine's processes.
+
+    Attributes
+    ----------
+    address : str
+        HOST:PORT.
+    authority : bytes, optional
+        The certificate by which it is checked; without one, it speaks plain HTTP.
+    """
+
+    address: str
+    authority: bytes | None = None
+
+
+class Tasks(Protocol):
+    """A source of messages to answer."""
+
+    def take(self) -> str | None:
+        """Return the token of a message that is now the caller's, or None if there is none."""
+
+    def close(self) -> None:
+        """Close all connections of this process."""
+
+
+class SuperNodeTasks:
+    """A SuperNode's messages for ClientApps."""
+
+    def __init__(self, where: Where) -> None:
+        self._client = RuntimeHttpClient.from_server_address(
+            where.address,
+            insecure=where.authority is None,
+            root_certificates=where.authority,
+            interceptors=[RuntimeVersionHttpInterceptor(component_name="SuperExec")],
+        )
+
+    def take(self) -> str | None:
+        """Return the token of the oldest message; None, too, if the SuperNode does not answer."""
+        asked = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
+        try:
+            found = self._client.AcquireTask(asked)
+        except httpx.HTTPError as error:  # it starts, or is busy, or is about to end
+            _log.debug("the SuperNode gives out no messages: %s", error)
+            return None
+        return found.token or None
+
+    def close(self) -> None:
+        """Close the connection, which the parent goes on using."""
+        self._client.close()
+
+
+class InstalledApp(NamedTuple):
+    """The app as it is installed here, imported and put aside.
+
+    Attributes
+    ----------
+    modules : dict of ModuleType
+    sources : dict of bytes
+        Their files' contents, by the path within the app.
+    """
+
+    modules: dict[str, ModuleType]
+    sources: dict[str, bytes]
+
+    def stand_for(self, folder: Path) -> None:
+        """Be the app in a folder if that is the same; what it imports later comes from there.
+
+        To import 150 modules anew takes a quarter of all that a small message takes.
+        """
+        try:
+            for path, source in self.sources.items():
+                with open(f"{folder}/{path}", "rb") as file:  # noqa: PTH123 - a fifth of the time
+                    if file.read() != source:
+                        return
+        except OSError:
+            return
+        for name, module in self.modules.items():
+            if hasattr(module, "__path__"):
+                module.__path__ = [str(folder.joinpath(*name.split(".")))]
+        sys.modules.update(self.modules)
+
+
+def warm_up() -> InstalledApp:
+    """Import what answers need, put the app aside, and keep all out of the collector's way.
+
+    A child that collected garbage would otherwise write to nearly every page that it shares.
+    """
+    importlib.import_module("fl_app.client_app")
+    importlib.import_module(_LATER)
+    app = InstalledApp({}, {})
+    for name in list(sys.modules):
+        if name.partition(".")[0] in OURS:
+            app.modules[name] = module = sys.modules.pop(name)
+            end = "/__init__.py" if hasattr(module, "__path__") else ".py"
+            path = name.replace(".", "/") + end
+            app.sources[path] = Path(module.__file__ or "").read_bytes()
+    gc.collect()
+    gc.freeze()
+    return app
+
+
+def serve(tasks: Tasks, answer: Callable[[str], None]) -> NoReturn:
+    """Fork for each message; end what still runs once this is interrupted by an exception.
+
+    Parameters
+    ----------
+    tasks : Tasks
+        Where the messages come from.
+    answer : callable
+        Answers the message of a token, in a process of its own.
+    """
+    fork = multiprocessing.get_context("fork").Process
+    me = os.getpid()
+    children: list[ForkProcess] = []
+    expected_until = 0.0
+    try:
+        while True:
+            if (token := tasks.take()) is not None:
+                child = fork(target=_child, args=(me, tasks, answer, token))
+                try:
+                    child.start()
+                except OSError as error:  # no memory, or too many processes
+                    _log.warning("a message is not answered, no process can be started: %s", error)
+                else:
+                    children.append(child)
+            children, ended = _alive(children)
+            if token or ended:
+                expected_until = time.monotonic() + _EXPECTANT
+            soon = not children and time.monotonic() < expected_until
+            pause = _SOON if soon else _LATE
+            if children:  # whose end cuts the pause short
+                wait([child.sentinel for child in children], pause)
+            else:
+                time.sleep(pause)
+    finally:
+        for child in children:
+            child.terminate()
+        for child in children:
+            child.join(_STOP_SECONDS)
+            child.kill()
+
+
+def _alive(children: list[ForkProcess]) -> tuple[list[ForkProcess], int]:
+    """Return those that still run, and how many others have ended; those are forgotten."""
+    alive = [child for child in children if child.is_alive()]
+    for child in children:
+        if child not in alive:
+            if (child.exitcode or 0) < 0:
+                name = signal.Signals(-(child.exitcode or 0)).name
+                _log.warning(
+                    "what answered a message was ended by %s: the server is told in a minute", name
+                )
+            child.close()
+    return alive, len(children) - len(alive)
+
+
+def _child(parent: int, tasks: Tasks, answer: Callable[[str], None], token: str) -> None:
+    """Answer a message as a process that was started for it would."""
+    end_with(parent, signal.SIGKILL)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    tasks.close()
+    # Python seeds its own generator anew in a child, and PyTorch's is the same in each process.
+    np.random.seed()  # noqa: NPY002
+    answer(token)
+
+
+def answer_for(where: Where, app: InstalledApp) -> Callable[[str], None]:
+    """Return what answers a SuperNode's messages: what `flwr-clientapp` does."""
+
+    def answer(token: str) -> None:
+        answer_task(where.address, token, where.authority, app.stand_for)
+
+    return answer
+
+
+def _end(*_: object) -> NoReturn:
+    for number in (signal.SIGTERM, signal.SIGINT):  # a second one would interrupt the end
+        signal.signal(number, signal.SIG_IGN)
+    sys.exit(0)
+
+
+def main(words: list[str]) -> NoReturn:
+    """Warm up, and fork until a signal ends this process or its parent ends."""
+    log_here()
+    parent, address, *authority = words
+    end_with(int(parent), signal.SIGTERM)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _end)
+    app = warm_up()
+    # Another app comes with the run: it is compiled once, and not for each message, beside where
+    # Flower installs it.
+    sys.dont_write_bytecode = False
+    where = Where(
+        resolve_bind_address(address), *(Path(path).expanduser().read_bytes() for path in authority)
+    )
+    _log.info(READY)
+    serve(SuperNodeTasks(where), answer_for(where, app))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

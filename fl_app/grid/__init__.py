@@ -1,1 +1,0 @@
-"""Flower's grids, with the waiting that this project needs."""

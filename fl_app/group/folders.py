@@ -1,0 +1,102 @@
+"""How clients would be grouped with a fifth of their images left out: where images are at hand.
+
+What a client would compute and send is computed here, by the same functions and without messages.
+docs/grouping.md has how honest the certainty is that comes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clients.signatures.spectrum import RELEVANCES, Spectrum, leading_spectrum
+from strategies import SpectralClustering
+from strategies.clusterings.outliers import strangers_by_vectors
+from strategies.clusterings.relevance_groups import (
+    RelevanceGroups,
+    group_by_eigenpairs,
+    group_by_relevance,
+)
+from strategies.clusterings.server_relevance import Spectra
+from strategies.clusterings.spectral import AT_SERVER, RANK
+
+Float32 = NDArray[np.float32]
+
+LEFT_OUT = 0.2
+DRAWN = "each client's {}s, a fifth of them left out"
+
+_STREAM = 0x1EF7
+
+
+def regrouped(
+    clients: Sequence[Float32],
+    clustering: SpectralClustering,
+    resamples: int,
+    seed: int,
+) -> list[RelevanceGroups]:
+    """Group clients so many times, each time with a fifth of everybody's features left out.
+
+    Drawing images with replacement, as a bootstrap does, leaves two fifths of the different ones
+    out, and finds doubts where there are none: benchmarks/results/certainty.json.xz. A resample in
+    which nothing but zeros is left of a client's features has no spectrum of it, and does not
+    count.
+    """
+    drawn = []
+    for number in range(resamples):
+        rng = np.random.default_rng([seed, number, _STREAM])
+        parts = [part(features, rng) for features in clients]
+        if all(features.any() for features in parts):
+            found = grouped(parts, clustering)
+            drawn.append(replace(found, similarity=np.empty((0, 0))))  # fifty would fill memory
+    return drawn
+
+
+def left_out(count: int) -> int:
+    """Return how many of a client's images a resample leaves out."""
+    return round(LEFT_OUT * count)
+
+
+def why_none_is_left_out(count: int, sample: str) -> str:
+    """Return why resamples say nothing of a client with so many images; empty: they do."""
+    if left_out(count):
+        return ""
+    return f"a fifth of its {count} {sample}{'s' * (count > 1)} is none, so none can be left out"
+
+
+def part(features: Float32, rng: np.random.Generator) -> Float32:
+    """Return a client's features without a fifth of them: of one or two images, all."""
+    count = len(features)
+    return features[np.sort(rng.permutation(count)[: count - left_out(count)])]
+
+
+def grouped(clients: Sequence[Float32], clustering: SpectralClustering) -> RelevanceGroups:
+    """Group clients by what they would answer, given their features, shapes (n, d)."""
+    number, linkage, k = clustering.num_clusters, clustering.linkage, clustering.num_shared
+    formula = clustering.relevance
+    if clustering.relevance_at == AT_SERVER:
+        spectra = [spectrum(features, max(k, RANK)) for features in clients]
+        pairs = Spectra.of(
+            [one.eigenvectors for one in spectra], [one.eigenvalues for one in spectra]
+        )
+        return group_by_eigenpairs(pairs, formula, k, number, linkage)
+    spectra = [spectrum(features, k) for features in clients]
+    vectors = [one.eigenvectors for one in spectra]
+    strange = strangers_by_vectors(vectors, np.random.default_rng(0))
+    usual = np.flatnonzero(strange < 0).tolist()  # who compare with each other, and no others
+    others = [vectors[i] for i in usual]
+    scores = np.zeros((len(clients), len(clients)))
+    scores[np.ix_(usual, usual)] = [scores_of(formula, spectra[i], others) for i in usual]
+    return group_by_relevance(scores, number, linkage, formula=formula, strange=strange)
+
+
+def spectrum(features: Float32, count: int) -> Spectrum:
+    """Return a client's spectrum."""
+    return leading_spectrum(features, min(count, features.shape[1]))
+
+
+def scores_of(formula: str, own: Spectrum, everybodys: Sequence[Float32]) -> list[float]:
+    """Return how relevant everybody's eigenvectors are to a client."""
+    return RELEVANCES[formula](own.gram, own.eigenvalues, everybodys)

@@ -1,1 +1,0 @@
-"""What is seen of a run while it lasts."""

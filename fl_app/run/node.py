@@ -1,0 +1,147 @@
+"""What simulated clients and devices have in common: a run's configuration, features, a model."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import torch
+from flwr.app import Context, Message, RecordDict
+from numpy.typing import NDArray
+from torch import nn
+
+from clients.accelerator import torch_device
+from clients.client import Client
+from clients.features.compute import FeatureMap, feature_map
+from clients.privacy import Promise
+from clients.settings import TrainingSettings
+from clients.signatures.uninformative import why_little_to_compare
+from fl_app.config.allowed_code import refuse_unallowed
+from fl_app.config.checks import field_of
+from fl_app.config.run_config import Config, parse_config
+from fl_app.config.tuning import tried_values
+from fl_core.agreement.agreement import Agreement
+from fl_core.data.dataset import Dataset
+from fl_core.data.folders import cache_dir
+from fl_core.data.samples import sample_word
+from fl_core.data.scaling import ColumnStatistics
+from fl_core.messages import protocol
+from fl_core.models.build import empty_model
+
+
+def config_of(context: Context) -> Config:
+    """Return the run's configuration; it is read and checked once, not with every message.
+
+    Raises
+    ------
+    ValueError
+        If it is wrong.
+    """
+    return _parsed(json.dumps(dict(context.run_config)))
+
+
+@lru_cache(maxsize=2)
+def _parsed(run_config: str) -> Config:
+    return parse_config(json.loads(run_config), at_client=True)
+
+
+@lru_cache(maxsize=2)
+def _feature_map(name: str, device: str) -> FeatureMap:
+    return feature_map(name, cache_dir=cache_dir(), device=torch.device(device))
+
+
+class Node(Client, ABC):
+    """A client of this app, in a simulation or on a device, which say whose data it has.
+
+    Attributes
+    ----------
+    config : Config
+        The run's.
+    device : torch.device
+        Where its model and its samples are.
+
+    Raises
+    ------
+    ValueError
+        If the configuration is wrong, or asks for a GPU that is not there, or for code that the
+        node's owner does not allow.
+    """
+
+    def __init__(self, message: Message, context: Context) -> None:
+        super().__init__(message, context)
+        self.config = config_of(context)
+        refuse_unallowed(self.config, context.node_config)
+        self.device = torch_device(self.config.device)
+
+    @property
+    @abstractmethod
+    def kind(self) -> Dataset | Agreement:
+        """Return the shape and the classes that all clients' samples have in common."""
+
+    def features(self) -> NDArray[np.float32]:
+        """Return the configured features of its training samples."""
+        images, _ = self.training_data()
+        phi = _feature_map(self.config.for_samples(self.kind).features, self.device.type)
+        found = phi(images.cpu()).numpy()
+        if not found.any():
+            what = sample_word(self.kind)
+            raise ValueError(f"the client's features are all zero: check its {what}s.")
+        return found
+
+    def why_uninformative(self, features: NDArray[np.float32]) -> str:
+        """Return why its features say little of whom it is like; nothing if they may say more."""
+        name = self.config.for_samples(self.kind).features
+        samples = self.training_data()[0].cpu().numpy()
+        return why_little_to_compare(name, samples, features, self.kind.column_names)
+
+    def model(self) -> nn.Module:
+        """Return the configured model, whose weights are still to be loaded."""
+        shape, classes = self.kind.image_shape, self.kind.num_classes
+        return empty_model(self.config.model, shape, classes, self.device)
+
+    def training_settings(self) -> TrainingSettings:
+        """Return the configured ones, or what the strategy tries in their place.
+
+        Raises
+        ------
+        ValueError
+            If it tries what cannot be tuned, or a value that is not allowed.
+        """
+        told = self.message.content.config_records[protocol.CONFIG].get(protocol.TUNED, "{}")
+        values = {field_of(key): tried for key, tried in tried_values(str(told)).items()}
+        return replace(self.config.training_settings(), **values)
+
+    def loss(self) -> str:
+        """Return the configured one."""
+        return self.config.loss
+
+    def metric(self) -> str:
+        """Return the configured one."""
+        return self.config.metric
+
+    def promise(self) -> Promise:
+        """Return the configured one, for the rounds of a strategy, and of all together."""
+        return self.config.promise()
+
+    def column_statistics(self) -> ColumnStatistics:
+        """Return the statistics of its training samples; a simulation has all samples itself."""
+        raise self._lacks("column_statistics")
+
+    def keep_model(self) -> bool:
+        """Keep the final model that the message carries, and say so; a simulation has no need."""
+        return False
+
+    def deploy_model(self) -> bool:
+        """Use the model of the strategy that the message names; a simulation has no need."""
+        return False
+
+    @abstractmethod
+    def keep_state(self) -> RecordDict:
+        """Hold what is this client's own, so that it is there when the run is resumed."""
+
+    @abstractmethod
+    def restore_state(self) -> RecordDict:
+        """Take back what this client has handed over for a checkpoint."""

@@ -1,0 +1,278 @@
+"""What a run is doing: in a file that `fedkin watch` reads, and in a line where it takes long."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Message
+
+from fl_app.run.quorum import Listener
+from fl_app.run.watch import (
+    FAILED,
+    FINISHED,
+    HEARTBEAT,
+    RUNNING,
+    STATUS_FILE,
+    VERSION,
+    how_to_go_on,
+)
+from fl_core.files import replacing
+from fl_core.messages import protocol
+from fl_core.text import one_line
+from fl_core.user_code import is_stop
+from strategies import Roster, RoundReport
+
+_TICK = 1.0
+_MOST_LISTED = 50  # clients of each kind: ten thousand would make a large file of a small one
+_MOST_FAILURES = 10
+_FIRST_LINE = 10.0  # seconds; a phase that lasts twice as long has another line
+_log = logging.getLogger(__name__)
+
+
+class Status(Listener):
+    """Knows what a run is doing, and writes it at most once a second.
+
+    A thread writes: the run itself never waits for the disk. A status that cannot be written does
+    not end a run; it is a warning.
+
+    Parameters
+    ----------
+    clock : callable
+        Seconds since 1970, which another process can compare with its own.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._folder: Path | None = None
+        self._roster: Callable[[], Roster] = Roster
+        self._asking: dict[str, Any] | None = None
+        self._waiting: dict[int, str] = {}
+        self._late: list[tuple[str, float]] = []
+        self._failures: deque[dict[str, Any]] = deque(maxlen=_MOST_FAILURES)
+        self._runs: list[dict[str, Any]] = []
+        self._clients: dict[str, Any] = {}
+        now = clock()
+        self._known: dict[str, Any] = {"state": RUNNING, "began": now, "doing": "", "since": now}
+        self._changed, self._written, self._said, self._warned = True, 0.0, _FIRST_LINE, False
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Watch over a run, and say how it ended."""
+        thread = threading.Thread(target=self._write_now_and_then, daemon=True)
+        thread.start()
+        try:
+            yield
+        except BaseException as error:
+            self._end(thread, FAILED, self._why(error))
+            raise
+        self._end(thread, FINISHED)
+
+    def _why(self, error: BaseException) -> str:
+        if self._folder is not None and (isinstance(error, KeyboardInterrupt) or is_stop(error)):
+            return f"it was stopped from outside: {how_to_go_on(self._folder)}."
+        return one_line(str(error)) or type(error).__name__
+
+    def write_to(self, folder: Path) -> None:
+        """Write to this results folder from now on, and at once: before there are any results."""
+        self._folder = folder
+        self._write()
+
+    def doing(self, what: str) -> None:
+        """Say what the run does now; who waits for long is told in a line."""
+        with self._lock:
+            self._known |= {"doing": what, "since": self._clock()}
+            self._said, self._changed = _FIRST_LINE, True
+
+    def begin_run(self, name: str, seed: int, done: int, num_rounds: int) -> None:
+        """Say which strategy runs now, on which seed, and how many rounds are done of how many."""
+        run = {"strategy": name, "seed": seed, "round": done, "rounds": num_rounds, "failures": 0}
+        with self._lock:
+            self._runs.append(run)
+            self._known.pop("left-out-of-sums", None)
+        if done:
+            self._says_round(done + 1)
+        else:
+            self.doing(f"{name}, seed {seed}, pre-round")
+
+    def watch(self, roster: Callable[[], Roster]) -> None:
+        """Go by the names and nodes of what this returns."""
+        self._roster = roster
+
+    def after_round(
+        self, report: RoundReport, roster: Roster, rounds_left: int, seconds_left: float
+    ) -> None:
+        """Say what a round has come to, and how many rounds and seconds are left of all."""
+        clusters = len(set(report.clusters.values()))
+        found: dict[str, Any] = {"round": report.round, "clusters": clusters}
+        if report.tested:
+            main = report.metrics.main
+            found |= {main.name: report.score, "worst": main.worst(report.tested.values())}
+        with self._lock:
+            self._runs[-1] |= found
+            self._known |= {"rounds-left": rounds_left, "seconds-left": seconds_left}
+            self._known["left-out-of-sums"] = _reasons(roster, report.left_out_of_sums)[
+                :_MOST_LISTED
+            ]
+            self._clients = _clients(roster)
+        self._says_round(report.round + 1)
+
+    def _says_round(self, number: int) -> None:
+        run = self._runs[-1]
+        phase = f"round {number}" if number <= run["rounds"] else "results"
+        self.doing(f"{run['strategy']}, seed {run['seed']}, {phase}")
+
+    # ------------------------------------------------------------ what QuorumGrid tells a listener
+
+    def asked(self, messages: Sequence[Message], late: Iterable[Message], timeout: float) -> None:
+        """Note who is asked something, who owes an earlier answer, and for how long one waits."""
+        roster, now = self._roster(), self._clock()
+        name_of = _names(roster)
+        kind = messages[0].metadata.message_type if messages else ""
+        if kind == protocol.TRAIN and self._runs and not self._runs[-1]["round"]:
+            self._says_round(1)
+        with self._lock:
+            self._waiting = {
+                node: name_of(node) for node in (m.metadata.dst_node_id for m in messages)
+            }
+            what = kind.removeprefix(protocol.query(""))
+            self._asking = {"what": what, "since": now, "asked": len(messages)}
+            if math.isfinite(timeout):
+                self._asking["until"] = now + timeout
+            self._late = _owing(late, name_of)
+            self._clients = _clients(roster)
+            self._changed = True
+
+    def heard(self, replies: Iterable[Message]) -> None:
+        """Note who has answered."""
+        now = self._clock()
+        with self._lock:
+            for reply in replies:
+                name = self._waiting.pop(reply.metadata.src_node_id, "")
+                if reply.has_error():
+                    self._fail(name or "a client", reply.error.reason or "no reason given", now)
+            self._changed = True
+
+    def over(self, late: Iterable[Message]) -> None:
+        """Note that nobody waits for the rest any more."""
+        now, name_of = self._clock(), _names(self._roster())
+        with self._lock:
+            for name in self._waiting.values():
+                self._fail(name, "it did not answer in time", now)
+            self._waiting, self._asking = {}, None
+            self._late = _owing(late, name_of)
+            self._changed = True
+
+    def _fail(self, name: str, reason: str, now: float) -> None:
+        about = {"client": name, "at": now, "reason": one_line(reason)}
+        self._failures.append(about | {"what": (self._asking or {}).get("what", "")})
+        if self._runs:
+            self._runs[-1]["failures"] += 1
+
+    # ------------------------------------------------------------------------------- what is said
+
+    def content(self) -> dict[str, Any]:
+        """Return the file's present content."""
+        with self._lock:
+            content: dict[str, Any] = {"version": VERSION, "written": self._clock(), **self._known}
+            content["runs"] = [dict(run) for run in self._runs]
+            content["clients"] = self._clients
+            if self._asking is not None:
+                waiting = list(self._waiting.values())
+                content["asking"] = {
+                    **self._asking,
+                    "answered": self._asking["asked"] - len(waiting),
+                    "waiting": waiting[:_MOST_LISTED],
+                    "num-waiting": len(waiting),
+                }
+            content["late"] = [{"client": c, "since": s} for c, s in self._late[:_MOST_LISTED]]
+            content["num-late"] = len(self._late)
+            content["failures"] = list(self._failures)
+        return content
+
+    def _write_now_and_then(self) -> None:
+        while not self._stopped.wait(_TICK):
+            if self._changed or self._clock() - self._written > HEARTBEAT:
+                self._write()
+            if line := self._line():
+                print(line, flush=True)
+
+    def _write(self) -> None:
+        if self._folder is None:
+            return
+        self._changed, self._written = False, self._clock()
+        try:
+            write_status(self._folder, self.content())
+        except OSError as error:
+            if not self._warned:
+                _log.warning("fedkin watch sees no news of this run: %s", error)
+            self._warned = True
+
+    def _line(self) -> str:
+        """Return a line about what takes long: after 10 seconds, 20, 40 and so on."""
+        with self._lock:
+            seconds = self._clock() - self._known["since"]
+            if seconds < self._said or not self._known["doing"]:
+                return ""
+            while self._said <= seconds:
+                self._said *= 2
+            line = f"{self._known['doing']}: {seconds:.0f} s so far"
+            if self._asking is not None:
+                answered = self._asking["asked"] - len(self._waiting)
+                line += f", {answered:,} of {self._asking['asked']:,} have answered"
+            return line
+
+    def _end(self, thread: threading.Thread, state: str, error: str = "") -> None:
+        self._stopped.set()
+        thread.join()
+        with self._lock:
+            self._known |= {"state": state, "doing": "", "ended": self._clock()}
+            if error:
+                self._known["error"] = error
+            self._asking = None
+        self._write()
+
+
+def write_status(folder: Path, content: Mapping[str, Any]) -> None:
+    """Write a run's status into its results folder, whole or not at all."""
+    with replacing(folder / STATUS_FILE) as path:
+        path.write_text(json.dumps(content, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _names(roster: Roster) -> Callable[[int], str]:
+    client_at = {node: client for client, node in roster.nodes.items()}
+    return lambda node: roster.name_of(client_at[node]) if node in client_at else f"node {node}"
+
+
+def _owing(late: Iterable[Message], name_of: Callable[[int], str]) -> list[tuple[str, float]]:
+    return [(name_of(m.metadata.dst_node_id), m.metadata.created_at) for m in late]
+
+
+def _reasons(roster: Roster, said: Mapping[int, str]) -> list[dict[str, str]]:
+    return [
+        {"client": roster.name_of(client), "reason": reason}
+        for client, reason in list(said.items())
+    ]
+
+
+def _clients(roster: Roster) -> dict[str, Any]:
+    out = _reasons(roster, roster.failures)
+    out += [{"client": f"node {node}", "reason": why} for node, why in list(roster.unknown.items())]
+    away = [roster.name_of(client) for client in set(roster.nodes) - set(roster.connected())]
+    return {
+        "taking-part": len(roster.nodes),
+        "connected": len(roster.nodes) - len(away),
+        "away": sorted(away)[:_MOST_LISTED],
+        "left-out": out[:_MOST_LISTED],
+        "num-left-out": len(out),
+    }

@@ -1,0 +1,283 @@
+"""`fedkin watch`: what a run is doing, in the terminal, from what its server writes."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fl_core.text import clock, printable
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+# fl_app.run.status writes these; it imports Flower, which takes a second.
+STATUS_FILE = "status.json"
+VERSION = 1
+RUNNING, FINISHED, FAILED = "running", "finished", "failed"
+HEARTBEAT = 5.0
+"""Seconds after which the file is written even if nothing has happened: its reader then knows that
+the server lives."""
+SILENT = 4 * HEARTBEAT
+"""Seconds without news after which something is wrong with a run."""
+LOCK_FILE = ".lock"
+"""Held by a run as long as it writes to its results folder, and removed at its end, whatever that
+is. fl_app.run.checkpoints does so."""
+
+_LOOK_AGAIN = 0.5  # seconds
+_MOST_NAMES = 20
+_MOST_RUNS = 30  # rows of the table: of a long comparison, the last ones
+_WIDTH = 100  # of a snapshot
+_WIDE = 80  # columns of a window in which all numbers find room
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `watch` to the command line."""
+    parser = commands.add_parser(
+        "watch",
+        help="show what a run is doing: rounds, scores, who is late",
+        description="Show what the run that writes to a results folder is doing, until it ends. "
+        "The exit status is 1 if the run failed. Ctrl-C ends the display, not the run.",
+    )
+    parser.add_argument(
+        "folder", type=Path, metavar="FOLDER", help="the run's results folder, on the server"
+    )
+    parser.add_argument(
+        "--once", action="store_true", help="print what is known now as plain lines, and exit"
+    )
+    parser.set_defaults(call=_watch)
+
+
+def _watch(options: argparse.Namespace) -> int:
+    from rich.console import Console  # noqa: PLC0415
+
+    # Without markup and emoji: names of devices are not ours.
+    plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
+    if options.once:
+        found = read_status(options.folder)
+        if found is None:
+            raise ValueError(
+                f"{options.folder} holds no {STATUS_FILE}: name the results folder of a run that "
+                "has begun, or leave --once out to wait for one."
+            )
+        console = Console(**plain, color_system=None, width=_WIDTH)
+        console.print(view(found, time.time()))
+    else:
+        found = _follow(options.folder, Console(**plain))
+    return 1 if found["state"] == FAILED else 0
+
+
+def _follow(folder: Path, console: Console) -> dict[str, Any]:
+    """Show the status until the run has ended, and return the last."""
+    from rich.live import Live  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    not_there = "" if folder.exists() else ", which is not there yet"
+    waiting = Text(
+        f"waiting for a run to begin in {printable(str(folder))}{not_there}; Ctrl-C ends this"
+    )
+    if not console.is_terminal and read_status(folder) is None:
+        # A pipe gets the display when it ends, and until then people think that it hangs.
+        console.print(waiting, soft_wrap=True)
+    try:
+        with Live(waiting, console=console, auto_refresh=False) as live:
+            while True:
+                status = read_status(folder)
+                if status is not None:
+                    ended = status["state"] != RUNNING
+                    shown = view(status, time.time(), console.width)
+                    # The last display may scroll; of one that is too high, the end would be cut.
+                    if not ended and console.is_terminal:
+                        over = len(console.render_lines(shown)) - console.height
+                        if over > 0:
+                            most = max(1, min(len(status["runs"]), _MOST_RUNS) - over - 1)
+                            shown = view(status, time.time(), console.width, most)
+                    live.update(shown, refresh=True)
+                    if ended:
+                        return status
+                time.sleep(_LOOK_AGAIN)
+    finally:
+        if not console.is_terminal:
+            console.line()  # rich ends the display's last line in a terminal alone
+
+
+def read_status(folder: Path) -> dict[str, Any] | None:
+    """Read what the server has written into a results folder; None: nothing yet.
+
+    A run whose process has gone without an end has failed, whatever it wrote last.
+
+    Raises
+    ------
+    ValueError
+        If it is no folder, no status, of another version, or results of a run without one.
+    OSError
+        If it cannot be read.
+    """
+    status = _read(folder)
+    # A clock and a lock: over some network file systems, other machines see no locks.
+    if status is not None and status["state"] == RUNNING:
+        silent = time.time() - status["written"] > SILENT
+        if silent and (why := cut_short(folder)):
+            status |= {"state": FAILED, "ended": status["written"], "error": why}
+    return status
+
+
+def cut_short(folder: Path) -> str:
+    """Return in a sentence that a run has ended without its end; empty: it has not.
+
+    A process that is killed leaves its lock behind, which nobody holds any more.
+    """
+    try:
+        with (folder / LOCK_FILE).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            if not os.fstat(file.fileno()).st_nlink:
+                return ""  # it ends in order at this moment
+    except OSError:  # no run, one that goes on, or a file system without locks
+        return ""
+    return (
+        "it ended without a word, as a process does that is stopped from outside or killed, or for "
+        f"which the machine has no memory left; {how_to_go_on(folder)}."
+    )
+
+
+def how_to_go_on(folder: Path) -> str:
+    """Say what to do about a run that was cut short in this results folder."""
+    from fl_app.config.run_config import CHECKPOINTS, WHOLE  # noqa: PLC0415 - it takes a second
+
+    if any((folder / CHECKPOINTS).glob(WHOLE)):
+        return f"go on from its last checkpoints with resume={folder.absolute()}"
+    return "it left no checkpoint to go on from (checkpoint-every): start it again"
+
+
+def _read(folder: Path) -> dict[str, Any] | None:
+    try:
+        status = json.loads((folder / STATUS_FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if (folder / "summary.json").exists():
+            raise ValueError(
+                f"{folder} holds the results of a run that wrote no {STATUS_FILE}: see its "
+                "summary.json."
+            ) from None
+        return None
+    except NotADirectoryError:
+        raise ValueError(f"{folder} is a file: name a run's results folder.") from None
+    except ValueError:
+        status = None
+    if not isinstance(status, dict) or status.get("version") != VERSION:
+        raise ValueError(
+            f"{folder / STATUS_FILE} is not what this version of fedkin writes: watch the run with "
+            "the version that runs it."
+        )
+    return status
+
+
+def view(
+    status: Mapping[str, Any], now: float, width: int = _WIDTH, most: int = _MOST_RUNS
+) -> RenderableType:
+    """Compose a status for a person, at `now` seconds since 1970, with the last runs alone."""
+    from rich.console import Group  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    lines = [Text(line) for line in lines_of(status, now)]
+    return Group(*lines, *([_table(status["runs"], width, most)] if status["runs"] else []))
+
+
+def lines_of(status: Mapping[str, Any], now: float) -> Iterator[str]:
+    """Yield what stands above the table: the state, and whoever keeps the run waiting."""
+    began, state = status["began"], status["state"]
+    if state != RUNNING:
+        yield f"{state} after {clock(status['ended'] - began)}" + (
+            f": {printable(status['error'])}" if "error" in status else ""
+        )
+    else:
+        line = f"running for {clock(now - began)}"
+        if "seconds-left" in status:
+            left = max(0.0, status["seconds-left"] - (now - status["since"]))
+            line += f", about {clock(left)} left for {status['rounds-left']} rounds"
+        yield line
+        if now - status["written"] > SILENT:
+            yield (
+                f"nothing heard from the server for {clock(now - status['written'])}: it "
+                "hangs, or is paused"
+            )
+        if status["doing"]:
+            yield f"now: {status['doing']}, for {clock(now - status['since'])}"
+        yield from _asking(status, now)
+    yield from _clients(status["clients"])
+    if left_out := status.get("left-out-of-sums"):
+        yield f"left out of secure sums: {_reasons(left_out, len(left_out))}"
+    for one in status["failures"]:
+        yield printable(
+            f"{clock(now - one['at'])} ago {one['client']} failed ({one['what']}): {one['reason']}"
+        )
+
+
+def _asking(status: Mapping[str, Any], now: float) -> Iterator[str]:
+    if asking := status.get("asking"):
+        line = (
+            f"asked to {asking['what']}: {asking['answered']:,} of {asking['asked']:,} have "
+            f"answered in {clock(now - asking['since'])}"
+        )
+        if "until" in asking:
+            line += f", the rest have {clock(max(0.0, asking['until'] - now))}"
+        yield line
+        if asking["waiting"]:
+            yield f"waiting for {_names(asking['waiting'], asking['num-waiting'])}"
+    if late := status["late"]:
+        since = [f"{one['client']} ({clock(now - one['since'])})" for one in late]
+        yield f"late, with an earlier answer: {_names(since, status['num-late'])}"
+
+
+def _clients(clients: Mapping[str, Any]) -> Iterator[str]:
+    if not clients:
+        return
+    line = f"{clients['taking-part']:,} clients take part, {clients['connected']:,} are connected"
+    if clients["away"]:
+        line += f"; away: {_names(clients['away'], clients['taking-part'] - clients['connected'])}"
+    yield line
+    if clients["left-out"]:
+        yield f"left out: {_reasons(clients['left-out'], clients['num-left-out'])}"
+
+
+def _reasons(said: Sequence[Mapping[str, str]], number: int) -> str:
+    return _names([f"{one['client']} ({one['reason']})" for one in said], number)
+
+
+def _names(names: Sequence[str], number: int) -> str:
+    """Return the first of `number` names, of which `names` may be but some, and how many more."""
+    shown = [printable(name) for name in names[:_MOST_NAMES]]
+    more = number - len(shown)
+    return ", ".join(shown) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _table(
+    runs: Sequence[Mapping[str, Any]], width: int = _WIDTH, most: int = _MOST_RUNS
+) -> RenderableType:
+    from rich.table import Table  # noqa: PLC0415
+
+    hidden = len(runs) - most
+    table = Table(caption=f"and {hidden} before these" if hidden > 0 else None)
+    table.add_column("strategy", overflow="fold")
+    from fl_core.metrics import metrics_in  # noqa: PLC0415 - it imports Flower
+
+    main = metrics_in({key for run in runs for key in run}).main
+    worst = f"worst client{main.sign}"
+    columns = ("seed", "round", main.head, worst, "clusters", "failures")
+    shown = columns if width >= _WIDE else columns[:3]
+    for column in shown:
+        table.add_column(column, justify="right", no_wrap=True)
+    for run in runs[-most:]:
+        cells = (
+            str(run["seed"]),
+            f"{run['round']}/{run['rounds']}",
+            *(main.shown(run[key]) if key in run else "" for key in (main.name, "worst")),
+            str(run.get("clusters", "")),
+            str(run["failures"]),
+        )
+        table.add_row(run["strategy"], *cells[: len(shown)])
+    return table

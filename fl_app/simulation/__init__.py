@@ -1,0 +1,1 @@
+"""Simulated clients, in this process or on Ray, and what starts them."""

@@ -1,0 +1,151 @@
+"""A simulated client: it has a part of one data set, and may attack."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+import threadpoolctl
+import torch
+from flwr.app import Context, Message, MetricRecord, RecordDict
+
+from clients.attacks import flip_labels
+from clients.client import Images
+from clients.privacy import Randomness
+from clients.settings import CPU
+from clients.training.train import OtherTest
+from fl_app.run.node import Node
+from fl_core.agreement.local_samples import DATA
+from fl_core.data.dataset import Dataset
+from fl_core.data.scaling import Scaling
+from fl_core.messages import protocol
+from fl_core.partitions.federation import Federation, simulate_federation
+
+_NOISE_STREAM = 0x5EC2E7
+
+
+class SimulatedNode(Node):
+    """A client of a simulation, which attacks if it is one of the malicious.
+
+    Attributes
+    ----------
+    federation : Federation
+        All clients' data.
+    is_malicious : bool
+
+    Raises
+    ------
+    ValueError, OSError
+        If the configuration is wrong, the node is a device, its index is not one of the clients',
+        or the data cannot be had.
+    """
+
+    keeps_its_images: ClassVar[bool] = False  # another seed, or a drift, gives it others
+
+    def __init__(self, message: Message, context: Context) -> None:
+        super().__init__(message, context)
+        if context.node_config.get("data-path") or context.node_config.get(DATA):
+            raise ValueError(
+                f'this device has data of its own, but dataset is "{self.config.dataset}", which '
+                "is for simulations: start the run with --run-config pyproject-flwr.toml."
+            )
+        _one_thread()
+        settings = self.config.federation_settings(
+            *(protocol.setting(message, key) for key in (protocol.NUM_CLIENTS, protocol.SEED))
+        )
+        if not 0 <= self.index < settings.num_clients:
+            raise ValueError(
+                f"this node's partition-id is {self.index}, but there are {settings.num_clients} "
+                f"clients: start SuperNodes with partition-id 0 to {settings.num_clients - 1}."
+            )
+        self.federation = _resident(simulate_federation(settings), self.device)
+        self.is_malicious = self.index in self.federation.malicious
+        self._round = protocol.setting(message, protocol.SERVER_ROUND, 0)
+
+    @property
+    def kind(self) -> Dataset:
+        """Return the simulation's data set."""
+        return self.federation.dataset
+
+    def keep_state(self) -> RecordDict:
+        """Return its store, and the round after which it was saved.
+
+        A simulated client is no more than its run, which has a file for it.
+        """
+        content, personal = RecordDict(), self.personal()
+        if (arrays := personal.load()) is not None:
+            content[protocol.ARRAYS] = arrays
+            saved = MetricRecord({protocol.KEPT: float(personal.round_of_state)})
+            content[protocol.METRICS] = saved
+        return content
+
+    def restore_state(self) -> RecordDict:
+        """Keep it again."""
+        content = self.message.content
+        if (arrays := content.array_records.get(protocol.ARRAYS)) is not None:
+            saved = int(protocol.number(protocol.metrics_of(content), protocol.KEPT) or 0)
+            self.personal().save(arrays, server_round=saved)
+        return RecordDict()
+
+    def randomness(self) -> Randomness:
+        """Return a generator that draws the same again in the same run, other numbers each time."""
+        query = zlib.crc32(self.message.metadata.message_type.encode())
+        entropy = [*protocol.entropy(self.message), self.index, query, _NOISE_STREAM]
+        return np.random.default_rng(entropy)
+
+    def training_data(self) -> Images:
+        """Return its training data of this round; one that flips its labels sees them flipped."""
+        images, labels = self.federation.training_data(self.index, self._round)
+        if self.config.attack == "label-flip" and self.is_malicious:
+            labels = flip_labels(labels, self.kind.num_classes)
+        return images, labels
+
+    def validation_data(self) -> Images | None:
+        """Return what it keeps from training in this round, labels as it knows them."""
+        return self.federation.validation_data(self.index, self._round)
+
+    def test_data(self) -> Images:
+        """Return its test data of this round, with clean labels."""
+        return self.federation.test_data(self.index, self._round)
+
+    def scaling(self) -> Scaling | None:
+        """Return the scale of its numbers to predict, if they were standardised."""
+        return self.federation.scaling(self.index, self._round)
+
+    def other_test_data(self) -> OtherTest | None:
+        """Return what belongs to the test that `client-test` does not name, in the last round.
+
+        Tables need no more, and a whole task can be many more samples than a client's own mix. With
+        early stopping, each round may be the last one.
+        """
+        if self._round < self.config.num_server_rounds and not self.config.early_stopping:
+            return None
+        found = self.federation.other_test_data(self.index, self._round)
+        return None if found is None else OtherTest(*found)
+
+
+@lru_cache(maxsize=2)
+def _resident(federation: Federation, device: torch.device) -> Federation:
+    """Return the federation with all samples on a device, where they stay between rounds."""
+    if device.type == CPU:
+        return federation
+    return replace(federation, dataset=federation.dataset.to(device))
+
+
+def _one_thread() -> None:
+    """Give each simulated client one thread, whatever Ray grants: they share a machine.
+
+    Sums are then added up in the same order on any number of workers. Asked for every time, since
+    libraries that are loaded later (numba) raise the number again. A device is its own master.
+    """
+    if torch.get_num_threads() != 1:
+        torch.set_num_threads(1)
+    _limit_threads_of_libraries()
+
+
+@lru_cache(maxsize=1)
+def _limit_threads_of_libraries() -> None:
+    threadpoolctl.threadpool_limits(1)

@@ -1,0 +1,228 @@
+"""What simulated clients run on: shares of GPUs, or a Ray cluster, whose nodes are checked."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from clients.settings import CPU, CUDA
+from fl_app.config.run_config import Config
+from fl_app.simulation.superlink import RAY_SETTINGS
+
+_RayNode = dict[str, Any]
+_KNOCK_SECONDS = 5.0
+_PATIENCE = 600.0  # seconds; a node may have to download the data
+# Of NVIDIA's driver, of Windows' for its Linux, and of AMD's.
+_DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
+
+
+def gpus_per_client(device: str, workers: int, given: float | None) -> float:
+    """Return the share of a GPU for each worker of this machine: by default, all share all.
+
+    Raises
+    ------
+    ValueError
+        If a GPU is needed and there is none, or one is given to clients that use the CPU.
+    """
+    _check_share(device, given)
+    if device == CUDA:
+        from clients.accelerator import torch_device  # noqa: PLC0415
+
+        torch_device(device)  # says so if there is none
+    there = _count_gpus() if device == CUDA or given or _may_have_gpu() else 0
+    if given is not None and given > there:
+        raise ValueError(
+            f"gpus-per-client is {given}, but PyTorch sees {there} GPUs here: give each client a "
+            "share of them, or 0."
+        )
+    if device == CPU or given is not None:
+        return given or 0.0
+    share = there / workers
+    # Rounded down, so that as many fit as there are workers; above one, Ray takes whole ones only.
+    return float(int(share)) if share > 1 else int(share * 10_000) / 10_000
+
+
+def _may_have_gpu() -> bool:
+    """Say whether a driver is there: without one PyTorch, which takes seconds, is not asked."""
+    return sys.platform != "linux" or any(map(os.path.exists, _DRIVERS))
+
+
+def _count_gpus() -> int:
+    import torch  # noqa: PLC0415
+
+    return torch.cuda.device_count()
+
+
+def _check_share(device: str, given: float | None) -> None:
+    if given is None:
+        return
+    if not math.isfinite(given) or given < 0 or (given > 1 and given != int(given)):
+        raise ValueError(
+            f"gpus-per-client is {given}, but must be a share from 0 to 1, or a whole number."
+        )
+    if given and device == CPU:
+        raise ValueError(
+            f"gpus-per-client is {given}, but device is {CPU}: set device to auto, or leave "
+            "--gpus-per-client out."
+        )
+    if not given and device == CUDA:
+        raise ValueError(
+            f'gpus-per-client is {given}, but device is "{CUDA}": give each client a share, or set '
+            "device to auto."
+        )
+
+
+def check_cluster(address: str, config: Config, data_dir: str, gpus: float | None) -> str:
+    """Look at every node of a Ray cluster before anything starts, and return its HOST:PORT.
+
+    Parameters
+    ----------
+    address : str
+        `HOST:PORT`, or "auto" for the cluster that was started on this machine.
+    config : Config
+        The run's: its data set is read on each node, which keeps it for the clients.
+    data_dir : str
+        The absolute folder of the data on every node.
+    gpus : float, optional
+        The share of a GPU for each worker, if it is to have one.
+
+    Raises
+    ------
+    ValueError
+        If the share is none, or no cluster answers there; if a node, which is named, lacks this
+        app, has other versions, or cannot read the data; or if no node has room for a worker.
+    """
+    _check_share(config.device, gpus)
+    if config.device == CUDA and not gpus:
+        raise ValueError(
+            f'device is "{CUDA}", but on a cluster a worker has a GPU only if it is given a share '
+            "of one: add --gpus-per-client 0.1, say."
+        )
+    read = {"seed": config.seed, "label": config.label, "target": config.target}
+    question = _question(config.dataset, data_dir, read)
+    with _connected(address) as (found_at, nodes):
+        used = [node for node in nodes if _places(node, gpus or 0.0)]
+        if not used:
+            share = f" and {gpus} of a GPU" if gpus else ""
+            raise ValueError(
+                f"ray-address is {address}, but none of its {len(nodes)} nodes has a CPU{share} "
+                "for a client: add nodes, or ask for less."
+            )
+        here = question()
+        if problem := here.pop("problem", None):
+            raise ValueError(f"this machine cannot read the data: {problem}")
+        for name, found in _ask_nodes(used, question):
+            _check_node(name, found, here)
+    return found_at
+
+
+@contextmanager
+def _connected(address: str) -> Iterator[tuple[str, list[_RayNode]]]:
+    """Join a cluster as a driver of its own, and yield where it is and its living nodes."""
+    for name, value in RAY_SETTINGS.items():
+        os.environ.setdefault(name, value)
+    import ray  # noqa: PLC0415
+
+    try:
+        _knock(address)
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        raise ValueError(
+            f"ray-address is {address}, but no Ray cluster can be joined there ({said[0]}): start "
+            "one by ray start --head and name it as HOST:PORT, give its RAY_AUTH_TOKEN if it has "
+            "one, or leave --ray-address out to simulate on this machine alone."
+        ) from error
+    try:
+        nodes = ray.nodes()  # type: ignore[no-untyped-call]
+        found_at = ray.get_runtime_context().gcs_address
+        yield found_at, [node for node in nodes if node["Alive"]]
+    finally:
+        ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Raise OSError or ValueError if nobody listens there: Ray would go on trying for ever."""
+    if address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ValueError("it is neither HOST:PORT nor auto")
+    with socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK_SECONDS):
+        pass
+
+
+def _places(node: _RayNode, gpus: float) -> int:
+    """Return how many workers of one CPU fit on a node, as Flower counts them."""
+    has = node["Resources"]
+    places = int(has.get("CPU", 0))
+    return min(places, int(has.get("GPU", 0) / gpus)) if gpus else places
+
+
+def _ask_nodes(
+    nodes: Sequence[_RayNode], question: Callable[[], dict[str, str]]
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the name of each node and what it answers, in the order of the nodes."""
+    import ray  # noqa: PLC0415
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415
+
+    remote = ray.remote(num_cpus=0)(question)
+    asked = [
+        remote.options(
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        ).remote()
+        for node in nodes
+    ]
+    for node, answer in zip(nodes, asked, strict=True):
+        name = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
+        try:
+            yield name, ray.get(answer, timeout=_PATIENCE)
+        except ray.exceptions.RayError as error:
+            raise ValueError(
+                f"node {name} of the Ray cluster could not be asked for its packages "
+                f"({type(error).__name__}): look at its log in /tmp/ray on that node."
+            ) from error
+
+
+def _question(dataset: str, data_dir: str, read: Mapping[str, Any]) -> Callable[[], dict[str, str]]:
+    """Return a function that a node can run without this package: Ray sends its code along."""
+
+    def answer() -> dict[str, str]:
+        import platform  # noqa: PLC0415
+        from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
+
+        found = {"python": platform.python_version()}
+        for name in ("fedkin", "flwr", "torch", "numpy"):
+            try:
+                found[name] = version(name)
+            except PackageNotFoundError:
+                found[name] = "not installed"
+        try:
+            from fl_core.data.datasets import load_dataset  # noqa: PLC0415
+
+            if dataset != "synthetic":  # which needs no files
+                load_dataset(dataset, data_dir, **read)
+        except Exception as error:
+            found["problem"] = f"{type(error).__name__}: {error}"
+        return found
+
+    return answer
+
+
+def _check_node(name: str, found: Mapping[str, str], here: Mapping[str, str]) -> None:
+    differing = [package for package in here if found[package] != here[package]]
+    if differing:
+        package = differing[0]
+        raise ValueError(
+            f"node {name} of the Ray cluster has {package} {found[package]}, but here it is "
+            f"{here[package]}: install the same on every node, in the environment that its "
+            "ray start is of."
+        )
+    if problem := found.get("problem"):
+        raise ValueError(f"node {name} of the Ray cluster cannot read the data: {problem}")

@@ -1,0 +1,241 @@
+"""A run in simulation: one data set for all clients, whose tasks and whose malice are known."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecordValues
+from flwr.serverapp import Grid
+
+from fl_app.config.run_config import Config
+from fl_app.config.strategy_factory import Setting
+from fl_app.report.verdicts import SeedVerdicts
+from fl_app.results.folder import ResultsFolder
+from fl_app.results.run_result import RunResult
+from fl_app.run.checkpoints import Checkpoints
+from fl_app.run.grid_wrapper import GridAround
+from fl_app.run.personal_store import ConfigValues, keep_states, restore_states
+from fl_app.run.progress import Progress
+from fl_core.data.folders import resolve_data_dir
+from fl_core.data.settings import OWN_IMAGES, SYNTHETIC
+from fl_core.messages import protocol
+from fl_core.partitions.federation import Federation, simulate_federation
+from fl_core.partitions.tasks import are_random
+from fl_core.text import listed, printable
+from strategies import ClusteredStrategy, Conversation, Roster, RoundReport
+
+logger = logging.getLogger(__name__)
+
+
+class Simulation:
+    """Simulated clients, as many as nodes are connected.
+
+    Attributes
+    ----------
+    num_clients, num_at_start : int
+        All of them, and those that are no newcomers.
+    told : dict
+        What every message tells a client, beside the seed.
+
+    Raises
+    ------
+    ValueError
+        If another number of nodes is connected than there should be.
+    """
+
+    def __init__(self, config: Config, grid: Grid, checkpoints: Checkpoints) -> None:
+        self._config, self._grid = config, grid
+        self.num_clients = wait_for_nodes(grid, config.num_clients)
+        if checkpoints.num_clients not in (0, self.num_clients):
+            raise ValueError(
+                f"{self.num_clients} SuperNodes are connected, but the run in {checkpoints.folder} "
+                f"was started with {checkpoints.num_clients}: resume it with as many."
+            )
+        checkpoints.num_clients = self.num_clients
+        self.num_at_start = self.num_clients - config.newcomers
+        self.told: dict[str, ConfigRecordValues] = {protocol.NUM_CLIENTS: self.num_clients}
+
+    @property
+    def met(self) -> Roster:
+        """Return what clients are called, if they have names, and not who they are.
+
+        Each strategy asks that again: clients then forget what an earlier one left.
+        """
+        return Roster(names=dict(self._names))
+
+    def _federation(self, seed: int) -> Federation:
+        return simulate_federation(self._config.federation_settings(self.num_clients, seed))
+
+    def setting(self, seed: int) -> Setting:
+        """Return the values that strategies are built from, true tasks included.
+
+        Raises
+        ------
+        ValueError, OSError
+            If the data cannot be had, or not be spread over the clients.
+        """
+        federation = self._federation(seed)
+        config = self._config.for_samples(federation.dataset)
+        return Setting(config, federation.dataset, seed, federation)
+
+    def resolved(self, config: Config) -> Config:
+        """Return the configuration with the tasks and the data's folder spelled out.
+
+        Tasks that are drawn differ by seed, synthetic ones have all labels, and writers one task.
+        """
+        federation = self._federation(config.seed)
+        tasks = federation.partition.tasks
+        spelled = "|".join(",".join(map(str, task)) for task in tasks)
+        drawn = (
+            config.shift == "concept"
+            or config.dataset == SYNTHETIC
+            or config.partition == "writer"
+            or are_random(config.tasks)
+            or federation.dataset.held is not None
+        )
+        return replace(
+            config,
+            num_tasks=len(tasks) if federation.knows_tasks else config.num_tasks,
+            tasks=config.tasks if drawn else spelled,
+            data_dir=str(resolve_data_dir(config.data_dir)),
+        )
+
+    def begin(self, results: ResultsFolder, progress: Progress) -> None:
+        """Say what is about to happen, and meet the clients.
+
+        A worker's first message waits for Ray, imports and data, which is kept out of the
+        strategies' seconds.
+        """
+        self._results, self._saved = results, set[int]()
+        federation = self._federation(self._config.seed)
+        self._names = dict(enumerate(federation.names))
+        progress.begin(
+            replace(self._config, strategy=results.config.strategy),
+            *(self.num_clients, results.folder),
+            federation.dataset,
+            federation.names,
+        )
+        entries = {**self.told, protocol.SEED: self._config.seed}
+        for note in (*federation.dataset.notes, *_of_one_class(federation)):
+            logger.warning(note)
+        roll = Conversation(self._grid, entries, self._config.pre_round_deadline, self.met)
+        roll.call_roll()
+        self._nodes = roll.nodes
+        progress.clients_ready()
+
+    def begin_run(self, setting: Setting, done: int) -> Grid:
+        """Save who holds what, once for each seed; newcomers' nodes are hidden until their time."""
+        self._now = self._federation(setting.seed)
+        if setting.seed not in self._saved:
+            self._saved.add(setting.seed)
+            self._results.add_federation(setting.seed, self._now)
+        late = [self._nodes[c] for c in self._now.newcomers if c in self._nodes]
+        self._arriving = ArrivingNodes(self._grid, late)
+        if done:
+            self._let_arrive(done + 1)
+        return self._arriving
+
+    def keep_states(self, strategy: ClusteredStrategy, told: ConfigValues) -> dict[int, Any]:
+        """Return clients' own layers and models, for a checkpoint."""
+        return keep_states(self._arriving, strategy, told, self._config.round_deadline)
+
+    def restore_states(self, states: Mapping[int, Any], told: ConfigValues) -> None:
+        """Give clients back what they kept for themselves until an interruption.
+
+        Raises
+        ------
+        RuntimeError
+            If one does not take it.
+        """
+        restore_states(self._arriving, self._nodes, states, told, self._config.round_deadline)
+
+    def after_round(
+        self,
+        report: RoundReport,
+        strategy: ClusteredStrategy,
+        show: Callable[[RoundReport], None],
+    ) -> None:
+        """Show a round without the malicious clients: what they get is nobody's success."""
+        for client in self._now.malicious:
+            report.validated.pop(client, None)
+            for of_client in (*report.scores.values(), *report.other_scores.values()):
+                of_client.pop(client, None)
+        show(report)
+        self._let_arrive(report.round + 1)
+
+    def _let_arrive(self, next_round: int) -> None:
+        if next_round >= self._config.newcomer_round:
+            self._arriving.arrive()
+
+    def end_run(self, run: RunResult, strategy: ClusteredStrategy) -> None:
+        """Do nothing: simulated clients have no use for their models."""
+
+    def end_seed(self, seed: int, verdicts: SeedVerdicts | None) -> None:
+        """Do nothing: nor for verdicts, which the results have."""
+
+
+class ArrivingNodes(GridAround):
+    """A grid that hides the nodes of late clients: a simulation connects all at the start."""
+
+    def __init__(self, grid: Grid, late: Collection[int]) -> None:
+        super().__init__(grid)
+        self._late = set(late)
+
+    def arrive(self) -> None:
+        """Show all nodes from now on."""
+        self._late = set()
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the ids of the nodes that have arrived."""
+        return [node for node in self._grid.get_node_ids() if node not in self._late]
+
+
+def _of_one_class(federation: Federation) -> Iterator[str]:
+    """Say which sites have samples of one class only: there, a model need not see any."""
+    if not federation.names or federation.dataset.is_regression:
+        return
+    counts = federation.label_counts(noisy=True)
+    alone = np.flatnonzero((counts > 0).sum(axis=1) == 1)
+    if len(alone):
+        yield (
+            f"{listed([printable(federation.names[client]) for client in alone], 5, ', ')}: all "
+            "training samples are of one class, so a model that always says so is right there, and "
+            "no comparison tells anything"
+        )
+
+
+def wait_for_nodes(grid: Grid, wanted: int, patience: float = 3.0) -> int:
+    """Return the number of connected SuperNodes once it is `wanted`, or, for 0, has settled.
+
+    Flower's simulation registers its nodes while the ServerApp is starting: `patience` is for how
+    many seconds nothing may change.
+
+    Raises
+    ------
+    ValueError
+        If another number is connected: it holds the command that fixes it.
+    """
+    count, since = -1, time.monotonic()
+    while True:
+        now = len(list(grid.get_node_ids()))
+        if now == wanted > 0:
+            return now
+        if now != count:
+            count, since = now, time.monotonic()
+        if time.monotonic() - since > patience / (1 if wanted or not count else 3):
+            break
+        time.sleep(0.05)
+    if count and not wanted:
+        return count
+    need = wanted or 25
+    raise ValueError(
+        f"num-clients is {wanted or 'all'}, but {count} SuperNodes are connected. In simulation, "
+        f'run: flwr run . --stream --federation-config "num-supernodes={need} '
+        f'client-resources-num-cpus=1" with your --run-config (or set num-clients to '
+        f'{count or 2}); on real devices, set dataset to "{OWN_IMAGES}".'
+    )

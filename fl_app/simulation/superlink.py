@@ -1,0 +1,255 @@
+"""Run the app in simulation with a SuperLink of its own, and leave no process behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from fl_app.run.watch import cut_short
+from fl_app.simulation.flower_app import toml_lines, write_app
+from fl_app.simulation.processes import guarded, stop_family, uninterrupted
+from fl_core.files import program_path
+
+RAY_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray's own advice about a variable that this app does not use.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+# Of a Ray of our own; a cluster that is there has settings of its own.
+PRIVATE_RAY = {
+    **RAY_SETTINGS,
+    # Models of up to 4 MB travel inside Ray's calls instead of through its object store: measured,
+    # a worker waits 8 ms instead of 14 for its next client (a model of 640 kB).
+    "RAY_max_direct_call_object_size": "4000000",
+    "RAY_task_rpc_inlined_bytes_limit": "100000000",
+    # Whatever cluster is running here, or named in the user's RAY_ADDRESS.
+    "RAY_ADDRESS": "local",
+    # In spite of its name it works on Linux: Ray takes 127.0.0.1 as this machine's address and
+    # listens nowhere else. Without it, with two workers, five of its processes listen on all
+    # addresses and the sixth on the network's.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    # Workers that are started before it is known what they need are thrown away.
+    "RAY_prestart_worker_first_driver": "0",
+    # Whoever reaches one of its ports can otherwise run code.
+    "RAY_AUTH_MODE": "token",
+    # A CNN tested in batches of 1000 needs arrays of 19 to 50 MB. glibc would give each back to the
+    # system and ask for it again: two fifths of a test's time (docs/measured/scale.md).
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(256 * 2**20),
+}
+
+_START_SECONDS = 60
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_CHATTER = ("INFO :", "DEBUG :", "Successfully installed ", "Using SuperLink", "warnings.warn(")
+_CHATTER_WITHIN = ("Manually terminating", "Since flwr 1.32")
+
+
+def print_line(line: str) -> None:
+    """Print a line of a log at once."""
+    print(line, end="", flush=True)
+
+
+def simulate(
+    app: Path | None,
+    run_config: Mapping[str, Any],
+    *,
+    num_clients: int,
+    workers: int,
+    gpus_per_client: float = 0.0,
+    ray_address: str = "",
+    home: Path | None = None,
+    settings: Mapping[str, str] | None = None,
+    show: Callable[[str], None] = print_line,
+) -> bool:
+    """Run the app on a private SuperLink, show its log, and say whether it succeeded.
+
+    Parameters
+    ----------
+    app : Path, optional
+        The folder with pyproject.toml, by default the app that is installed.
+    run_config : mapping
+        Overrides its defaults.
+    workers : int
+        Ray's, one CPU each; a cluster has as many as CPUs, whatever this says.
+    gpus_per_client : float
+        The share of a GPU that each worker has.
+    ray_address : str
+        Of a Ray cluster that is running, `HOST:PORT` or "auto"; empty: a Ray of its own.
+    home : Path, optional
+        An empty folder for Flower's files, by which all processes of the run are known; by default
+        one that is removed at the end.
+    settings : mapping of str, optional
+        More variables of the environment in which it runs.
+    show : callable
+        What is done with each line of the log.
+
+    Raises
+    ------
+    RuntimeError
+        If the SuperLink does not start or `flwr run` refuses the run.
+    """
+    explained = False
+
+    def tell(line: str) -> None:
+        nonlocal explained
+        explained = explained or line.startswith("error: ")
+        show(line)
+
+    federation = f"num-supernodes={num_clients} client-resources-num-cpus=1"
+    if gpus_per_client:
+        federation += f" client-resources-num-gpus={gpus_per_client}"
+    hidden = {"CUDA_VISIBLE_DEVICES": ""} if not (gpus_per_client or ray_address) else {}
+    if not ray_address:  # a cluster refuses to be told
+        federation += f" init-args-num-cpus={workers}"
+    with nullcontext(home) if home else tempfile.TemporaryDirectory(prefix="fedkin-") as made:
+        folder = Path(made)
+        overrides = folder / "run-config.toml"
+        overrides.write_text(toml_lines(run_config), encoding="utf-8")
+        app = app or write_app(folder / "app")
+        words = ("--run-config", str(overrides), "--federation-config", federation)
+        with private_superlink(folder, ray_address, {**hidden, **(settings or {})}) as env:
+            done = run_app(env, app, *words, show=tell)
+    results = Path(str(run_config.get("output-dir", "")))
+    if not done and not explained and (why := cut_short(results)):
+        show(f"error: {why}\n")
+    return done
+
+
+def run_app(
+    env: Mapping[str, str], app: Path, *options: str, show: Callable[[str], None] = print_line
+) -> bool:
+    """Run `flwr run` with the app in a folder, show its log, and say whether it succeeded.
+
+    `env` is from `private_superlink`; `options` are further words of the command; `show` is given
+    each line of the log.
+    """
+    run_id = str(_flwr(env, "run", str(app), *options, "--format", "json")["run-id"])
+    with subprocess.Popen(
+        [program_path("flwr"), "log", run_id, "--stream"],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as stream:
+        explained = False
+        for line in stream.stdout or ():
+            if not explained and not _is_chatter(line):
+                try:
+                    show(line)
+                except BaseException:
+                    stream.kill()  # or leaving would wait for the end of the run
+                    raise
+            # What Flower prints after our own sentence is its traceback.
+            explained = explained or line.startswith("error: ")
+    listed = _flwr(env, "ls", "--run-id", run_id, "--format", "json")
+    return str(listed["runs"][0]["status"]) == "finished:completed"
+
+
+@contextmanager
+def private_superlink(
+    home: Path, ray_address: str = "", settings: Mapping[str, str] | None = None
+) -> Iterator[dict[str, str]]:
+    """Start a SuperLink on free ports; stop it, and all that it started, at the end.
+
+    Its files go to the empty folder `home`. Yielded is the environment in which `flwr` finds it.
+    Its simulations join the Ray cluster at `ray_address`, or start a Ray of their own; `settings`
+    are more variables of its environment.
+    """
+    http_port, control_port = free_ports(2)
+    env = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+        "FLWR_HOME": str(home),
+        "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(http_port),
+        "FLWR_LOCAL_CONTROL_API_PORT": str(control_port),
+        # The app runs in the environment it is installed in, not in a new one for each run.
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_TELEMETRY_ENABLED": "0",
+        **_ray_settings(ray_address),
+        **(settings or {}),
+    }
+    command = [
+        *(program_path("flower-superlink"), "--insecure", "--simulation"),
+        *("--isolation", "subprocess"),
+        *("--control-api-address", f"127.0.0.1:{control_port}"),
+        *("--host", "127.0.0.1", "--port", str(http_port)),
+    ]
+    log = home / "superlink.log"
+    with log.open("w", encoding="utf-8") as file, guarded(home):
+        # A session of its own, so that Ctrl-C reaches only us, who stop it in order.
+        process = subprocess.Popen(
+            command, env=env, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            _wait_until_healthy(process, http_port, log)
+            yield env
+        finally:
+            with uninterrupted():
+                stop_family(process, home)
+
+
+def _ray_settings(ray_address: str) -> dict[str, str]:
+    if ray_address:  # whose token, if it wants one, the user has in the environment
+        return {**RAY_SETTINGS, "RAY_ADDRESS": ray_address}
+    # In the environment, so on no command line and in no file; a new one for each SuperLink.
+    return {**PRIVATE_RAY, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+
+
+def _wait_until_healthy(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.2)
+    tail = "".join(log.read_text(encoding="utf-8").splitlines(keepends=True)[-5:])
+    raise RuntimeError(f"the SuperLink did not start; its log ends with:\n{tail}")
+
+
+def _flwr(env: Mapping[str, str], *arguments: str) -> dict[str, Any]:
+    """Run a `flwr` command that answers in JSON."""
+    done = subprocess.run(
+        [program_path("flwr"), *arguments], env=env, capture_output=True, text=True, check=False
+    )
+    try:
+        # Where FORCE_COLOR is set, as in a notebook, even JSON has colours.
+        answer: dict[str, Any] = json.loads(_COLOUR.sub("", done.stdout))
+    except json.JSONDecodeError:
+        answer = {}
+    if done.returncode or not answer.get("success"):
+        said = answer.get("error-message") or (done.stdout + done.stderr).strip()
+        raise RuntimeError(f"flwr {arguments[0]} failed: {said}")
+    return answer
+
+
+def _is_chatter(line: str) -> bool:
+    """Tell Flower's and Ray's running commentary from what a person wants to read."""
+    plain = _COLOUR.sub("", line).strip()
+    return plain.startswith(_CHATTER) or any(part in plain for part in _CHATTER_WITHIN)
+
+
+def free_ports(count: int) -> list[int]:
+    """Return different ports of 127.0.0.1 that nobody listens on at this moment."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()

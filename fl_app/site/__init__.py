@@ -1,1 +1,0 @@
-"""What runs at a site: its SuperNode, and the process that answers its messages."""

@@ -1,1 +1,0 @@
-"""Many runs: sweeps, and the papers' tables."""

@@ -1,0 +1,218 @@
+"""What a table of an experiment shows of each method: numbers from what was stored of a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fl_core.data.settings import TESTS, name_of_test
+from fl_core.messages import protocol
+
+Stored = Mapping[str, Any]
+_WAYS = ("up", "down")
+CLOSE = 0.99
+"""The share of the final accuracy that counts as having arrived."""
+ROUNDING = 1e-12  # of a number
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number of one run of one method.
+
+    Attributes
+    ----------
+    words : str
+        With its unit.
+    value : callable
+        From what was stored of the run, and from the numbers that are asked for.
+    digits : int, optional
+        After the point, or significant ones; as the experiment says where there is none.
+    limits : tuple of float, optional
+        What it lies between, with a little room in a picture.
+    asked : int
+        How many numbers it is asked for: two tasks in `relevance:1-2`.
+    is_significant : bool
+        Whether `digits` are significant: what it is in may be of any size, euros or nanometres.
+    """
+
+    words: str
+    value: Callable[..., float]
+    digits: int | None = None
+    limits: tuple[float, float] | None = None
+    asked: int = 0
+    is_significant: bool = False
+
+    def said(self, value: float, digits: int, sign: str = "", *, beside: float = 0) -> str:
+        """Return a number with so many digits, with "+" where it is to have its sign.
+
+        Of a number `beside` its spread, significant digits go as far as the first two of that.
+        """
+        if not self.is_significant:
+            return f"{value:{sign}z.{digits}f}"
+        if beside:
+            digits = max(digits, 2 + _magnitude(value) - _magnitude(beside))
+        return f"{value:{sign}z#.{digits}g}".rstrip(".")
+
+
+def _magnitude(value: float) -> int:
+    """Return the power of ten of a number's first digit, and 0 of none."""
+    return math.floor(math.log10(abs(value))) if value and math.isfinite(value) else 0
+
+
+def _bytes(stored: Stored, *parts: str) -> float:
+    """Return megabytes of a client."""
+    total = sum(stored["bytes"][f"{part}-{way}"] for part in parts for way in _WAYS)
+    return float(total / 1e6 / _clients(stored))
+
+
+def tested_rounds(stored: Stored, score: str = "accuracy") -> dict[int, Mapping[str, Any]]:
+    """Return the rounds in which a main metric was measured, ascending."""
+    rounds = {int(number): one for number, one in stored["rounds"].items() if score in one}
+    return dict(sorted(rounds.items()))
+
+
+def arrival(stored: Stored) -> tuple[float, float]:
+    """Return the first tested round with 99 % of the final accuracy, and the megabytes until then.
+
+    Those of a client on average, for finding clusters and for training. NaN if none was tested.
+    """
+    tested = tested_rounds(stored)
+    if not tested:
+        return math.nan, math.nan
+    final = tested[max(tested)]["accuracy"]
+    first = min(number for number, one in tested.items() if one["accuracy"] >= CLOSE * final)
+    return first, tested[first]["bytes"] / 1e6 / _clients(stored)
+
+
+def _clients(stored: Stored) -> int:
+    """Return how many clients were in a cluster at the end, at least one."""
+    return max(1, sum(int(cluster) >= 0 for cluster in stored["clusters"]))
+
+
+def _gain(stored: Stored) -> float:
+    """Return the accuracy that the last third of the rounds added, in percentage points."""
+    tested = tested_rounds(stored)
+    before = [number for number in tested if 3 * number <= 2 * max(tested)]
+    if not before:
+        return math.nan
+    return 100 * float(tested[max(tested)]["accuracy"] - tested[before[-1]]["accuracy"])
+
+
+def _task(stored: Stored, task: int) -> float:
+    last = stored["rounds"][max(stored["rounds"], key=int)]
+    return 100 * float(last["accuracy-per-task"][str(task - 1)])
+
+
+def _relevance(stored: Stored, one: int, other: int) -> float:
+    value = stored["similarity-per-task"][one - 1][other - 1]
+    return math.nan if value is None else float(value)
+
+
+def _other_test(name: str) -> Callable[[Stored], float]:
+    return lambda stored: 100 * float(stored[name]["accuracy"])
+
+
+MEASURES: dict[str, Measure] = {
+    "accuracy": Measure("accuracy %", lambda stored: 100 * stored["accuracy"]),
+    "balanced-accuracy": Measure(
+        "balanced accuracy %", lambda stored: 100 * stored["balanced-accuracy"]
+    ),
+    **{
+        name_of_test(test): Measure(f"accuracy % {words}", _other_test(name_of_test(test)))
+        for test, words in TESTS.items()
+    },
+    "variance": Measure("variance over clients", lambda stored: 1e4 * stored["accuracy-variance"]),
+    "rmse": Measure("RMSE", lambda stored: stored["rmse"], 4, is_significant=True),
+    "mae": Measure("MAE", lambda stored: stored["mae"], 4, is_significant=True),
+    "r2": Measure("R²", lambda stored: stored["r2"], 3),
+    protocol.OWN_METRIC: Measure(
+        "own metric", lambda stored: stored[protocol.OWN_METRIC], 4, is_significant=True
+    ),
+    "ari": Measure("ARI", lambda stored: stored["ari"], 2, (-0.15, 1.05)),
+    "clusters": Measure("clusters", lambda stored: len(set(stored["clusters"]) - {-1}), 1),
+    "isolated": Measure("attackers alone %", lambda stored: 100 * stored["malicious-isolated"], 0),
+    "megabytes": Measure("MB a client", lambda stored: _bytes(stored, "pre-round", "train"), 2),
+    "pre-round": Measure(
+        "MB a client for finding clusters", lambda stored: _bytes(stored, "pre-round"), 2
+    ),
+    "arrival-round": Measure("first round with 99 %", lambda stored: arrival(stored)[0], 1),
+    "arrival-megabytes": Measure("MB a client until 99 %", lambda stored: arrival(stored)[1], 2),
+    "seconds": Measure("seconds", lambda stored: stored["seconds"]["total"], 0),
+    "formula": Measure(
+        "MB a client by the formula", lambda stored: stored["formula-bytes"] / 1e6, 2
+    ),
+    "gain": Measure("points gained in the last third of the rounds", _gain),
+    "at": Measure(
+        "accuracy % after round",
+        lambda stored, n: 100 * stored["rounds"][str(n)]["accuracy"],
+        asked=1,
+    ),
+    "task": Measure("accuracy % in task", _task, asked=1),
+    "relevance": Measure("relevance of tasks", _relevance, 2, (0, 1.05), asked=2),
+}
+
+
+def check_measure(text: str) -> None:
+    """Check that a measure is one.
+
+    Raises
+    ------
+    ValueError
+        If there is no such measure, or its tasks are missing.
+    """
+    name, _, argument = text.partition(":")
+    if name not in MEASURES:
+        raise ValueError(f'there is no measure "{text}": they are {", ".join(MEASURES)}.')
+    numbers = argument.split("-") if argument else []
+    asked = MEASURES[name].asked
+    if len(numbers) != asked or not all(n.isdecimal() and int(n) for n in numbers):
+        example = (f"write {name}.", f"write {name}:1.", f"write {name}:1-2.")[asked]
+        raise ValueError(f'the measure "{text}" cannot be read: {example}')
+
+
+def measure(text: str, stored: Stored) -> float:
+    """Return a measure of what was stored of a run; NaN where the run has no such number."""
+    name, _, argument = text.partition(":")
+    numbers = [int(number) for number in argument.split("-")] if argument else []
+    try:
+        return float(MEASURES[name].value(stored, *numbers))
+    except (KeyError, IndexError):
+        return math.nan
+
+
+def kind_of(text: str) -> Measure:
+    """Return what is measured, whatever it is asked for: the same of `relevance:1-2` and `:1-1`."""
+    return MEASURES[text.partition(":")[0]]
+
+
+def in_words(text: str) -> str:
+    """Return a measure's name in a table."""
+    name, _, argument = text.partition(":")
+    words = MEASURES[name].words
+    return f"{words} {argument.replace('-', ' and ')}" if argument else words
+
+
+def shown(
+    text: str,
+    value: float,
+    std: float | None = None,
+    half: float | None = None,
+    *,
+    digits: int = 1,
+    sign: bool = False,
+) -> str:
+    """Return a number of a measure as it stands in a table; `digits` are those of accuracies.
+
+    `half` is half the width of its mean's interval, and is left out where it would be shown as 0.
+    """
+    own = kind_of(text)
+    places = digits if own.digits is None else own.digits
+    # Of equal numbers, the mean may be off by a rounding.
+    spreads = [0.0 if one and one < ROUNDING * abs(value) else one for one in (std, half)]
+    known = (one for one in spreads if one and math.isfinite(one))
+    number = own.said(value, places, "+" if sign else "", beside=next(known, 0.0))
+    about, told = ("" if one is None else own.said(one, places) for one in spreads)
+    interval = f" [± {told}]" if told and float(told) else ""
+    return f"{number} ± {about}{interval}" if about else number + interval

@@ -1,0 +1,233 @@
+"""What a sweep runs: the product of the lists of values, checked before anything starts."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fl_app.config.run_config import OPTIONS, Config, parse_config
+from fl_app.config.unused_options import needed
+from fl_app.simulation.flower_app import installed_app, parse_override, read_defaults
+from fl_app.sweeps.store import Place, local_data, resolved_options
+from fl_core.options import Scalar, key_values, typed
+
+Values = Mapping[str, Scalar | Sequence[Scalar]]
+"""By run-config key: one value, or several to sweep."""
+
+SEED = "seed"
+_STRATEGY = "strategy"
+_NOT_HERE = {
+    "output-dir": "name the sweep's folder by --output",
+    "resume": "call the sweep again: what is finished is not run again",
+}
+_LONGEST_NAME = 80
+
+
+@dataclass(frozen=True)
+class Point(Place):
+    """A simulation of a sweep: its name, which is that of its folder, and the values it has."""
+
+    cell: str
+    values: Mapping[str, Scalar]
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        return ", ".join(key_values(self.values))
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What is run.
+
+    Attributes
+    ----------
+    swept : mapping of tuple
+        The values of each key that has several.
+    options : mapping
+        The run-config keys that all simulations share and that are not the defaults.
+    cells : sequence of (Point, mapping, Config)
+        The simulations: the keys of each that are not the defaults, and all of them.
+    """
+
+    swept: Mapping[str, tuple[Scalar, ...]]
+    options: Mapping[str, Scalar]
+    cells: Sequence[tuple[Point, Mapping[str, Scalar], Config]]
+
+    def command(self, folder: Path) -> str:
+        """Return the command that runs it."""
+        words = key_values(self.options)
+        words += [f"{key}={_typed(key, values)}" for key, values in self.swept.items()]
+        return shlex.join(["fedkin", "sweep", *words, "--output", str(folder)])
+
+    def folder(self) -> Path:
+        """Return where it goes unless one says otherwise: the same for more or fewer values."""
+        config = {key: value for key, value in self.options.items() if key != "data-dir"}
+        for _, given, _ in self.cells if "data-dir" not in self.swept else ():
+            config |= local_data(given)
+        text = json.dumps([sorted(config.items()), sorted(self.swept)])
+        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+        return Path("results") / f"sweep-{'-'.join(sorted(self.swept))}-{digest}"
+
+
+def read_words(words: Sequence[str]) -> dict[str, Scalar | list[Scalar]]:
+    """Read KEY=VALUE, KEY=VALUE,VALUE and KEY=[VALUE, VALUE].
+
+    A value with commas that the key itself takes, such as `tasks=0,1|2,3`, is one value; several of
+    these are a TOML list of texts.
+
+    Raises
+    ------
+    ValueError
+        If a word has another form, a key is unknown or there twice, or a list cannot be read.
+
+    Examples
+    --------
+    >>> read_words(["noise-rate=0,0.2", "strategy=rcc-pfl,single", "clients-per-task=5,3"])
+    {'noise-rate': [0, 0.2], 'strategy': 'rcc-pfl,single', 'clients-per-task': '5,3'}
+    """
+    defaults = read_defaults(installed_app())
+    found: dict[str, Scalar | list[Scalar]] = {}
+    for word in words:
+        key, value = parse_override(word, defaults)
+        if key in found:
+            raise ValueError(f"{key} is there twice: give it once, with a list of its values.")
+        if key not in OPTIONS:
+            parse_config({**defaults, key: value})  # says so, and what may be meant
+        found[key] = _read_list(key, str(value), defaults) if isinstance(value, str) else value
+    return found
+
+
+def _read_list(key: str, text: str, defaults: Mapping[str, Any]) -> Scalar | list[Scalar]:
+    if text.startswith("["):
+        try:
+            values = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            values = None
+        if not isinstance(values, list) or not all(isinstance(v, Scalar) for v in values):
+            raise ValueError(
+                f"{key} is {text}, which is no list of values: write it as in TOML, such as "
+                f"'{key}=[1, 2]' or '{key}=[\"a\", \"b\"]', in quotes for the shell."
+            )
+        return values
+    if key == _STRATEGY:
+        return text
+    if "," not in text or _takes(key, text):
+        return _number_or(text, key)
+    parts = (part.strip() for part in text.split(","))
+    return [_number_or(parse_override(f"{key}={part}", defaults)[1], key) for part in parts]
+
+
+def _number_or(value: Scalar, key: str) -> Scalar:
+    """Return the number that a text means to a key whose default is a word, such as `auto`."""
+    with suppress(ValueError):
+        read = OPTIONS[key].rule.read(key, value)
+        if isinstance(value, str) and isinstance(read, int | float):
+            return read
+    return value
+
+
+def _takes(key: str, text: str) -> bool:
+    """Say whether a text with commas is one value of a key."""
+    try:
+        OPTIONS[key].rule.read(key, text)
+    except ValueError:
+        return False
+    return True
+
+
+def plan_sweep(given: Values) -> Sweep:
+    """Return the product of all lists among the values, each simulation checked by itself.
+
+    Several strategies are no list: each simulation runs all of them.
+
+    Raises
+    ------
+    ValueError
+        If nothing is swept, a value is not allowed, a key cannot be swept or changes nothing.
+    """
+    defaults = read_defaults(installed_app())
+    options: dict[str, Scalar] = {}
+    swept: dict[str, tuple[Scalar, ...]] = {}
+    for key, value in given.items():
+        if key in _NOT_HERE:
+            raise ValueError(f"{key} cannot be given in a sweep: {_NOT_HERE[key]}.")
+        if isinstance(value, Scalar):
+            options[key] = _plain(value)
+        elif key == _STRATEGY:
+            options[key] = ",".join(map(str, value))
+        elif len(value) == 1:
+            options[key] = _plain(value[0])
+        else:
+            swept[key] = tuple(map(_plain, value))
+    if empty := [key for key, values in swept.items() if not values]:
+        raise ValueError(f"{empty[0]} has an empty list: give it values.")
+    cells = []
+    for values in itertools.product(*swept.values()):
+        own = dict(zip(swept, values, strict=True))
+        given_here = {**options, **own}
+        config = parse_config({**defaults, **given_here})
+        cells.append((Point(_name(own), own), given_here, config))
+    if not swept:
+        raise ValueError(
+            "nothing is swept: give a key several values, such as num-tasks=2,3, or use fedkin run."
+        )
+    _check_differ(swept, cells)
+    return Sweep(swept, options, cells)
+
+
+def _plain(value: Scalar) -> Scalar:
+    """Return a whole number without a point, so that 0 and 0.0 have one name."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _check_differ(
+    swept: Mapping[str, tuple[Scalar, ...]], cells: Sequence[tuple[Point, Any, Config]]
+) -> None:
+    """Refuse values that come twice, and keys that change nothing."""
+    if SEED in swept and any(config.repeats > 1 for _, _, config in cells):
+        raise ValueError("seed is swept, and repeats makes seeds, too: give one of them.")
+    for key in swept:
+        where = [needed(key, config) for _, _, config in cells]
+        if all(where):
+            raise ValueError(f"{key} is swept, but changes nothing: it counts only {where[0]}.")
+    points: dict[str, Point] = {}
+    for point, _, config in cells:
+        options = json.dumps(resolved_options(config), sort_keys=True)
+        first = points.setdefault(options, point)
+        if first is not point:
+            raise ValueError(
+                f"{first} and {point} are the same simulation: leave one of them out, or choose a "
+                "strategy that uses what is swept."
+            )
+
+
+def _typed(key: str, values: Sequence[Scalar]) -> str:
+    """Return a list of values as it is typed: by commas where these are read as a list.
+
+    Examples
+    --------
+    >>> _typed("noise-rate", [0, 0.2]), _typed("tasks", ["0,1|2", "0|1,2"])
+    ('0,0.2', '["0,1|2", "0|1,2"]')
+    """
+    text = ",".join(map(typed, values))
+    if read_words([f"{key}={text}"])[key] == list(values):
+        return text
+    return json.dumps(list(values), ensure_ascii=False)
+
+
+def _name(values: Mapping[str, Scalar]) -> str:
+    """Return the name of a simulation's folder, which is that of no other, in whatever order."""
+    text = ",".join(key_values(dict(sorted(values.items()))))
+    safe = re.sub(r"[^\w.,=+-]", "_", text)
+    if safe == text and len(text) <= _LONGEST_NAME:
+        return text
+    return f"{safe[:_LONGEST_NAME]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

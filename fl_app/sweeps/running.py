@@ -1,0 +1,260 @@
+"""Run the simulations of a sweep, several at a time; a kill loses those that are under way."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from fl_app.config.allowed_code import named_at_clients
+from fl_app.config.run_config import Config
+from fl_app.report.html.report_page import NO_REPORT
+from fl_app.simulation.resources import gpus_per_client
+from fl_app.sweeps import store
+from fl_app.sweeps.plan import Point, Sweep
+from fl_app.sweeps.run_numbers import numbers_of_run
+from fl_app.sweeps.store import Cell, Store, made_by, read_cells, resolved_options
+from fl_core.data.settings import IN_DATA_DIR
+from fl_core.metrics import metrics_in
+from fl_core.options import Scalar, key_values
+from fl_core.text import clock
+from fl_core.user_code import is_own, own_files
+from strategies.catalogue import system_of
+from strategies.validation import is_ours
+
+NUMBERS = "sweep.json"
+CELLS = "cells"
+LOG = "log.txt"
+KEYS = ("cell", "values", "runs")
+_FAILURES = (RuntimeError, ValueError, OSError)
+_POLL_SECONDS = 0.1
+_QUIET_SECONDS = 10.0  # between two lines of one simulation's progress
+
+Missing = store.Missing[Point]
+Say = Callable[[str], None]
+
+
+def default_processes(cells: int) -> int:
+    """Return how many simulations run at a time: one for each CPU, each without Ray."""
+    return max(1, min(cells, os.cpu_count() or 1))
+
+
+def workers_of(processes: int) -> int:
+    """Return how many Ray workers each of several simulations has; 0 where it has one CPU."""
+    workers = (os.cpu_count() or 1) // processes
+    return workers if workers > 1 else 0
+
+
+def finished_cells(sweep: Sweep, folder: Path) -> list[Cell]:
+    """Return the sweep's finished simulations, in order; those with other options are left out."""
+    cells = _there(folder)
+    return [
+        cell
+        for point, _, config in sweep.cells
+        for cell in cells
+        if point.is_of(cell) and cell["options"] == options_of_point(config)
+    ]
+
+
+def options_of_point(config: Config) -> dict[str, Scalar]:
+    """Return what identifies a simulation: its options, and a user's own code and data."""
+    return resolved_options(config) | _user_checksum(config)
+
+
+def _user_checksum(config: Config) -> dict[str, str]:
+    """Return a checksum of the user-defined code and data that a simulation reads, if any."""
+    parts = {part for name in config.strategy for part in system_of(name).parts}
+    named = {part.__module__ for part in parts if not is_ours(part)}
+    named |= {*named_at_clients(config).values()}
+    digest = hashlib.sha256()
+    for path in sorted({path for name in named for path in own_files(name)}):
+        digest.update(path.name.encode() + path.read_bytes())
+    has_data = is_own(config.dataset) or config.dataset in IN_DATA_DIR
+    if has_data:
+        from fl_core.data.datasets import own_checksum  # noqa: PLC0415 - PyTorch takes a second
+
+        digest.update(own_checksum(config.dataset, config.data_dir).encode())
+    return {"user-checksum": digest.hexdigest()} if named or has_data else {}
+
+
+def find_missing(sweep: Sweep, folder: Path, *, again: bool = False) -> list[Missing]:
+    """Return the simulations that are not finished with these options; `again`: all of them.
+
+    Raises
+    ------
+    ValueError
+        If the folder holds something that is no sweep.
+    """
+    if folder.is_dir() and not (folder / NUMBERS).is_file():
+        others = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
+        if others and others != [CELLS]:
+            raise ValueError(
+                f"output is {folder}, which holds no sweep but {sorted(others)[0]}: name another "
+                "folder."
+            )
+    return store.find_missing(sweep.cells, _there(folder), more=_user_checksum, again=again)
+
+
+def _there(folder: Path) -> list[Cell]:
+    """Return the finished simulations whose results are still there."""
+    cells = read_cells(folder / NUMBERS, KEYS)
+    return [cell for cell in cells if (folder / CELLS / cell["cell"] / "summary.json").is_file()]
+
+
+def run_missing(
+    missing: Sequence[Missing], folder: Path, say: Say, *, processes: int, workers: int
+) -> dict[str, str]:
+    """Run simulations; return why some failed, by name: the others are run nevertheless.
+
+    Parameters
+    ----------
+    folder : Path
+        The sweep's. Each simulation has its results in a folder of its own below it.
+    say : callable
+        Is given lines about the progress.
+    processes : int
+        How many simulations at a time, each a `fedkin run` of its own.
+    workers : int
+        Ray's, of each simulation; 0: without Ray.
+
+    Raises
+    ------
+    RuntimeError
+        If another process is at work in the same folder.
+    """
+    started, failures = time.monotonic(), dict[str, str]()
+    waiting, running = deque(enumerate(missing, 1)), list[_Running]()
+    with Store(folder / NUMBERS, "sweep", KEYS) as finished:
+        try:
+            while waiting or running:
+                while waiting and len(running) < processes:
+                    number, one = waiting.popleft()
+                    name = f"[{number}/{len(missing)}] {one.wanted}"
+                    finished.drop(one)  # an older cell of it: its results are deleted now
+                    say(f"{name}: begins")
+                    gpus = gpus_per_client(one.config.device, max(1, workers) * processes, None)
+                    results = (folder / CELLS / one.wanted.cell).absolute()
+                    running.append(_Running(name, one, results, workers, gpus))
+                for simulation in [simulation for simulation in running if simulation.has_ended()]:
+                    running.remove(simulation)
+                    left = len(waiting) + len(running)
+                    try:
+                        found = _scores(finished.run(simulation.one, workers, simulation.numbers))
+                    except _FAILURES as error:
+                        failures[simulation.one.wanted.cell] = str(error)
+                        say(f"{simulation.name}: failed, {error}")
+                    else:
+                        per_cell = (time.monotonic() - started) / (len(missing) - left)
+                        took = clock(simulation.seconds)
+                        say(
+                            f"{simulation.name}: {found}, after {took}; {left} left, "
+                            f"{clock(per_cell * left)} or so"
+                        )
+                for simulation in running:
+                    if line := simulation.news():
+                        say(f"{simulation.name}: {line}")
+                time.sleep(_POLL_SECONDS)
+        finally:
+            for simulation in running:
+                simulation.process.terminate()  # which it answers as Ctrl-C
+            for simulation in running:
+                simulation.process.wait()
+    return failures
+
+
+class _Running:
+    """A simulation in a process of its own, whose log is a file in its folder."""
+
+    def __init__(
+        self, name: str, one: Missing, results: Path, workers: int, gpus: float | None
+    ) -> None:
+        self.name, self.one, self._results, self._gpus = name, one, results, gpus
+        shutil.rmtree(results, ignore_errors=True)  # what a kill, or other options, left there
+        results.mkdir(parents=True, mode=0o700)
+        self._log = results / LOG
+        self._started = self._looked = time.monotonic()
+        self.process = start_simulation(one, results, workers, gpus)
+
+    @property
+    def seconds(self) -> float:
+        """Return how long it has been running."""
+        return time.monotonic() - self._started
+
+    def has_ended(self) -> bool:
+        """Return whether its process has."""
+        return self.process.poll() is not None
+
+    def news(self) -> str:
+        """Return the last line of its progress, now and then."""
+        if time.monotonic() - self._looked < _QUIET_SECONDS:
+            return ""
+        self._looked = time.monotonic()
+        lines = [line for line in self._lines() if " elapsed, " in line]
+        return " ".join(lines[-1].split()) if lines else ""
+
+    def numbers(self) -> Cell:
+        """Return what is stored of it.
+
+        Raises
+        ------
+        RuntimeError
+            If it has failed, with the reason.
+        """
+        if self.process.returncode:
+            errors = [line for line in self._lines() if line.startswith("error: ")]
+            reason = errors[0].removeprefix("error: ") if errors else f"see {self._log}"
+            raise RuntimeError(reason)
+        summary = json.loads((self._results / "summary.json").read_text(encoding="utf-8"))
+        runs = [
+            {
+                "strategy": run["strategy"],
+                "seed": run["seed"],
+                **numbers_of_run(run, self._results),
+            }
+            for run in summary["runs"]
+        ]
+        return {**made_by(self.one, self.seconds, self._gpus), "runs": runs}
+
+    def _lines(self) -> list[str]:
+        return self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+
+
+def start_simulation(
+    one: Missing, results: Path, workers: int, gpus: float | None
+) -> subprocess.Popen[bytes]:
+    """Start `fedkin run` for one simulation; it ends if this process does."""
+    words = key_values({**one.given, "output-dir": str(results)})
+    words += ["--workers", str(workers)]
+    if gpus and workers:
+        words += ["--gpus-per-client", str(gpus)]
+    # -P: a module in the working folder may have a name of ours.
+    command = [sys.executable, "-P", "-m", "fl_app.sweeps.simulation", str(os.getpid())]
+    with (results / LOG).open("wb") as log:
+        return subprocess.Popen(
+            [*command, "run", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            # One page shows all of them. Lines are in the log as soon as they are printed.
+            env={**os.environ, NO_REPORT: "1", "PYTHONUNBUFFERED": "1"},
+            start_new_session=True,  # Ctrl-C is for us, who end it in order
+        )
+
+
+def _scores(cell: Mapping[str, list[Cell]]) -> str:
+    """Return the mean score of each strategy in words."""
+    metric = metrics_in({key for run in cell["runs"] for key in run}).main
+    what = "" if metric.is_share else f"{metric.title} "
+    found: dict[str, list[float]] = {}
+    for run in cell["runs"]:
+        found.setdefault(run["strategy"], []).append(run.get(metric.name, float("nan")))
+    return ", ".join(
+        f"{name} {what}{metric.with_sign(sum(v) / len(v))}" for name, v in found.items()
+    )

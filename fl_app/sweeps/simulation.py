@@ -1,0 +1,18 @@
+"""A `fedkin run` that ends with its sweep: `python -m MODULE PARENT run …`.
+
+PARENT is the process id of the sweep.
+"""
+
+from __future__ import annotations
+
+import runpy
+import signal
+import sys
+
+from fl_app.devices.site.parents import can_fork_safely, end_with
+
+if __name__ == "__main__":
+    if can_fork_safely():  # that is, on Linux
+        end_with(int(sys.argv[1]), signal.SIGTERM)
+    sys.argv[1:] = sys.argv[2:]
+    runpy.run_module("fl_app.cli", run_name="__main__")

@@ -1,0 +1,195 @@
+"""`fedkin sweep`: the product of lists of values, run once each, in one table and picture."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fl_core.extras import DRAWING, need_extra
+from fl_core.files import replacing
+from fl_core.text import whole_number
+
+if TYPE_CHECKING:  # torch is imported neither by a help nor by a wrong word
+    from fl_app.sweeps.plan import Sweep
+    from fl_app.sweeps.running import Missing, Say
+    from fl_app.sweeps.store import Cell
+
+_EXAMPLE = """\
+examples:
+  fedkin sweep noise-rate=0,0.2,0.4 noise=class-dependent strategy=rcc-pfl,fedhc,single repeats=3
+  fedkin sweep 'tasks=["0,1|2,3,4", "0,2|1,3,4"]' features=hog,raw --dry-run
+
+A value with commas that its key takes (tasks=0,1|2,3) is one value; lists of such are written as
+in TOML. Strategies and repeats share a simulation; everything else that has several values is
+swept. docs/sweeps.md says more.
+"""
+
+
+def add_command(commands: Any) -> None:
+    """Add the subcommand to argparse's."""
+    parser = commands.add_parser(
+        "sweep",
+        help="simulate the product of lists of values, and put them in one table and picture",
+        description="Simulate each combination of the values of all keys that have several, and "
+        "write one CSV, one picture and one page. What is finished is kept: call it again after an "
+        "interruption, or with more values, and only what is missing is run.",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="KEY=VALUE[,VALUE…]",
+        help="run-config keys, as in docs/options.md, and their values",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="FOLDER",
+        help="default: results/sweep-… by what is swept and the other options, so that the same "
+        "command goes on where it was",
+    )
+    parser.add_argument(
+        "--processes",
+        type=whole_number(1),
+        help="simulations at a time, among which the CPUs are shared (default: one for each CPU)",
+    )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="check everything, list the simulations, and start nothing",
+    )
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="run finished simulations again, too: after an update of fedkin, for example",
+    )
+    parser.set_defaults(call=_sweep)
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    from fl_app.sweeps.plan import plan_sweep, read_words  # noqa: PLC0415
+
+    sweep = plan_sweep(read_words(options.overrides))
+    folder = options.output or sweep.folder()
+    how = {"dry_run": options.dry_run, "again": options.again}
+    failures = run_sweep(sweep, folder, options.processes, **how)
+    return 1 if failures else 0
+
+
+def run_sweep(
+    sweep: Sweep,
+    folder: Path,
+    processes: int | None,
+    *,
+    dry_run: bool = False,
+    again: bool = False,
+    say: Say | None = None,
+) -> dict[str, str]:
+    """Run what is missing of a sweep and write its tables; return why some failed, by name.
+
+    Raises
+    ------
+    ValueError, OSError, RuntimeError, ImportError
+        One sentence that says what is wrong and what to do, before anything is started.
+    """
+    from fl_app.config.unused_options import without_effect_anywhere  # noqa: PLC0415
+    from fl_app.sweeps.running import (  # noqa: PLC0415
+        default_processes,
+        find_missing,
+        run_missing,
+        workers_of,
+    )
+    from fl_app.sweeps.store import check_all  # noqa: PLC0415
+
+    say = say or _say
+    for package in ("ray", *DRAWING):
+        need_extra(package, "fedkin sweep")
+    check_all(((point, config) for point, _, config in sweep.cells), folder.absolute())
+    for sentence in without_effect_anywhere((given, config) for _, given, config in sweep.cells):
+        say(f"warning: {sentence}")
+    missing = find_missing(sweep, folder, again=again)
+    count = min(processes or default_processes(len(missing)), max(1, len(missing)))
+    workers = workers_of(count)
+    _tell_plan(sweep, folder, missing, count, say)
+    if dry_run:
+        return {}
+    failures: dict[str, str] = {}
+    try:
+        if missing:
+            failures = run_missing(missing, folder, say, processes=count, workers=workers)
+    finally:  # what is finished is shown, whatever stopped the rest
+        _write(sweep, folder, say)
+    return failures
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _tell_plan(
+    sweep: Sweep, folder: Path, missing: list[Missing], processes: int, say: Say
+) -> None:
+    """Say what is there, what will be run and where."""
+    from fl_app.config.tuning import num_trainings  # noqa: PLC0415
+
+    trainings = sum(
+        num_trainings(config.tune, config.strategy) * config.repeats for _, _, config in sweep.cells
+    )
+    waiting = {one.wanted.cell: one for one in missing}
+    say(
+        f"{len(sweep.cells)} simulations ({trainings} trainings), "
+        f"{len(sweep.cells) - len(missing)} finished; {processes} at a time\n"
+        f"results go to {folder}"
+    )
+    for point, _, _ in sweep.cells:
+        one = waiting.get(point.cell)
+        state = "finished" if one is None else "again" if one.outdated else ""
+        say(f"  {point}" + (f"  ({state})" if state else ""))
+
+
+def _write(sweep: Sweep, folder: Path, say: Say) -> None:
+    from fl_app.sweeps.running import finished_cells  # noqa: PLC0415
+    from fl_app.sweeps.sweep_pictures import draw  # noqa: PLC0415
+    from fl_app.sweeps.sweep_tables import printed_table, summary_page, write_csv  # noqa: PLC0415
+
+    cells = finished_cells(sweep, folder)
+    if not cells:
+        return
+    write_csv(sweep, cells, folder / "sweep.csv")
+    draw(sweep, cells, folder / "sweep.png")
+    picture = "sweep.png" if (folder / "sweep.png").is_file() else ""
+    with replacing(folder / "README.md") as partial:
+        page = summary_page(sweep, cells, sweep.command(folder), picture)
+        partial.write_text(page, encoding="utf-8")
+    say(f"\n{printed_table(sweep, cells)}")
+    report = _write_report(sweep, cells, folder, say)
+    for what, name in (
+        ("report", report),
+        ("page", "README.md"),
+        ("table", "sweep.csv"),
+        ("picture", picture),
+    ):
+        if name:
+            say(f"{what:9} {folder / name}")
+    say(f"results   {folder / 'cells'}")
+
+
+def _write_report(sweep: Sweep, cells: Sequence[Cell], folder: Path, say: Say) -> str:
+    """Put all cells' runs side by side on one page, and return its name; empty: they are too many.
+
+    The table, the CSV file and the picture show all of them in any case.
+    """
+    from fl_app.report.html.report_page import REPORT, write_report  # noqa: PLC0415
+
+    folders = [folder / "cells" / cell["cell"] for cell in cells]
+    title = f"Which strategy for which {' and '.join(sweep.swept)}?"
+    try:
+        write_report(folders, folder / REPORT, title, sweep.command(folder))
+    except ValueError as error:
+        (folder / REPORT).unlink(missing_ok=True)  # of the sweep as it was, with fewer values
+        say(f"\nno {REPORT}: {error}")
+        return ""
+    return REPORT

@@ -1,1 +1,0 @@
-"""A data set and options made into a federation: clients, tasks and tests."""

@@ -1,0 +1,188 @@
+"""The words that clients and server exchange: message types, record names, packed models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Message, MessageType, MetricRecord, RecordDict
+from numpy.typing import NDArray
+
+NDArrays = dict[str, NDArray[np.generic]]
+"""A model on the server: parameter and buffer names to arrays, in the model's own order."""
+
+# Message types. Flower routes `query.NAME` to the function registered with `@app.query("NAME")`.
+DESCRIBE = "describe"
+SPECTRUM = "spectrum"
+RELEVANCE = "relevance"
+SIGNATURE = "signature"
+MOMENTS = "moments"
+KEEP_MODEL = "keep_model"
+DEPLOY_MODEL = "deploy_model"
+KEEP_STATE = "keep_state"
+RESTORE_STATE = "restore_state"
+PRE_ROUND = "pre-round"  # the group of messages before the first round
+LOSSES = "losses"
+PUBLIC_KEYS = "public_keys"
+SHARE_KEYS = "share_keys"
+UNMASK = "unmask"
+TRAIN = MessageType.TRAIN
+EVALUATE = MessageType.EVALUATE
+
+
+def query(action: str) -> str:
+    """Return the message type that reaches the client's query handler `action`."""
+    return f"{MessageType.QUERY}.{action}"
+
+
+# Records of a message.
+ARRAYS = "arrays"
+CONFIG = "config"
+METRICS = "metrics"
+OTHER_TEST = "other-test"
+"""Metrics of a second test, which only a simulation has."""
+VALIDATION = "validation"
+"""How a client's own model does on its validation part, and against those of other strategies."""
+PRIVATE = "private"
+"""A model's first private layers, for a client that has none of its own yet."""
+
+# Entries of a record.
+CLIENT_INDEX = "client-index"
+NUM_CLIENTS = "num-clients"
+NUM_EXAMPLES = "num-examples"
+EIGENVECTORS = "eigenvectors"
+EIGENVALUES = "eigenvalues"
+NUM_COLUMNS = "num-columns"
+RELEVANCES = "relevances"
+SERVER_ROUND = "server-round"
+SEED = "seed"
+NUM_EIGENVECTORS = "num-eigenvectors"
+WITH_EIGENVALUES = "with-eigenvalues"
+COMPARED_THERE = "compared-there"  # by the server, which will ask nothing more
+LOSS = "loss"
+ACCURACY = "accuracy"
+MACRO_F1 = "macro-f1"
+BALANCED_ACCURACY = "balanced-accuracy"
+RMSE = "rmse"
+MAE = "mae"
+R2 = "r2"
+OWN_METRIC = "own-metric"
+RELEVANCE_FORMULA = "relevance-formula"
+CENTROIDS = "centroids"
+NUM_CENTROIDS = "num-centroids"
+NUM_COMPONENTS = "num-components"
+MAPPED_CENTROIDS = "mapped-centroids"
+FINE_TUNE_EPOCHS = "fine-tune-epochs"
+DATA_SHIFT = "data-shift"
+KEPT_MODEL = "kept-model"
+IMAGE_SKETCH = "image-sketch"
+NAME = "name"
+STRATEGY = "strategy"
+CANDIDATE = "candidate"
+TUNED = "tuned"
+"""Options of training that are not as the run's configuration has them, as JSON."""
+VERDICT = "verdict"
+SCORE = "score"
+CLUSTER = "cluster"
+KEPT = "kept"
+KEYS = "keys"
+SHARES = "shares"
+DIGESTS = "digests"
+PEERS = "peers"
+WEIGHTED = "weighted"
+MASKED = "masked"
+SURVIVORS = "survivors"
+DROPPED = "dropped"
+OBJECTIVE = "objective"
+PRIVATE_LAYERS = "private-layers"
+TRAINING = "training"
+"""Which training a message belongs to: what a client keeps for itself is for that one alone."""
+
+
+SKETCH_SIZE = 66
+"""How many numbers an image sketch has: see `clients.signatures.shift.image_sketch`."""
+
+
+def to_arrays(record: ArrayRecord) -> NDArrays:
+    """Return the arrays of `record` under their names (a model, seen by the server)."""
+    return {name: array.numpy() for name, array in record.items()}
+
+
+def to_record(arrays: Mapping[str, NDArray[np.generic]]) -> ArrayRecord:
+    """Return `arrays` as Flower's ArrayRecord, names and order kept."""
+    return ArrayRecord({name: Array(np.asarray(a, order="C")) for name, a in arrays.items()})
+
+
+def with_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> RecordDict:
+    """Return a message's content that is `arrays` and nothing else."""
+    return RecordDict({ARRAYS: to_record(arrays)})
+
+
+def pack_models(models: Sequence[ArrayRecord]) -> ArrayRecord:
+    """Put the models of cluster 0, 1, … into one record, under `cluster/parameter` names.
+
+    So Flower's `Strategy.start` carries them from round to round.
+    """
+    return ArrayRecord(
+        {f"{c}/{name}": array for c, model in enumerate(models) for name, array in model.items()}
+    )
+
+
+def unpack_models(packed: ArrayRecord) -> list[ArrayRecord]:
+    """Undo `pack_models`: one record per cluster, in cluster order."""
+    models: dict[int, dict[str, Array]] = {}
+    for name, array in packed.items():
+        cluster, _, parameter = name.partition("/")
+        models.setdefault(int(cluster), {})[parameter] = array
+    return [ArrayRecord(models[c]) for c in sorted(models)]
+
+
+def metrics_of(content: RecordDict) -> MetricRecord:
+    """Return a message's metrics; empty if it has none."""
+    return content.metric_records.get(METRICS, MetricRecord())
+
+
+def number(record: MetricRecord, key: str) -> float | None:
+    """Return the finite number at `key`, or None if there is none."""
+    value = record.get(key)
+    if isinstance(value, int | float) and math.isfinite(value):
+        return float(value)
+    return None
+
+
+def numbers(content: RecordDict, key: str) -> list[float]:
+    """Return the list of numbers at `key` of a message's metrics; empty if there is none."""
+    values = metrics_of(content).get(key)
+    return [float(value) for value in values] if isinstance(values, list) else []
+
+
+def setting(message: Message, key: str, default: int | None = None) -> int:
+    """Return the whole number at `key` of a message's config record.
+
+    Raises
+    ------
+    KeyError
+        If it is not there and there is no default.
+    """
+    config = message.content.config_records[CONFIG]
+    return int(str(config[key] if default is None else config.get(key, default)))
+
+
+def entropy(message: Message) -> list[int]:
+    """Return a message's seed and round, from which a client draws its random numbers."""
+    return [setting(message, key, 0) for key in (SEED, SERVER_ROUND)]
+
+
+def payload_bytes(content: RecordDict) -> int:
+    """Return the bytes of arrays and metrics in a message's content, headers left out.
+
+    A second test counts for nothing: only a simulation has one.
+    """
+    return sum(
+        sum(len(array.data) for array in record.values())
+        if isinstance(record, ArrayRecord)
+        else record.count_bytes()
+        for name, record in content.items()
+        if isinstance(record, ArrayRecord | MetricRecord) and name != OTHER_TEST
+    )

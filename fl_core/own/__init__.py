@@ -1,1 +1,0 @@
-"""What a device brings: its own images or samples."""

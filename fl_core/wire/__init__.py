@@ -1,1 +1,0 @@
-"""What both sides of a message must agree on: names, sizes, masks."""

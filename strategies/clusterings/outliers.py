@@ -1,0 +1,186 @@
+"""Who is odd among clients that compare with each other: whom nobody can believe, and strangers.
+
+No paper's. docs/robustness.md has what it was measured on, and the numbers that are set here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
+
+from strategies.clusterings.agglomeration import canonical_labels
+from strategies.clusterings.server_relevance import Spectra, captured_energies, smallest_angles
+
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+# An honest client's scores go along with the others' scores of it. But where all clients are alike
+# there is nothing to go along with, so they must also disagree by more than chance: by √2/6, where
+# both have the standard deviation that `fl_core.relevance.relative_scores` gives them, 1/6. Scores
+# drawn from [0, 1] disagree by 0.29 or so; of honest clients 0.21 at most was seen.
+_LEAST_AGREEMENT = 0.5
+_MOST_DISAGREEMENT = 2**0.5 / 6
+_USUAL_DISAGREEMENT = 2.0  # times the usual: with noise all scores are far off
+# Times the median client's standard deviation: less is the same score for everybody, and nearly the
+# same. Honest clients had 0.10 at least; below 0.4, their levels were 0.13 off, of images, and 0.22
+# where clients record signals of very different strength.
+_LEAST_SPREAD = 0.05
+_LITTLE_SPREAD = 0.4
+_MEDIAN_OF_NORMAL = 0.6745  # the median of |x| for x normal with standard deviation 1
+_FEWEST_JUDGED = 8  # clients; a correlation over fewer says little
+# Of each other's energy, clients that see something alike capture more: of two with images of one
+# class each 0.18 at least, in 120 usual federations 0.54. A random basis, 5 of 324, captures 0.015.
+# Of the nearest direction alone 0.3 at least, and by chance, 5 of 324, 0.06.
+_NOTHING_SHARED = 0.1
+_LEADING = 5  # eigenvectors; by chance, 20 of 324 share as much as 0.24 of a direction
+_SAME_STRANGENESS = 0.5
+# Where five tasks or more have little in common, all share next to nothing with most others, but
+# honest clients of 30 and 100 standardised images 0.16 at least, and mostly above 0.3, with
+# somebody of their own task; a random basis, 20 of 196, had 0.07 at most, of 20 in all.
+_AKIN = 0.2
+_COMPARED_WITH = 200  # clients, that each may be found to be a stranger to
+_MOST_STRANGERS = 2_000
+_SHARE_OF_A_TASK = 0.25
+
+
+def believed_clients(scores: NDArray[np.floating]) -> Int64:
+    """Return, ascending, the clients whose scores agree with what the others say of them.
+
+    Relevance is nearly mutual, so what client i says, r(i, ·), goes along with what is said of it,
+    r(·, i). One is not believed that says the same of everybody; nor one whose scores do not go
+    along (their correlation is low) and disagree by more than chance does, or are nearly the same
+    of everybody and of another level. The worst is left out first, then the others are judged
+    without it, since liars speak of everybody. Of fewer than eight clients, or if no more than half
+    would be left, nothing can be told: all are believed.
+
+    Parameters
+    ----------
+    scores : NDArray, shape (K, K)
+        Row i is what client i says.
+    """
+    everybody = np.arange(len(scores))
+    left = everybody
+    while len(scores) >= _FEWEST_JUDGED and 2 * len(left) > len(scores):
+        said = scores[np.ix_(left, left)].astype(np.float64)
+        spreads = said.std(axis=1, where=~np.eye(len(left), dtype=bool))
+        same, little = (
+            spreads < part * np.median(spreads) for part in (_LEAST_SPREAD, _LITTLE_SPREAD)
+        )
+        apart, levels, usual = _disagreements(said)
+        far = apart > max(_MOST_DISAGREEMENT, _USUAL_DISAGREEMENT * usual)
+        far |= little & (levels > _MOST_DISAGREEMENT)
+        suspects = same | (far & (_agreements(said) < _LEAST_AGREEMENT))
+        if not suspects.any():
+            return left
+        # Of many, several at a time; first those that say the same of everybody.
+        doubts = np.where(suspects, apart + levels + same, -1)
+        worst = np.argsort(-doubts, kind="stable")[: 1 + len(left) // 50]
+        left = np.delete(left, [one for one in worst if suspects[one]])
+    return everybody
+
+
+def _disagreements(said: Float64) -> tuple[Float64, Float64, float]:
+    """Return how far what each client says is from what is said of it, and what is usual.
+
+    A client of few images has poor eigenvectors, of which all say little, while it says as much as
+    others do. So r(i, j) − r(j, i) is compared without the means of i's and j's: first comes the
+    root of each client's mean square of what is left. Then how far its level, the mean of what it
+    says, is from the median level or from that of what is said of it, whichever is nearer. Then
+    the standard deviation of all that is left, by its median, which a few liars hardly change.
+    """
+    count = len(said)
+    others = ~np.eye(count, dtype=bool)
+    differences = said - said.T
+    offsets = differences.sum(axis=1) / count
+    rest = differences - np.subtract.outer(offsets, offsets)
+    apart = np.sqrt((rest**2).sum(axis=1) / (count - 1))
+    levels = said.mean(axis=1, where=others)
+    far = np.minimum(np.abs(levels - np.median(levels)), np.abs(offsets))
+    return apart, far, float(np.median(np.abs(rest[others])) / _MEDIAN_OF_NORMAL)
+
+
+def _agreements(said: Float64) -> Float64:
+    """Return the correlation of each row with its column, the diagonal left out; 0 if constant."""
+    count = len(said)
+    others = ~np.eye(count, dtype=bool)
+    rows, columns = (part[others].reshape(count, count - 1) for part in (said, said.T))
+    rows, columns = (part - part.mean(axis=1, keepdims=True) for part in (rows, columns))
+    scale = np.sqrt((rows**2).sum(axis=1) * (columns**2).sum(axis=1))
+    products = (rows * columns).sum(axis=1)
+    found: Float64 = np.divide(products, scale, out=np.zeros(count), where=scale > 1e-9)
+    return found
+
+
+def strangers(everybody: Spectra, num_eigenvectors: int, rng: np.random.Generator) -> Int64:
+    """Return who shares nothing with most others, shape (K,): −1 for all but strangers.
+
+    Strangers that share something with one another have the same number, from 0. A client is a
+    stranger if the median of what it and another capture of each other's energy, the smaller of the
+    two, is next to nothing. But a kind of strangers is none if a quarter of all clients are of it,
+    which is a task, or if half of it are akin to somebody else, whose task they share; and if half
+    of all are strangers, of whatever kinds, nobody is one.
+
+    Parameters
+    ----------
+    everybody : Spectra
+        Of K clients.
+    num_eigenvectors : int
+        How many eigenvectors capture.
+    rng : numpy.random.Generator
+        Draws with whom each of many clients is compared.
+    """
+
+    def mutually_captured(one: Int64, other: Int64) -> Float64:
+        few, many = everybody[one], everybody[other]
+        ours = captured_energies(few, many, num_eigenvectors)
+        theirs = captured_energies(many, few, num_eigenvectors)
+        return np.minimum(ours, theirs.T).astype(np.float64)
+
+    return _strangers(len(everybody.widths), mutually_captured, rng)
+
+
+def strangers_by_vectors(vectors: Sequence[NDArray[np.float32]], rng: np.random.Generator) -> Int64:
+    """Return `strangers` by K clients' eigenvectors alone, shapes (d, k_j), without eigenvalues.
+
+    Two clients share cos²θ, θ being the smallest angle between the spans of the leading
+    eigenvectors of either: how much of any direction in the one the other captures at most.
+    """
+    everybody = Spectra.of_vectors([own[:, :_LEADING] for own in vectors])
+
+    def shared(one: Int64, other: Int64) -> Float64:
+        angles = smallest_angles(everybody[one], everybody[other], _LEADING)
+        cosines: Float64 = np.cos(angles, dtype=np.float64)
+        return cosines**2
+
+    return _strangers(len(vectors), shared, rng)
+
+
+def _strangers(
+    count: int, shared: Callable[[Int64, Int64], Float64], rng: np.random.Generator
+) -> Int64:
+    """Return strangers by what some clients share with others, in [0, 1], as a matrix."""
+    everybody = asked = np.arange(count)
+    if count > _COMPARED_WITH:
+        asked = np.sort(rng.choice(count, _COMPARED_WITH, replace=False))
+    mutual = shared(everybody, asked)
+    mutual[asked, np.arange(len(asked))] = np.nan
+    found = np.full(count, -1)
+    if len(asked) < 3:
+        return found
+    strange = np.flatnonzero(np.nanmedian(mutual, axis=1) < _NOTHING_SHARED)
+    if 2 * len(strange) >= count or not len(strange):
+        return found
+    kinds = np.zeros(len(strange), np.int64)
+    if len(strange) <= _MOST_STRANGERS:  # more are not compared with each other
+        alike = shared(strange, strange)
+        _, kinds = connected_components(alike > _SAME_STRANGENESS, directed=False)
+    of_kind = np.bincount(kinds)
+    few = of_kind[kinds] < _SHARE_OF_A_TASK * count
+    others = ~np.isin(asked, strange[few])
+    akin = (mutual[np.ix_(strange, others)] > _AKIN).any(axis=1)
+    apart = few & (2 * np.bincount(kinds, akin) < of_kind)[kinds]
+    found[strange[apart]] = canonical_labels(kinds[apart])
+    return found

@@ -1,1 +1,0 @@
-"""What every strategy runs on: rounds, replies, conversations, the roster."""

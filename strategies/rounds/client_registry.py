@@ -1,0 +1,244 @@
+"""Who takes part: clients, their nodes and names, and why some are left out."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from flwr.app import ConfigRecord, RecordDict
+
+from fl_core.messages import protocol
+from fl_core.text import given_name, one_line
+
+logger = logging.getLogger(__name__)
+
+_ATTEMPTS = 3  # so often a node is asked to join before it must reconnect
+
+
+class Refusal(NamedTuple):
+    """Why a node may not use the name that it gives.
+
+    Attributes
+    ----------
+    called : str
+        What to call it instead.
+    reason : str
+        For people.
+    """
+
+    called: str
+    reason: str
+
+
+def _nobody_refused(given: Mapping[int, str]) -> Mapping[int, Refusal]:
+    return {}
+
+
+@dataclass(eq=False)
+class Roster:
+    """The clients of a training, which come, fail, leave and come back.
+
+    Attributes
+    ----------
+    nodes : dict of int
+        From client index to node id, ascending: the clients still in.
+    by_name : bool
+        Whether nodes give a name instead of an index. Names get indices in alphabetical order,
+        newcomers' the next ones; a name keeps its index.
+    names : dict of str
+        From client index to name, of those that gave one.
+    descriptions : dict of ConfigRecord
+        From client index to what else its node said when it joined.
+    failures : dict of str
+        From client index to why it is out.
+    unknown : dict of str
+        From node id to why it is out, of nodes that never said by which name they go.
+    refused : callable
+        Says, from node to the name that it gives, which nodes may not use theirs.
+    """
+
+    nodes: dict[int, int] = field(default_factory=dict)
+    by_name: bool = False
+    names: dict[int, str] = field(default_factory=dict)
+    descriptions: dict[int, ConfigRecord] = field(default_factory=dict)
+    failures: dict[int, str] = field(default_factory=dict)
+    unknown: dict[int, str] = field(default_factory=dict)
+    refused: Callable[[Mapping[int, str]], Mapping[int, Refusal]] = _nobody_refused
+    _connected: set[int] = field(default_factory=set)
+    _attempts: Counter[int] = field(default_factory=Counter)
+
+    def for_another_training(self) -> Roster:
+        """Return a roster of the same clients: who leaves one is still in the other.
+
+        The names are one dict for both, so that a name has one index in all trainings of a run.
+        """
+        return replace(
+            self,
+            nodes=dict(self.nodes),
+            descriptions=dict(self.descriptions),
+            failures=dict(self.failures),
+            _connected=set(self._connected),
+            _attempts=Counter(self._attempts),
+        )
+
+    def name_of(self, client: int) -> str:
+        """Return how to call a client in a message to people."""
+        return self.names.get(client, f"client {client}")
+
+    def connected(self) -> list[int]:
+        """Return the clients whose nodes were connected when one looked last."""
+        return [client for client, node in self.nodes.items() if node in self._connected]
+
+    def look(self, connected: Iterable[int]) -> list[int]:
+        """Note which nodes are connected, and return those to be asked who they are, ascending."""
+        now = set(connected)
+        new, self._connected = now - self._connected, now
+        return sorted(new)
+
+    def recognise(
+        self,
+        answers: Mapping[int, RecordDict],
+        failures: Mapping[int, str],
+        *,
+        twice_is_an_error: bool,
+    ) -> dict[int, int]:
+        """Return which client is at which node, by what nodes said of themselves.
+
+        Answers and failures are by node; those that failed, and those that may not use the name
+        that they give, will be asked again. An index that two nodes claim raises a ValueError if
+        `twice_is_an_error`; otherwise the second is left out.
+        """
+        for node, reason in failures.items():
+            logger.warning("node %d is left out, it could not take part: %s", node, reason)
+            self._remain_unknown(node, reason)
+            self._ask_again_later(node)
+        found: dict[int, int] = {}
+        for node in answers:
+            self.unknown.pop(node, None)
+        for node, index in self._indices(answers).items():
+            if index is None:
+                logger.warning(
+                    "node %d is left out, it gave no %s that can be used",
+                    *(node, "name" if self.by_name else "index"),
+                )
+                self._remain_unknown(node, "it gave no name that can be used")
+                continue
+            if index in found:
+                problem = (
+                    f"nodes {found[index]} and {node} both say that they are "
+                    f"{self.name_of(index)}: give each SuperNode a "
+                    f"{'name' if self.by_name else 'partition-id'} of its own."
+                )
+                if twice_is_an_error and not self.by_name:
+                    raise ValueError(problem)
+                logger.warning("%s Node %d is left out.", problem, node)
+                self._ask_again_later(node)
+                continue
+            found[index] = node
+            said = answers[node].config_records
+            self.descriptions[index] = said.get(protocol.CONFIG, ConfigRecord())
+        return dict(sorted(found.items()))
+
+    def admit(self, found: Mapping[int, int]) -> list[int]:
+        """Let clients in, from client to node, and return those that were not in before.
+
+        An index that another node has is refused, unless that node is gone.
+        """
+        newcomers = []
+        client_at = {node: client for client, node in self.nodes.items()}
+        for client, node in found.items():
+            if client not in self.nodes:
+                newcomers.append(client)
+            elif self.nodes[client] != node and self.nodes[client] in self._connected:
+                logger.warning(
+                    "node %d is left out, it says that it is %s, which node %d is already",
+                    *(node, self.name_of(client), self.nodes[client]),
+                )
+                self._ask_again_later(node)
+                continue
+            if client_at.get(node, client) != client:
+                self._remove(node, f"its node says now that it is {self.name_of(client)}", client)
+            self.failures.pop(client, None)
+            self.nodes[client] = node
+        self.nodes = dict(sorted(self.nodes.items()))
+        return newcomers
+
+    def leave_out(self, client: int, action: str, reason: str) -> None:
+        """Go on without `client`, and say why."""
+        reason = one_line(reason)
+        logger.warning("%s is left out, its %s failed: %s", self.name_of(client), action, reason)
+        self.failures[client] = reason
+        self._ask_again_later(self.nodes.pop(client))
+
+    def go_on(self, placed: Container[int], failures: Mapping[int, str]) -> None:
+        """Take over who had failed in an interrupted training, and who has a place in it.
+
+        All others are newcomers in the next round: those that had failed, and those that came
+        since.
+        """
+        for client, reason in failures.items():
+            if client not in self.nodes:
+                self.failures[client] = reason
+        for client in [client for client in self.nodes if client not in placed]:
+            self.failures[client] = failures.get(client, "it came after the checkpoint")
+            self._connected.discard(self.nodes.pop(client))
+
+    def _indices(self, answers: Mapping[int, RecordDict]) -> dict[int, int | None]:
+        """Return which client each node says it is, and may say; None: it does not say."""
+        if not self.by_name:
+            return {node: _given_index(content) for node, content in answers.items()}
+        given = {node: _given_name(content) for node, content in answers.items()}
+        refused = self.refused({node: name for node, name in given.items() if name is not None})
+        allowed = {node: name for node, name in given.items() if node not in refused}
+        index_of = self._known(filter(None, allowed.values()))
+        for node, refusal in sorted(refused.items()):
+            self._refuse(node, refusal)
+        return {node: None if name is None else index_of[name] for node, name in allowed.items()}
+
+    def _known(self, names: Iterable[str]) -> dict[str, int]:
+        """Return the client of every name, also of these."""
+        for fresh in sorted(set(names) - set(self.names.values())):
+            self.names[len(self.names)] = fresh
+        return {name: client for client, name in self.names.items()}
+
+    def _refuse(self, node: int, refusal: Refusal) -> None:
+        """Go on without a node that gives a name which is not its own."""
+        logger.warning("%s (node %d) is left out: %s", refusal.called, node, refusal.reason)
+        client = self._known([refusal.called])[refusal.called]
+        self._remove(node, refusal.reason)
+        if client not in self.nodes:  # the name may be that of one that is in, at another node
+            self.failures[client] = refusal.reason
+        self._ask_again_later(node)
+
+    def _remain_unknown(self, node: int, reason: str) -> None:
+        """Note why a node is out that is no client; an index is a client, whoever has it."""
+        if self.by_name and node not in self.nodes.values():
+            self.unknown[node] = one_line(reason)
+
+    def _remove(self, node: int, reason: str, but: int | None = None) -> None:
+        """Take a node from the clients that it was, all but one."""
+        for other in [c for c, n in self.nodes.items() if n == node and c != but]:
+            self.failures[other] = reason
+            logger.warning("%s is left out: %s", self.name_of(other), reason)
+            del self.nodes[other]
+
+    def _ask_again_later(self, node: int) -> None:
+        """Take a node that failed for a new one when newcomers are let in, but not for ever."""
+        self._attempts[node] += 1
+        if self._attempts[node] < _ATTEMPTS:
+            self._connected.discard(node)
+
+
+def _given_index(content: RecordDict) -> int | None:
+    index = protocol.metrics_of(content).get(protocol.CLIENT_INDEX)
+    return index if isinstance(index, int) and index >= 0 else None
+
+
+def _given_name(content: RecordDict) -> str | None:
+    """Return the name by which a node wants to be called, if it gives one that people can read."""
+    return given_name(
+        content.config_records.get(protocol.CONFIG, ConfigRecord()).get(protocol.NAME)
+    )

@@ -1,0 +1,95 @@
+"""Means of models: of what the members of a cluster hold, or of what they trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fl_core.messages.arrays import as_type
+from fl_core.messages.protocol import NDArrays
+from strategies.rounds.round_state import Clusters, Round
+
+
+def cluster_models(state: Round) -> list[NDArrays]:
+    """Return one model for each cluster: what its clients hold, or the mean of it.
+
+    Where every client has its own model, a cluster without clients gets the first one.
+    """
+    if not state.per_client:
+        return list(state.models)
+    held = dict(zip(state.clusters.of_client, state.models, strict=True))
+    members = [state.clusters.members(cluster) for cluster in range(state.clusters.count)]
+    return carry_over(held, members, state.models[0])
+
+
+def carry_over(
+    held: Mapping[int, NDArrays], members: Sequence[Iterable[int]], otherwise: NDArrays
+) -> list[NDArrays]:
+    """Return the models with which new clusters start: each the mean of what its members hold.
+
+    Parameters
+    ----------
+    held : mapping of dicts
+        From client to the model it holds; newcomers hold none.
+    members : sequence of iterables of int
+        The clients of each new cluster.
+    otherwise : dict of arrays
+        For clusters of which no member holds a model.
+    """
+    models = []
+    for clients in members:
+        own = [held[client] for client in clients if client in held]
+        same = all(model is own[0] for model in own)
+        models.append((own[0] if own else otherwise) if same else mean_model(own, [1] * len(own)))
+    return models
+
+
+def take_over(
+    held: Mapping[int, NDArrays], before: Clusters, now: Clusters, otherwise: NDArrays
+) -> list[NDArrays]:
+    """Return each client's model where clusters keep theirs: who joins one takes over its model.
+
+    That is the mean of what its clients held `before`, or, of an empty cluster, `now.unheld`.
+    """
+    members = [before.members(cluster) for cluster in range(now.count)]
+    models = [now.unheld.get(k, m) for k, m in enumerate(carry_over(held, members, otherwise))]
+    return [
+        held[client] if before.of_client.get(client) == cluster else models[cluster]
+        for client, cluster in now.of_client.items()
+    ]
+
+
+def mean_model(models: Sequence[NDArrays], weights: Sequence[float]) -> NDArrays:
+    """Return the weighted mean of models, summed in float64 and cast back to each array's type.
+
+    Integer buffers (a batch-norm's step count), and masks, are rounded and keep their type.
+
+    Parameters
+    ----------
+    models : sequence of dicts
+        The same names and shapes in each.
+    weights : sequence of float
+        Not negative, with a positive sum.
+
+    Raises
+    ------
+    ValueError
+        If the weights do not have a positive sum.
+    """
+    total = float(sum(weights))
+    if not 0 < total < float("inf"):
+        raise ValueError(
+            f"a mean needs a positive sum of weights, and a finite one, but theirs is {total:g}."
+        )
+    return {name: _mean([model[name] for model in models], weights, total) for name in models[0]}
+
+
+def _mean(
+    arrays: Sequence[NDArray[np.generic]], weights: Sequence[float], total: float
+) -> NDArray[np.generic]:
+    summed = np.zeros(arrays[0].shape, np.float64)
+    for array, weight in zip(arrays, weights, strict=True):
+        summed += np.multiply(array, weight / total, dtype=np.float64)
+    return as_type(arrays[0].dtype, summed)

@@ -1,0 +1,69 @@
+"""Who takes part in a round: a share of the clients, drawn anew each time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from strategies.rounds.exchange import warn
+from strategies.rounds.training import Training
+
+_PARTICIPANTS, _TESTS = 0xDEA1, 0x7E575
+
+
+def draw_participants(
+    training: Training,
+    fraction: float,
+    seed: int,
+    *,
+    untrained: bool = False,
+    without: Collection[int] = (),
+    at_least: int = 1,
+) -> list[int]:
+    """Return the clients that train in the present round, ascending: a share of the connected ones.
+
+    With `untrained`, all connected ones that have never trained are among them, too; those of
+    `without` never are, and do not make the others fewer. `at_least` so many are drawn, if there
+    are.
+
+    Raises
+    ------
+    RuntimeError
+        If no client is left, or all are left out.
+    """
+    nodes = training.roster.nodes
+    there = training.roster.connected() or list(nodes)
+    # If none of these is connected, all are asked: who is left out must not end the run.
+    clients = [c for c in there if c not in without] or [c for c in nodes if c not in without]
+    if not clients and nodes:
+        raise RuntimeError(
+            "all clients have been left out of secure sums, as the warnings say why: mend what "
+            "they send, or set secure-aggregation to false."
+        )
+    if not clients:
+        raise RuntimeError(
+            "no client is left to train: start those that are missing, then resume the run"
+        )
+    for client in sorted(set(nodes) - set(there)):
+        warn(training, client, "it is not connected")
+    count = min(len(clients), max(at_least, _share_of(len(there), fraction)))
+    drawn = _draw(clients, count, seed, training.round, _PARTICIPANTS)
+    never = set(training.roster.connected()) - set(training.num_examples) - set(without)
+    return sorted(never.union(drawn)) if untrained else drawn
+
+
+def draw_testers(clients: list[int], fraction: float, seed: int, number: int) -> list[int]:
+    """Return the clients that test their models in a round, ascending: a share of these."""
+    return _draw(clients, _share_of(len(clients), fraction), seed, number, _TESTS)
+
+
+def _share_of(number: int, fraction: float) -> int:
+    """Return how many clients a share of so many is, at least one."""
+    return max(1, round(fraction * number))
+
+
+def _draw(clients: list[int], count: int, seed: int, number: int, stream: int) -> list[int]:
+    """Return so many of the clients, ascending."""
+    rng = np.random.default_rng([seed, number, stream])
+    return sorted(rng.choice(clients, size=count, replace=False).tolist())

@@ -1,0 +1,234 @@
+"""What clients send is checked before it is used: it may be late, broken or made to harm."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from flwr.app import Message, MetricRecord, RecordDict
+from numpy.typing import NDArray
+
+from fl_core.flower.basics import ErrorCode
+from fl_core.messages import protocol
+from fl_core.messages.arrays import is_variance
+from fl_core.messages.protocol import NDArrays
+from fl_core.metrics import Metrics
+from fl_core.text import one_line
+from strategies.rounds.round_state import Update
+
+Reading = TypeVar("Reading")
+
+_MOST_GROWTH = 1e3  # of an array's largest number, or of 1 if that is more, in all of a training
+_MOST_EXAMPLES = 1e12  # more is no number of samples
+_STATISTICS = ("running_mean", "running_var")  # of normalising layers
+_MOST_STATISTIC = 1e12
+_LARGEST = float(np.finfo(np.float32).max)  # of what samples can be
+_MOST_COMPARED, _LONGEST_LABEL = 500, 500
+_FARTHEST = 1e30  # between two models: intervals of means are many times as wide
+_NO_ANSWER = "no answer in time"
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_TRACEBACK = re.compile(r'^  File ".*", line \d+', re.MULTILINE)
+_RAISED = re.compile(r"Exception \w+ occurred\. Message: ")  # before what a client raised
+# Flower says so, too, if it looks first: messages expire with our deadlines.
+_REASONS = {
+    ErrorCode.MESSAGE_UNAVAILABLE: _NO_ANSWER,
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE: _NO_ANSWER,
+    ErrorCode.NODE_UNAVAILABLE: "it is no longer connected",
+}
+
+
+def error_text(message: Message) -> str:
+    """Say what went wrong, in a few words; what was raised is named if its own text is one word.
+
+    Of a traceback, as Ray sends it with a simulated client's exception, that is its last sentence.
+    """
+    code = message.error.code
+    reason = _REASONS.get(code) or message.error.reason or f"error code {code}"
+    raised, text = "", reason
+    if wrapped := re.fullmatch(r"<class '(?:[^']*\.)?([^'.]*)'>:<'(.*)'>", reason, re.DOTALL):
+        raised, text = wrapped.groups()
+    text = _COLOUR.sub("", text).strip()
+    if _TRACEBACK.search(text):
+        text = _RAISED.split(text)[-1] if _RAISED.search(text) else text.rpartition("\n")[2]
+    if raised and len(text.split()) < 2:  # as Python says which key is missing: the key, no more
+        text = f"{raised}: {text}"
+    return one_line(text)
+
+
+def sort_replies(
+    asked: Mapping[int, int], replies: Iterable[Message]
+) -> tuple[dict[int, RecordDict], dict[int, str]]:
+    """Tell answers from failures, both by client index in ascending order.
+
+    `asked` is from node id to client index. A client that was asked and did not answer is a
+    failure, too.
+    """
+    answers: dict[int, RecordDict] = {}
+    failures: dict[int, str] = {}
+    for reply in replies:
+        client = asked.get(reply.metadata.src_node_id)
+        if client is None:
+            continue
+        if reply.has_error():
+            failures[client] = error_text(reply)
+        else:
+            answers[client] = reply.content
+    for client in asked.values():
+        if client not in answers:
+            failures.setdefault(client, _NO_ANSWER)
+    return dict(sorted(answers.items())), dict(sorted(failures.items()))
+
+
+def read_answers(
+    answers: Mapping[int, RecordDict],
+    failures: dict[int, str],
+    read: Callable[[int, RecordDict], Reading],
+) -> dict[int, Reading]:
+    """Return what `read` makes of each client's answer; where it fails, `failures` says why."""
+    readings = {}
+    for client, content in answers.items():
+        try:
+            readings[client] = read(client, content)
+        except Exception as error:  # bytes from the network may be anything
+            failures[client] = one_line(str(error))
+    return readings
+
+
+def read_update(
+    client: int, cluster: int, content: RecordDict, received: NDArrays, initial: NDArrays
+) -> Update:
+    """Return the update of a client that was sent the model `received`.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be used: what is wrong with it.
+    """
+    record = content.array_records.get(protocol.ARRAYS)
+    metrics = protocol.metrics_of(content)
+    if record is None or record.keys() != received.keys():
+        raise ValueError("its model's parameters are not those it was sent")
+    examples = protocol.number(metrics, protocol.NUM_EXAMPLES)
+    if examples is None or not 0 < examples <= _MOST_EXAMPLES:
+        raise ValueError(f"its {protocol.NUM_EXAMPLES} is {metrics.get(protocol.NUM_EXAMPLES)}")
+    arrays = {}
+    for name, sent in received.items():
+        array = record[name].numpy()
+        if array.dtype != sent.dtype or array.shape != sent.shape:
+            raise ValueError(
+                f"its {name} is {array.dtype} of shape {array.shape}, not {sent.dtype} of "
+                f"{sent.shape}"
+            )
+        if problem := _implausible(name, array, initial[name]):
+            raise ValueError(f"its {name} holds {problem}")
+        arrays[name] = array
+    shift = protocol.number(metrics, protocol.DATA_SHIFT) or 0.0
+    return Update(client, cluster, arrays, examples, received, shift, _loss(metrics))
+
+
+Tests = tuple[dict[str, float], dict[str, float], dict[str, list[float]]]
+
+
+def read_tests(content: RecordDict, metrics: Metrics) -> Tests:
+    """Return a client's scores, those of a second test, and its comparisons, if it sent any.
+
+    Scores are the main metric and, if sent, the others and the loss, by their names on the wire; a
+    loss that is no finite number is left out. For comparisons, see `RoundReport.validated`.
+
+    Raises
+    ------
+    ValueError
+        If it did not send the main one, or one is not what that metric can be.
+    """
+    other = content.metric_records.get(protocol.OTHER_TEST)
+    first = _read_test(protocol.metrics_of(content), metrics)
+    compared = content.metric_records.get(protocol.VALIDATION)
+    return (
+        first,
+        {} if other is None else _read_test(other, metrics),
+        {} if compared is None else _read_comparisons(compared, metrics),
+    )
+
+
+def _read_comparisons(sent: MetricRecord, metrics: Metrics) -> dict[str, list[float]]:
+    """Return on how many samples a client compared models, this one's score and loss; pairs."""
+    count, score = (protocol.number(sent, key) for key in (protocol.NUM_EXAMPLES, protocol.SCORE))
+    main = metrics.main
+    is_count = count is not None and count.is_integer() and 0 < count <= _MOST_EXAMPLES
+    high = min(main.high, _LARGEST)
+    if count is None or score is None or not (is_count and main.low <= score <= high):
+        raise ValueError(f"it compared models on {count} samples, with the score {score}")
+    loss = protocol.number(sent, protocol.LOSS)
+    found = {"": [count, score, math.inf if loss is None else loss]}
+    labels = sent.keys() - {protocol.NUM_EXAMPLES, protocol.SCORE, protocol.LOSS}
+    if len(labels) > _MOST_COMPARED or any(len(label) > _LONGEST_LABEL for label in labels):
+        raise ValueError(f"it compared {len(labels)} models, or some whose name is too long")
+    for label in labels:
+        pair = sent[label]
+        named = label != ""  # without a name is what it found itself
+        if not (named and isinstance(pair, list) and _can_be(pair, count, main.lower_is_better)):
+            raise ValueError(f'its comparison with "{one_line(label)}" is {pair}, which cannot be')
+        found[label] = [float(pair[0]), float(pair[1])]
+    return found
+
+
+def _can_be(pair: Sequence[float], count: float, of_numbers: bool) -> bool:
+    """Return whether two models can have compared so, on so many samples.
+
+    Of classes, on how many each alone was right; of numbers, the mean of how much farther off one
+    is than the other, and its variance.
+    """
+    if len(pair) != 2 or not (np.abs(pair) <= _FARTHEST).all():
+        return False
+    first, second = map(float, pair)
+    if of_numbers:
+        return second >= 0
+    return min(pair) >= 0 and first.is_integer() and second.is_integer() and sum(pair) <= count
+
+
+def _read_test(sent: MetricRecord, metrics: Metrics) -> dict[str, float]:
+    found = {}
+    for metric in metrics.all:
+        if metric.name not in sent and metric is not metrics.main:
+            continue
+        value = protocol.number(sent, metric.name)
+        if value is None or not metric.low <= value <= metric.high or abs(value) > _LARGEST:
+            said = sent.get(metric.name)
+            raise ValueError(f"its {metric.name} is {said}, not a number {metric.bounds}")
+        found[metric.name] = value
+    loss = _loss(sent)
+    return found if loss is None else {**found, protocol.LOSS: loss}
+
+
+def _loss(sent: MetricRecord) -> float | None:
+    """Return the loss that a client says, or None if it says none that can be averaged."""
+    loss = protocol.number(sent, protocol.LOSS)
+    return None if loss is None or abs(loss) > _LARGEST else loss
+
+
+def _implausible(name: str, array: NDArray[Any], initial: NDArray[Any]) -> str | None:
+    """Say which values of a trained array would spoil a mean for good, if it has any.
+
+    Finite is not enough: means of numbers near the largest of float32 make all who are sent them
+    answer NaN, in every later round. So what counts is how far the whole training has gone: a
+    little more in each round comes there, too.
+    """
+    if array.dtype.kind != "f":
+        return None
+    largest = np.abs(array).max(initial=0)
+    if not np.isfinite(largest):
+        return "NaN or infinity, as it comes of a learning-rate that is too high"
+    if is_variance(name) and array.min(initial=0) < 0:  # one makes a mean's root NaN
+        return "negative variances"
+    if name.endswith(_STATISTICS):  # of samples of any scale, whatever was sent
+        return f"{largest:.3g}, as samples may hardly be" if largest > _MOST_STATISTIC else None
+    # What it began with is looked at only where it can matter: it is the same for all.
+    if largest > _MOST_GROWTH and largest > _MOST_GROWTH * np.abs(initial).max():
+        return (
+            f"{largest:.3g}, which no training makes of what it began with, unless learning-rate "
+            "is far too high"
+        )
+    return None

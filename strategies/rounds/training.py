@@ -1,0 +1,346 @@
+"""The state of a training: what a round leaves for the next one, and for the results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, MetricRecord
+from flwr.serverapp.strategy import Result
+
+from fl_core.messages import protocol
+from fl_core.messages.protocol import NDArrays
+from fl_core.metrics import Metrics, metrics_of
+from strategies.rounds.client_registry import Roster
+from strategies.rounds.conversation import Traffic
+from strategies.rounds.means import carry_over, take_over
+from strategies.rounds.round_state import Clusters, Comparison, Round, Update
+
+_TRAFFICS = ("pre_round_traffic", "train_traffic", "evaluate_traffic", "server_traffic")
+
+
+@dataclass
+class RoundReport:
+    """What is known after one round.
+
+    Attributes
+    ----------
+    round, num_rounds : int
+        From 1.
+    train_loss : float
+        Mean over the clients that trained; NaN if none did.
+    scores : dict of dicts
+        Clients' test scores, as far as they sent them: by their name on the wire, then by client
+        index; empty in rounds without evaluation.
+    other_scores : dict of dicts
+        Scores of a second test, where clients sent them: as `scores`.
+    validated : dict of dicts
+        By client: under "", on how many samples it compared models, and the mean score and the loss
+        of this one; under another strategy's label, two numbers
+        (`clients.training.paired_comparison`).
+    samples : dict of float
+        Number of samples of each client that trained in this round.
+    clusters : dict of int
+        The cluster of each client after the round's training.
+    bytes : int
+        Payload bytes of all clients together so far, for finding clusters and training.
+    left_out_of_sums : dict of str
+        Why clients take part in no secure sum any more, by client index.
+    is_regression : bool
+        Whether clients predict a number.
+    own_metric : str
+        What a metric of one's own is called, if there is one.
+    """
+
+    round: int
+    num_rounds: int
+    train_loss: float = float("nan")
+    scores: dict[str, dict[int, float]] = field(default_factory=dict)
+    other_scores: dict[str, dict[int, float]] = field(default_factory=dict)
+    validated: dict[int, dict[str, list[float]]] = field(default_factory=dict)
+    samples: dict[int, float] = field(default_factory=dict)
+    clusters: dict[int, int] = field(default_factory=dict)
+    bytes: int = 0
+    left_out_of_sums: dict[int, str] = field(default_factory=dict)
+    is_regression: bool = False
+    own_metric: str = ""
+
+    @property
+    def metrics(self) -> Metrics:
+        """Return what tests measure."""
+        return metrics_of(is_regression=self.is_regression, own=self.own_metric)
+
+    def of(self, score: str) -> dict[int, float]:
+        """Return a score by client, of those that have one."""
+        return self.scores.get(score, {})
+
+    @property
+    def tested(self) -> dict[int, float]:
+        """Return the main score of each client that was tested: its accuracy, or RMSE."""
+        return self.of(self.metrics.main.name)
+
+    def note(
+        self,
+        client: int,
+        scores: Mapping[str, float],
+        others: Mapping[str, float],
+        compared: Mapping[str, list[float]],
+    ) -> None:
+        """Keep what a client's test, and a second one, came to, by names on the wire.
+
+        And how its model compared with those of other strategies.
+        """
+        for kept, sent in ((self.scores, scores), (self.other_scores, others)):
+            for name, value in sent.items():
+                kept.setdefault(name, {})[client] = value
+        if compared:
+            self.validated[client] = dict(compared)
+
+    def mean(self, score: str) -> float:
+        """Return a score's plain mean over the clients that have one; NaN without any."""
+        of_client = self.of(score)
+        return float(np.mean(list(of_client.values()))) if of_client else float("nan")
+
+    @property
+    def score(self) -> float:
+        """Return the mean of the main score over clients (spec section 6); NaN without any."""
+        return self.mean(self.metrics.main.name)
+
+    @property
+    def loss(self) -> float:
+        """Return the mean test loss over clients; NaN without any."""
+        return self.mean(protocol.LOSS)
+
+    def as_metrics(self, clients: Iterable[int]) -> MetricRecord | None:
+        """Summarise the tests for Flower's result; main scores in the order of `clients`."""
+        if not self.tested:
+            return None
+        name = self.metrics.main.name
+        return MetricRecord(
+            {
+                protocol.LOSS: self.loss,
+                name: self.score,
+                f"{name}-per-client": [self.tested.get(c, float("nan")) for c in clients],
+            }
+        )
+
+
+@dataclass
+class Seconds:
+    """Wall-clock time spent."""
+
+    pre_round: float = 0.0
+    train: float = 0.0
+    evaluate: float = 0.0
+
+
+@dataclass(eq=False)
+class Training:
+    """What a training has come to.
+
+    Attributes
+    ----------
+    roster : Roster
+        Who takes part, and who has failed.
+    identity : str
+        By which clients know what they keep for this training; empty if they keep nothing.
+    private : dict of arrays
+        The layers of the first model that stay at the clients: no other model here has them.
+    holders : set of int
+        The clients that have private layers of their own, as far as is known.
+    per_client : bool
+        Whether every client has a model of its own; otherwise every cluster has one.
+    initial : dict of arrays
+        The model that the training started from.
+    clusters : Clusters
+        As of the last round.
+    models : list of dicts
+        One for each cluster, or, where `per_client`, for each client in the order of `clusters`.
+    records : list of ArrayRecord
+        The models as they are sent.
+    num_examples : dict of float
+        Number of samples of each client that has trained so far.
+    reports : list of RoundReport
+        One for each round so far.
+    pre_round_traffic, train_traffic, evaluate_traffic : Traffic
+        Payload bytes of all clients together: for finding clusters, training and evaluation.
+    server_traffic : Traffic
+        Payload bytes between servers (MT-HFL's LPSs and GPS), all LPSs together.
+    seconds : Seconds
+        Wall-clock time of pre-round, training and evaluation.
+    """
+
+    roster: Roster = field(default_factory=Roster)
+    per_client: bool = False
+    initial: NDArrays = field(default_factory=dict)
+    clusters: Clusters = field(default_factory=lambda: Clusters({}))
+    identity: str = ""
+    private: NDArrays = field(default_factory=dict)
+    holders: set[int] = field(default_factory=set)
+    models: list[NDArrays] = field(default_factory=list, init=False)
+    records: list[ArrayRecord] = field(default_factory=list, init=False)
+    num_examples: dict[int, float] = field(default_factory=dict)
+    reports: list[RoundReport] = field(default_factory=list)
+    pre_round_traffic: Traffic = field(default_factory=Traffic)
+    train_traffic: Traffic = field(default_factory=Traffic)
+    evaluate_traffic: Traffic = field(default_factory=Traffic)
+    server_traffic: Traffic = field(default_factory=Traffic)
+    seconds: Seconds = field(default_factory=Seconds)
+
+    @property
+    def round(self) -> int:
+        """Return the number of the present round, from 1; 0 before training."""
+        return len(self.reports)
+
+    @property
+    def bytes(self) -> int:
+        """Return the bytes of finding clusters and of training so far, both ways."""
+        both = (self.pre_round_traffic, self.train_traffic)
+        return sum(traffic.up + traffic.down for traffic in both)
+
+    @property
+    def model_of_client(self) -> dict[int, int]:
+        """Return which of the models each client holds."""
+        if self.per_client:
+            return {client: number for number, client in enumerate(self.clusters.of_client)}
+        return dict(self.clusters.of_client)
+
+    def begin_round(self, num_rounds: int, metrics: Metrics) -> None:
+        """Begin the report of the next round, of so many."""
+        report = RoundReport(self.round + 1, num_rounds, is_regression=metrics.is_regression)
+        self.reports.append(replace(report, own_metric=metrics.own))
+
+    def as_checkpoint(self) -> dict[str, Any]:
+        """Return it as plain values and arrays, for `fl_core.models.checkpoint`."""
+        unique = {id(model): model for model in (self.initial, *self.models)}
+        places = {identity: place for place, identity in enumerate(unique)}
+        return {
+            "round": self.round,
+            "models": list(unique.values()),
+            "model-numbers": [places[id(model)] for model in self.models],
+            "clusters": _plain(self.clusters),
+            "failures": dict(self.roster.failures),
+            "reports": [dict(vars(report)) for report in self.reports],
+            "num-examples": dict(self.num_examples),
+            "identity": self.identity,
+            "private": dict(self.private),
+            "holders": set(self.holders),
+            "seconds": dict(vars(self.seconds)),
+            **{name: dict(vars(getattr(self, name))) for name in _TRAFFICS},
+        }
+
+    @classmethod
+    def from_checkpoint(
+        cls, saved: Mapping[str, Any], roster: Roster, per_client: bool
+    ) -> Training:
+        """Restore the training of a checkpoint, with the clients that are there now."""
+        models = saved["models"]
+        training = cls(
+            roster,
+            per_client,
+            initial=models[0],
+            clusters=_clusters(saved["clusters"]),
+            num_examples=dict(saved["num-examples"]),
+            identity=saved["identity"],
+            private=saved["private"],
+            holders=saved["holders"],
+            reports=[RoundReport(**report) for report in saved["reports"]],
+            seconds=Seconds(**saved["seconds"]),
+            **{name: Traffic(**saved[name]) for name in _TRAFFICS},
+        )
+        training.hold([models[place] for place in saved["model-numbers"]])
+        roster.go_on(training.clusters.of_client, saved["failures"])
+        return training
+
+    def private_of(self, client: int) -> Mapping[str, ArrayRecord]:
+        """Return a message's other records: first private layers, where a client needs them."""
+        if not self.private or client in self.holders:
+            return {}
+        return {protocol.PRIVATE: protocol.to_record(self.private)}
+
+    def heard(self, asked: Iterable[int], trained: Iterable[int]) -> None:
+        """Note who has trained: the others may have lost what they keep, and are sent it again."""
+        self.holders = self.holders.difference(asked).union(trained)
+
+    def begin(self, initial: NDArrays, clusters: Clusters) -> None:
+        """Start from the clusters that were found, with their models or else the initial one."""
+        self.initial, self.clusters = initial, replace(clusters, models=())
+        models = clusters.models or [initial] * clusters.count
+        chosen = clusters.of_client.values() if self.per_client else range(len(models))
+        self.hold([models[cluster] for cluster in chosen])
+
+    def hold(self, models: list[NDArrays]) -> None:
+        """Keep models and, of each different one, the record that is sent."""
+        known = {id(m): record for m, record in zip(self.models, self.records, strict=True)}
+        for model in models:
+            if id(model) not in known:
+                known[id(model)] = protocol.to_record(model)
+        self.models = models
+        self.records = [known[id(model)] for model in models]
+
+    def regroup(self, clusters: Clusters, keeps_models: bool) -> None:
+        """Go over to other clusters, and give each the model it starts with.
+
+        Clients without a place in them join the largest one; for `keeps_models`, see `Clustering`.
+        """
+        clusters = clusters.with_everybody(list(self.roster.nodes))
+        if clusters is self.clusters:
+            return
+        if clusters.models:
+            self.begin(self.initial, clusters)
+            return
+        held = {client: self.models[number] for client, number in self.model_of_client.items()}
+        before, self.clusters = self.clusters, replace(clusters, unheld={})
+        if keeps_models and self.per_client:
+            self.hold(take_over(held, before, clusters, self.initial))
+            return
+        if keeps_models:
+            self.hold([*self.models, *[self.initial] * (clusters.count - len(self.models))])
+            return
+        members = [clusters.members(cluster) for cluster in range(clusters.count)]
+        if self.per_client:
+            members = [
+                [client] if client in held else members[cluster]
+                for client, cluster in clusters.of_client.items()
+            ]
+        self.hold(carry_over(held, members, self.initial))
+
+    def as_round(self, participants: Iterable[int], updates: Iterable[Update] = ()) -> Round:
+        """Return the view that clusterings and aggregations have of it."""
+        return Round(
+            number=self.round,
+            clusters=self.clusters,
+            models=self.models,
+            updates=tuple(updates),
+            num_examples=self.num_examples,
+            participants=tuple(participants),
+            per_client=self.per_client,
+            initial=self.initial,
+        )
+
+
+def count_from(done: int, result: Result) -> None:
+    """Let a result's rounds be those of the whole training, of which `done` came before."""
+    for metrics in (
+        result.train_metrics_clientapp,
+        result.evaluate_metrics_clientapp,
+        result.evaluate_metrics_serverapp,
+    ):
+        later = {number + done: record for number, record in metrics.items()}
+        metrics.clear()
+        metrics.update(later)
+
+
+def _plain(clusters: Clusters) -> dict[str, Any]:
+    """Return clusters as plain values and arrays."""
+    comparison = clusters.comparison and dict(vars(clusters.comparison))
+    values = {one.name: getattr(clusters, one.name) for one in fields(clusters)}
+    return {**values, "comparison": comparison}
+
+
+def _clusters(saved: Mapping[str, Any]) -> Clusters:
+    """Return the clusters of which `_plain` made `saved`."""
+    comparison = saved["comparison"]
+    return Clusters(**{**saved, "comparison": comparison and Comparison(**comparison)})

@@ -1,0 +1,400 @@
+"""A strategy is a clustering, an aggregation and a local objective: the one Flower Strategy."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
+
+import numpy as np
+from flwr.app import (
+    ArrayRecord,
+    ConfigRecord,
+    ConfigRecordValues,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from fl_core.masking import FEWEST
+from fl_core.messages import protocol
+from fl_core.metrics import OF_CLASSES, Metrics
+from fl_core.models.layers import split
+from strategies.aggregations.aggregation import Aggregation, ClusterMean
+from strategies.checks import check_parts, check_resume, check_rounds
+from strategies.clusterings.clustering import Clustering
+from strategies.objectives import LocalObjective, Plain
+from strategies.rounds.client_registry import Roster
+from strategies.rounds.conversation import Conversation
+from strategies.rounds.exchange import UNTESTED, Exchange, first_model
+from strategies.rounds.participants import draw_participants, draw_testers
+from strategies.rounds.replies import read_tests, read_update
+from strategies.rounds.round_state import Clusters, Update
+from strategies.rounds.training import RoundReport, Training, count_from
+from strategies.secure_aggregation import SecureAggregation, check_fraction
+from strategies.validation import P, clusters_by, combine
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(eq=False, repr=False)
+class ClusteredStrategy(Strategy):
+    """Train one model per cluster, or per client: any clustering, aggregation and local objective.
+
+    Works in any Flower app whose ClientApp answers the queries of the clustering
+    (`clients.handlers`) and trains and evaluates the usual way: an ArrayRecord `arrays` and a
+    MetricRecord `metrics` with `num-examples`; of a test with `accuracy`, and the like if it can.
+
+    Nodes that connect later are asked for their index at the beginning of a round and placed into
+    a cluster, as the clustering does it.
+
+    Parameters
+    ----------
+    clustering : Clustering
+        Asked before the first round, and around each training.
+    aggregation : Aggregation
+        From clients' models to the next models.
+    local : LocalObjective
+        What clients optimise and keep; any but `Plain` needs a ClientApp that obeys
+        (`clients.training.local_training`).
+    fraction_train : float
+        Share of the clients that train in a round, in (0, 1]; at least one does.
+    evaluate_every : int
+        Clients test their model every so many rounds, and after the last.
+    fraction_evaluate : float
+        Share of the clients that test it then, in (0, 1], others each time; at least one does.
+    seed : int
+        Draws the participants of each round, and those of each test.
+    on_round : callable, optional
+        Called with a RoundReport after each round.
+    pre_round_timeout : float, optional
+        Seconds to wait for the answers to each query that finds clusters; by default, as long as
+        for training.
+    met : Roster, optional
+        Clients that have told their indices already: they are not asked again.
+    secure_aggregation : bool
+        Let clients mask what they train, so that the server learns each cluster's mean and no
+        client's model (strategies/secure_aggregation.py). The ClientApp needs the mod
+        `clients.secure_aggregation.mask_mod`.
+    metrics : Metrics
+        What tests send: of a number that clients predict, `rmse` in place of `accuracy`.
+
+    Attributes
+    ----------
+    training : Training
+        Clients, clusters, models, reports, bytes and seconds, as of the last round.
+    local_told : dict
+        What every message tells clients of the local objective.
+    """
+
+    clustering: Clustering
+    aggregation: Aggregation = field(default_factory=ClusterMean)
+    local: LocalObjective = field(default_factory=Plain)
+    _: KW_ONLY
+    fraction_train: float = 1.0
+    evaluate_every: int = 1
+    fraction_evaluate: float = 1.0
+    seed: int = 0
+    on_round: Callable[[RoundReport], None] = lambda report: None
+    pre_round_timeout: float | None = None
+    met: Roster | None = None
+    secure_aggregation: bool = False
+    metrics: Metrics = OF_CLASSES
+    training: Training = field(default_factory=Training, init=False)
+    local_told: dict[str, ConfigRecordValues] = field(default_factory=dict, init=False)
+    _checkpoint: Mapping[str, Any] | None = field(default=None, init=False)
+    _secure: SecureAggregation | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        """Refuse, by a ValueError, what a run configuration could not say of it."""
+        check_rounds(self.fraction_train, self.evaluate_every, self.fraction_evaluate)
+        check_parts(self.clustering, self.aggregation, self.local, self.secure_aggregation)
+
+    @property
+    def clusters(self) -> Clusters:
+        """Return who trains with whom, as of the last round."""
+        return self.training.clusters
+
+    @property
+    def model_of_client(self) -> dict[int, int]:
+        """Return the number of each client's model in the result: its cluster, or its own place."""
+        return self.training.model_of_client
+
+    @property
+    def reports(self) -> list[RoundReport]:
+        """Return a report of each round so far."""
+        return self.training.reports
+
+    @property
+    def failures(self) -> dict[int, str]:
+        """Return the clients that failed in the pre-round, and why: they take no part."""
+        return self.training.roster.failures
+
+    def summary(self) -> None:
+        """Log what the strategy is made of."""
+        logger.info("%s × %s × %s", self.clustering, self.aggregation, self.local)
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Find the clusters, then run Flower's rounds.
+
+        Parameters
+        ----------
+        initial_arrays : ArrayRecord
+            One model: every cluster starts from it, unless the clustering draws models of its own.
+        grid, num_rounds, timeout, train_config, evaluate_config, evaluate_fn
+            As in Flower. Queries carry the scalars of `train_config`, too.
+
+        Returns
+        -------
+        Result
+            `arrays` holds every model under `number/parameter` names, see `model_of_client`
+            (`fl_core.messages.protocol.unpack_models`).
+
+        Raises
+        ------
+        ValueError, RuntimeError
+            As the clustering says; RuntimeError if all clients fail in a round, or there was no
+            secure sum in any.
+        """
+        started = time.perf_counter()
+        checkpoint, self._checkpoint = self._checkpoint, None
+        self._num_rounds, self._timeout = num_rounds, timeout
+        initial = first_model(initial_arrays)
+        self.local_told = self.local.told(initial)
+        if self.local.keeps_state:
+            identity = secrets.token_hex(8) if checkpoint is None else checkpoint["identity"]
+            self.local_told[protocol.TRAINING] = identity
+        self._begin(grid, {**(train_config or {}), **self.local_told}, checkpoint)
+        training, conversation = self.training, self._conversation
+        if self.secure_aggregation:
+            check_fraction(self.fraction_train, len(training.roster.nodes))
+        if checkpoint is None:
+            training.identity = str(self.local_told.get(protocol.TRAINING, ""))
+            initial, training.private = split(initial, self.local.private_layers_of(initial))
+        conversation.private, conversation.private_of = training.private, training.private_of
+        if checkpoint is None:
+            training.begin(initial, clusters_by(training, self.clustering.find, conversation))
+            training.seconds.pre_round = time.perf_counter() - started
+        # Flower counts from 1 in a resumed run, too; everything here counts `training.reports`.
+        done = training.round
+        test = evaluate_fn and (lambda number, arrays: evaluate_fn(number + done, arrays))
+        left = num_rounds - done
+        models = protocol.pack_models(training.records)
+        result = super().start(grid, models, left, timeout, train_config, evaluate_config, test)
+        if self._secure is not None and not self._secure.has_summed:
+            raise RuntimeError(
+                "secure-aggregation is on, and no round had a sum, so nothing was learnt: the "
+                "warnings say what was missing."
+            )
+        count_from(done, result)
+        result.arrays = protocol.pack_models(training.records)  # of the last clusters
+        return result
+
+    def group(
+        self, grid: Grid, timeout: float = 3600, config: ConfigRecord | None = None
+    ) -> Clusters:
+        """Find the clusters, and train nothing: only the pre-round of `start`.
+
+        Queries carry `config`, the `train_config` of `start`.
+        """
+        started = time.perf_counter()
+        self._timeout = timeout
+        self._begin(grid, config or {}, None)
+        found = clusters_by(self.training, self.clustering.find, self._conversation)
+        self.training.clusters = found
+        self.training.seconds.pre_round = time.perf_counter() - started
+        return self.clusters
+
+    def checkpoint(self) -> dict[str, Any]:
+        """Return all that a round leaves for the next one, for `fl_core.models.checkpoint`.
+
+        To be called in `on_round`, or after `start`.
+        """
+        parts = {"clustering": self.clustering.memory(), "aggregation": self.aggregation.memory()}
+        return {**self.training.as_checkpoint(), **parts}
+
+    def resume(self, checkpoint: Mapping[str, Any]) -> None:
+        """Let the next `start` go on after the round of `checkpoint`.
+
+        With the same clients, and a strategy made in the same way, the models in the end are those
+        of a run without an interruption, to the last bit. Clients that have connected since are
+        newcomers. With secure sums, this is refused by a ValueError.
+        """
+        check_resume(self.secure_aggregation)
+        self._checkpoint = checkpoint
+
+    def _begin(
+        self,
+        grid: Grid,
+        config: Mapping[str, ConfigRecordValues],
+        checkpoint: Mapping[str, Any] | None,
+    ) -> None:
+        """Meet the clients, and start a training with them or go on with the checkpoint's."""
+        patience = self._timeout if self.pre_round_timeout is None else self.pre_round_timeout
+        roster = Roster() if self.met is None else self.met.for_another_training()
+        conversation = self._conversation = Conversation(grid, config, patience, roster)
+        if not roster.nodes:
+            conversation.call_roll()
+        per_client = self.aggregation.per_client
+        if checkpoint is None:
+            self.training = Training(roster, per_client, pre_round_traffic=conversation.traffic)
+        else:
+            self.training = Training.from_checkpoint(checkpoint, roster, per_client)
+            self.clustering.recall(checkpoint["clustering"])
+            self.aggregation.recall(checkpoint["aggregation"])
+            conversation.traffic = self.training.pre_round_traffic  # the roll counts once
+        conversation.training_traffic = self.training.train_traffic
+        self._secure = None
+        if self.secure_aggregation:
+            weighted = self.aggregation.weighted
+            self._secure = SecureAggregation(conversation, weighted, self._timeout)
+
+    def _regroup(
+        self, method: Callable[P, Clusters], *arguments: P.args, **named: P.kwargs
+    ) -> None:
+        clusters = clusters_by(self.training, method, *arguments, **named)
+        self.training.regroup(clusters, self.clustering.keeps_models)
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Let newcomers in, then send this round's participants their own model only."""
+        self._started = time.perf_counter()
+        training, conversation = self.training, self._conversation
+        training.begin_round(self._num_rounds, self.metrics)
+        conversation.server_round = training.round
+        before = dict(training.roster.nodes)
+        newcomers = conversation.admit_newcomers()
+        now = training.roster.nodes
+        # On another node, nothing that a client keeps may be there.
+        training.heard([client for client, node in before.items() if now.get(client) != node], ())
+        if newcomers:
+            self._regroup(self.clustering.place, newcomers, training.clusters, conversation)
+        untrained, secure = self.clustering.knows_by_training, self._secure
+        out, least = (secure.left_out, FEWEST) if secure else ({}, 1)
+        share = 1.0 if self.clustering.wants_all(training.round) else self.fraction_train
+        drawn = draw_participants(
+            training, share, self.seed, untrained=untrained, without=out, at_least=least
+        )
+        self._regroup(self.clustering.before_training, training.as_round(drawn), conversation)
+        self._participants = [client for client in drawn if client in conversation.nodes]
+        if secure:
+            self._participants = secure.agree(training.clusters, self._participants)
+        self._exchange = Exchange(training, self._participants, training.train_traffic)
+        told = {**config, **self.local_told}
+        messages = self._exchange.messages(protocol.TRAIN, told, self._timeout, self._told)
+        conversation.models_at.clear()
+        return messages
+
+    def _told(self, client: int) -> dict[str, ConfigRecordValues]:
+        """Return the part of a training message that is for this client alone."""
+        told = self.clustering.told_for_training(client)
+        if self._secure is not None:
+            told = {**told, **self._secure.config_for(client)}
+        kept = self._conversation.place_of_kept(client, self._exchange.sent[client])
+        return told if kept is None else {**told, protocol.KEPT_MODEL: kept}
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Combine the models that came back; a client whose model is unusable is named.
+
+        Raises
+        ------
+        RuntimeError
+            If all clients took part and none sent a usable model.
+        """
+        training, report, secure = self.training, self.reports[-1], self._secure
+        losses = self._combine_sums(replies, secure) if secure else self._combine(replies)
+        if known := [loss for loss in losses if loss is not None]:
+            report.train_loss = float(np.mean(known))
+        report.clusters = dict(self.clusters.of_client)
+        training.seconds.train += time.perf_counter() - self._started
+        return protocol.pack_models(training.records), MetricRecord(
+            {protocol.LOSS: report.train_loss, "num-clients": len(losses)}
+        )
+
+    def _combine(self, replies: Iterable[Message]) -> list[float | None]:
+        """Aggregate the models that came back, and return the clients' losses."""
+        training, sent, of_client = self.training, self._exchange.sent, self.clusters.of_client
+
+        def read(client: int, content: RecordDict) -> Update:
+            return read_update(client, of_client[client], content, sent[client], training.initial)
+
+        updates = list(self._exchange.read(replies, read).values())
+        if not updates:
+            self._lose_round()
+        training.heard(sent, (update.client for update in updates))
+        if updates:
+            combine(updates, training, self.clustering, self.aggregation)
+        self.reports[-1].samples = {update.client: update.num_examples for update in updates}
+        return [update.loss for update in updates]
+
+    def _lose_round(self) -> None:
+        training, asked, why = self.training, set(self._exchange.sent), self._exchange.why
+        # All may have lost their private layers, in a run that goes on: they are sent them again.
+        again = training.private and training.holders >= asked
+        if asked >= set(training.roster.nodes) and not again:
+            raise RuntimeError(f"no client sent a usable model in round {training.round}: {why}")
+        logger.warning("round %d is lost: no participant sent a usable model", training.round)
+
+    def _combine_sums(
+        self, replies: Iterable[Message], secure: SecureAggregation
+    ) -> list[float | None]:
+        """Take each cluster's mean from a secure sum; return its mean loss for each client."""
+        training, sent = self.training, self._exchange.sent
+        masked = self._exchange.read(replies, lambda c, content: secure.read(c, sent[c], content))
+        if not masked:
+            self._lose_round()
+        training.heard(sent, masked)
+        totals = secure.unmask(masked, training.models)
+        self.reports[-1].left_out_of_sums = dict(secure.left_out)
+        current = enumerate(training.models)
+        training.hold([totals[c].model if c in totals else model for c, model in current])
+        return [total.loss for total in totals.values() for _ in range(total.num_clients)]
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Send clients their own model, in the rounds that are evaluated."""
+        self._started = time.perf_counter()
+        training, report = self.training, self.reports[-1]
+        clients: Iterable[int] = ()
+        last = report.round == report.num_rounds
+        if last:
+            state = training.as_round(self._participants)
+            self._regroup(self.clustering.after_last_round, state, self._conversation)
+            report.clusters = dict(self.clusters.of_client)
+        if last or report.round % self.evaluate_every == 0:
+            nodes = list(training.roster.nodes)
+            clients = draw_testers(nodes, self.fraction_evaluate, self.seed, report.round)
+        self._exchange = Exchange(training, clients, training.evaluate_traffic, UNTESTED)
+        told = {**config, **self.local_told}
+        return self._exchange.messages(protocol.EVALUATE, told, self._timeout)
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Keep every client's scores and return the plain means over clients."""
+        report = self.reports[-1]
+        tests = self._exchange.read(replies, lambda _, sent: read_tests(sent, report.metrics))
+        for client, found in tests.items():
+            report.note(client, *found)
+        report.bytes = self.training.bytes
+        self.training.seconds.evaluate += time.perf_counter() - self._started
+        self.on_round(report)
+        return report.as_metrics(self.training.roster.nodes)

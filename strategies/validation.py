@@ -1,0 +1,164 @@
+"""How a strategy's clustering and its aggregation are called.
+
+What those of somebody's own do wrong is said by their names. Otherwise a slip shows where something
+else meets it: at a client that cannot read its model, or in a line of this project. The project's
+own parts are tested for all this, and not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from fl_core.messages.protocol import NDArrays
+from fl_core.text import listed
+from fl_core.user_code import is_stop, what_failed
+from strategies.aggregations.aggregation import Aggregation
+from strategies.clusterings.clustering import Clustering
+from strategies.rounds.round_state import Clusters, Round, Update
+from strategies.rounds.training import Training
+
+P = ParamSpec("P")
+Returned = TypeVar("Returned")
+
+
+def combine(
+    updates: list[Update], training: Training, clustering: Clustering, aggregation: Aggregation
+) -> None:
+    """Let the clustering look at the updates, then aggregate them."""
+    training.num_examples.update({u.client: u.num_examples for u in updates})
+    participants = [u.client for u in updates]
+    seen = training.as_round(participants, updates)
+    clusters = clusters_by(training, clustering.after_training, seen)
+    training.regroup(clusters, clustering.keeps_models)
+    of_client = training.clusters.of_client
+    moved = [replace(u, cluster=of_client[u.client]) for u in updates]
+    state = training.as_round(participants, moved)
+    training.hold(models_by(aggregation, state))
+    sent = _called(aggregation.bytes_between_servers, state)
+    training.server_traffic.up += sent
+    training.server_traffic.down += sent
+
+
+def clusters_by(
+    training: Training, method: Callable[P, Clusters], *arguments: P.args, **named: P.kwargs
+) -> Clusters:
+    """Return what a method of a clustering says of a training's clients.
+
+    Raises
+    ------
+    RuntimeError
+        If it fails, or returns no clusters, others than 0, 1, …, or clients that there are not.
+    """
+    found = _called(method, *arguments, **named)
+    if _is_ours(method):
+        return found
+    # Who has failed since it was asked may still be among them.
+    roster = training.roster
+    known = {*roster.nodes, *roster.failures, *training.clusters.of_client}
+    if wrong := _wrong_clusters(found, known):
+        raise RuntimeError(f"{_name(method)} {wrong}.")
+    if any(type(number) is not int for pair in found.of_client.items() for number in pair):
+        plain = {int(client): int(cluster) for client, cluster in found.of_client.items()}
+        return replace(found, of_client=plain)  # NumPy's could not be written down
+    return found
+
+
+def _wrong_clusters(found: Any, known: Collection[int]) -> str:
+    if not isinstance(found, Clusters):
+        return f"returned {_kind(found)}, but Clusters are expected"
+    of_client: Any = found.of_client
+    if not isinstance(of_client, dict) or not of_client:
+        return f"returned Clusters of {_kind(of_client)}, but a dict of clients is expected"
+    if strange := sorted(of_client.keys() - known, key=str):
+        return f"put clients that there are not into clusters: {_some(strange)}"
+    most = found.num_clusters
+    for client, cluster in of_client.items():
+        whole = isinstance(cluster, int | np.integer)
+        if not whole or cluster < 0 or (most is not None and cluster >= most):
+            wanted = "whole numbers from 0" if most is None else f"0 to {most - 1} (num_clusters)"
+            return f"put client {client} into cluster {cluster!r}, but clusters are {wanted}"
+    return ""
+
+
+def models_by(aggregation: Aggregation, state: Round) -> list[NDArrays]:
+    """Return the models that an aggregation makes of a round.
+
+    Raises
+    ------
+    RuntimeError
+        If it fails, or does not return as many models as there are, with the same arrays, of the
+        same shapes and dtypes, and finite.
+    """
+    found = _called(aggregation.__call__, state)
+    if _is_ours(aggregation.__call__):
+        return found
+    where = _name(aggregation.__call__)
+    if not isinstance(found, Sequence) or len(found) != len(state.models):
+        number = f" of {len(found)}" if isinstance(found, Sequence) else ""
+        raise RuntimeError(
+            f"{where} returned {_kind(found)}{number}, but a list of {len(state.models)} models is "
+            "expected, as many as state.models."
+        )
+    seen = set()
+    for place, (model, before) in enumerate(zip(found, state.models, strict=True)):
+        if (both := (id(model), id(before))) in seen:
+            continue
+        seen.add(both)
+        if not isinstance(model, dict) or model.keys() != before.keys():
+            raise RuntimeError(
+                f"{where} returned {_kind(model)} as model {place}, but a dict of "
+                f"{_some(before)} is expected."
+            )
+        for name, array in model.items():
+            if wrong := _wrong(array, before[name]):
+                raise RuntimeError(f"{where} returned model {place} whose {name} {wrong}.")
+    return found
+
+
+def _called(method: Callable[P, Returned], *arguments: P.args, **named: P.kwargs) -> Returned:
+    try:
+        return method(*arguments, **named)
+    except (Exception, SystemExit) as error:
+        if _is_ours(method) or is_stop(error):
+            raise
+        raise RuntimeError(f"{_name(method)} fails: {what_failed(error)}.") from error
+
+
+def _part_of(method: Callable[..., object]) -> object:
+    return getattr(method, "__self__", method)  # itself, where it is static
+
+
+def _name(method: Callable[..., object]) -> str:
+    return f"{type(_part_of(method)).__name__}.{method.__name__}"
+
+
+def is_ours(part: type) -> bool:
+    """Return whether a clustering or an aggregation is one of the project's own."""
+    return part.__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
+def _is_ours(method: Callable[..., object]) -> bool:
+    return is_ours(type(_part_of(method)))
+
+
+def _wrong(array: Any, before: np.ndarray[Any, Any]) -> str:
+    if not isinstance(array, np.ndarray | np.generic):  # NumPy makes numbers of sums
+        return f"is {_kind(array)}, but a NumPy array is expected"
+    if (array.shape, array.dtype) != (before.shape, before.dtype):
+        return (
+            f"is {array.dtype} of shape {array.shape}, but {before.dtype} of shape {before.shape} "
+            "is expected"
+        )
+    return "" if np.isfinite(array).all() else "holds NaN or infinity"
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _some(names: Iterable[Any]) -> str:
+    return listed([str(name) for name in names], 5, ", ")

@@ -1,0 +1,272 @@
+"""`fedkin node`: its two processes end together, and what answers messages is started again."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from flwr.supernode.cli.flower_supernode import _parse_args_run_supernode
+
+from fl_app.cli import main
+from fl_app.devices.site import node_command
+from fl_app.devices.site.node_command import _address, _parse, _why_alone, run_node
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="a fork that ends with its parent"),
+]
+
+# With programs of a test in the place of Flower's, and of what forks.
+NODE = """
+import subprocess, sys
+from fl_app.cli import main
+from fl_app.devices.site import node_command
+supernode, warm = sys.argv[1:3]
+node_command._REST = 0.1
+node_command.program_path = lambda name: supernode
+node_command._warm = lambda words: subprocess.Popen([warm, node_command._address(words)])
+sys.exit(main(["node", *sys.argv[3:]]))
+"""
+SLEEPS = 'echo "$$ $@" >> "$0.started"; exec sleep 60'
+
+
+@pytest.fixture(autouse=True)
+def flowers_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flwr"))
+
+
+@pytest.fixture
+def node(tmp_path):
+    """Return a function that starts `fedkin node` with two shell scripts; end all at the end."""
+    running = []
+
+    def start(supernode=SLEEPS, warm=SLEEPS, *words):
+        paths = []
+        for name, script in (("supernode", supernode), ("warm", warm)):
+            paths.append(tmp_path / name)
+            paths[-1].write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+            paths[-1].chmod(0o700)
+        command = [sys.executable, "-c", NODE, *map(str, paths), *words]
+        running.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+        return running[-1]
+
+    yield start
+    for process in running:
+        if process.poll() is None:
+            for child in psutil.Process(process.pid).children(recursive=True):
+                child.kill()
+            process.kill()
+        process.communicate()
+
+
+def starts(folder, name, count=1):
+    """Return the process ids and options with which a script has been started so often."""
+    path, deadline = folder / f"{name}.started", time.monotonic() + 30
+    while not path.exists() or len(path.read_text().splitlines()) < count:
+        assert time.monotonic() < deadline, f"{name} was not started"
+        time.sleep(0.05)
+    lines = [line.split() for line in path.read_text().splitlines()]
+    return [(int(first), rest) for first, *rest in lines]
+
+
+def is_gone(process_id):
+    """Return whether a process ends in a while."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            if psutil.Process(process_id).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_the_status_is_the_supernodes_and_its_options_are_passed_on(node, tmp_path):
+    ends = 'echo "$$ $@" >> "$0.started"; sleep 1; exit 3'
+    process = node(ends, SLEEPS, "--superlink", "fl.example.org:9092", "--port", "9095")
+    assert process.wait(30) == 3
+    ((_, words),) = starts(tmp_path, "supernode")
+    assert words == [
+        *("--superlink", "fl.example.org:9092", "--port", "9095", "--isolation", "process"),
+    ]
+    ((warm, (address,)),) = starts(tmp_path, "warm")
+    assert address == "127.0.0.1:9095"
+    assert is_gone(warm)
+
+
+ALONE = (SLEEPS, SLEEPS, "--allow-runtime-dependency-installation")
+
+
+def test_a_polite_kill_lets_a_supernode_that_is_alone_end_politely(node, tmp_path):
+    ends = 'trap \'echo "$$" > "$0.ended"; exit 0\' TERM; echo "$$" >> "$0.started"'
+    process = node(f"{ends}; while true; do sleep 0.5; done", *ALONE[1:])
+    ((supernode, _),) = starts(tmp_path, "supernode")
+    process.terminate()
+    assert process.wait(30) == 0
+    assert (tmp_path / "supernode.ended").read_text().strip() == str(supernode)
+
+
+@pytest.mark.faults
+def test_a_supernode_that_is_alone_ends_with_a_node_that_is_killed(node, tmp_path):
+    process = node(*ALONE)
+    ((supernode, _),) = starts(tmp_path, "supernode")
+    process.kill()
+    assert is_gone(supernode)
+
+
+def test_a_polite_kill_ends_both(node, tmp_path):
+    process = node()
+    both = [starts(tmp_path, name)[0][0] for name in ("supernode", "warm")]
+    process.terminate()
+    assert process.wait(30) == 0
+    assert all(map(is_gone, both))
+
+
+def test_ctrl_c_of_a_terminal_is_for_the_node_alone(node, tmp_path):
+    """Else its processes get two signals, and say so by tracebacks."""
+    process = node()
+    both = [starts(tmp_path, name)[0][0] for name in ("supernode", "warm")]
+    groups = {os.getpgid(one) for one in (process.pid, both[0])}
+    assert len(groups) == 2
+    process.terminate()
+    assert process.wait(30) == 0
+    assert all(map(is_gone, both))
+
+
+@pytest.mark.faults
+def test_the_supernode_ends_with_a_node_that_is_killed(node, tmp_path):
+    process = node()
+    (supernode, _), (warm, _) = starts(tmp_path, "supernode")[0], starts(tmp_path, "warm")[0]
+    process.kill()
+    assert is_gone(supernode)
+    os.kill(warm, signal.SIGKILL)  # this one would have seen to it itself
+
+
+@pytest.mark.faults
+def test_what_answers_messages_is_started_again_once_it_is_killed(node, tmp_path):
+    process = node()
+    ((first, _),) = starts(tmp_path, "warm")
+    os.kill(first, signal.SIGKILL)
+    second = starts(tmp_path, "warm", 2)[1][0]
+    assert first != second
+    assert len(starts(tmp_path, "supernode")) == 1
+    process.terminate()
+    _, said = process.communicate(timeout=30)
+    assert said.count("ended by SIGKILL and is started again") == 1
+    assert is_gone(second)
+
+
+def test_the_model_of_a_device_is_no_other_devices(node, tmp_path, monkeypatch, capsys):
+    model = tmp_path / "models/model.safetensors"
+    own = ("--node-config", f'name="berlin" model-path="{model}"')
+    process = node(SLEEPS, SLEEPS, "--port", "9195", *own)
+    starts(tmp_path, "supernode")
+    monkeypatch.setattr(node_command, "program_path", lambda _: "/bin/true")
+    (tmp_path / "link").symlink_to(model.parent)
+    for folder in (model.parent, tmp_path / "link"):
+        other = f'name="lyon" model-path="{folder / model.name}"'
+        assert main(["node", "--node-config", other]) == 2
+        assert "where another fedkin node of this machine saves its" in capsys.readouterr().err
+    assert run_node(["--node-config", own[1].replace("model.saf", "lyon.saf")]) == 1
+    assert run_node(["--help"]) == 0
+    process.terminate()
+    assert process.wait(30) == 0
+    assert run_node([*own]) == 1  # it starts, and /bin/true ends
+
+
+def test_what_fails_by_itself_ends_the_node(node, tmp_path):
+    process = node(SLEEPS, "sleep 1; exit 1")
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert "error: what answers messages has ended with status 1" in said
+    assert is_gone(starts(tmp_path, "supernode")[0][0])
+
+
+def test_a_child_that_it_was_given_and_that_ends_is_not_waited_for_again(monkeypatch, tmp_path):
+    """As where a start script has something in the background before its `exec fedkin node`."""
+    supernode = tmp_path / "supernode"
+    supernode.write_text("#!/bin/sh\nsleep 1.5\n", encoding="utf-8")
+    supernode.chmod(0o700)
+    looks, look = [], os.waitid
+    monkeypatch.setattr(node_command.os, "waitid", lambda *a: looks.append(a) or look(*a))
+    monkeypatch.setattr(node_command, "program_path", lambda _: supernode)
+    monkeypatch.setattr(node_command, "_warm", lambda _: subprocess.Popen(["/bin/sleep", "60"]))
+    given = os.posix_spawn("/bin/sleep", ["sleep", "0.5"], os.environ)
+    assert run_node([]) == 1  # though it ends with 0, nobody asked it to
+    assert len(looks) <= 4  # for the child, for the SuperNode, and for what answers messages
+    with pytest.raises(ChildProcessError):
+        os.waitpid(given, 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--node-config", "name=paris data-path=/x y"], "cannot be read: give key=value pairs"),
+        (
+            ["--node-config", 'name="x" model-path="/dev/null/x"'],
+            "cannot write there (File exists)",
+        ),
+        (["--root-certificates", "none.crt"], "--root-certificates none.crt is no file: give"),
+        (["--auth-supernode-private-key", "none.key"], "key none.key is no file: give the one"),
+        (["--port", "PORT"], "(in use): give each SuperNode of a machine a --port of its own"),
+        (["--port", "70000"], "at --host 127.0.0.1 --port 70000 (bind(): port must be 0-65535.)"),
+        (["--host", "203.0.113.1"], "at --host 203.0.113.1 --port 9094 ("),
+    ],
+)
+def test_slips_are_said_in_a_sentence_before_anything_starts(words, said, capsys, monkeypatch):
+    monkeypatch.setattr(node_command, "program_path", lambda _: "/nonexistent")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        assert main(["node", *(port if word == "PORT" else word for word in words)]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("option", ["--isolation", "--superexec-auth-secret-file"])
+def test_what_is_decided_here_is_refused(option, capsys):
+    assert main(["node", option, "process"]) == 2
+    assert f"fedkin node takes no {option}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "platform", "why"),
+    [
+        (["--allow-runtime-dependency-installation"], "linux", "packages of its own"),
+        (["--insecure"], "darwin", "no safe fork on darwin"),
+    ],
+)
+def test_else_the_supernode_starts_its_processes_and_this_says_so(
+    words, platform, why, tmp_path, monkeypatch, caplog
+):
+    said = tmp_path / "said"
+    program = tmp_path / "flower-supernode"
+    program.write_text(f'#!/bin/sh\necho "$@" > {said}\nexit 4\n', encoding="utf-8")
+    program.chmod(0o700)
+    monkeypatch.setattr(node_command, "program_path", lambda name: str(program))
+    monkeypatch.setattr(sys, "platform", platform)
+    assert run_node(words) == 4
+    assert said.read_text().split() == words
+    assert "the SuperNode starts a process for each message: " in caplog.text
+    assert why in caplog.text
+
+
+def test_where_the_supernode_answers_is_read_as_flower_reads_it():
+    flower = _parse_args_run_supernode().parse_args([])
+    assert _address(_parse([])) == f"{flower.host}:{flower.port}"
+    words = ["--host", "::1", "--port=9095", "--ssl-ca-certfile", "ca.crt", "--insecure"]
+    options = _parse(words)
+    assert (_address(options), options.ssl_ca_certfile) == ("[::1]:9095", "ca.crt")
+    assert not _why_alone(options)
+    known = {
+        word for action in _parse_args_run_supernode()._actions for word in action.option_strings
+    }
+    assert {
+        *("--host", "--port", "--ssl-ca-certfile", "--isolation"),
+        *("--superexec-auth-secret-file", "--allow-runtime-dependency-installation"),
+    } <= known

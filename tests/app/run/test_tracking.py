@@ -1,0 +1,479 @@
+"""TensorBoard, MLflow and W&B have what metrics.csv has, read by their own readers."""
+
+import importlib.util
+import json
+import os
+import resource
+import signal
+import struct
+import time
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from fl_app.cli import main
+from fl_app.run import trackers
+from fl_app.run.trackers import TRACKER_OF, TensorBoard, check_tracker
+from fl_app.run.tracking import Tracking, round_values
+from fl_core import extras
+from fl_core.extras import MissingExtraError
+from strategies import RoundReport
+from tests.app_runs import LARGE_STEPS, of_strategy, per_round, run
+
+# MLflow's, of SQLAlchemy 2.1 and of Python.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The ``noload`` loader"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    # TensorBoard's thread raises once more what it has told the run.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
+]
+NAMES = tuple(TRACKER_OF)
+VALUES = {"accuracy/mean": 0.5}
+
+
+def needs(name):
+    return pytest.mark.skipif(
+        importlib.util.find_spec(name) is None, reason=f"{name} is not installed"
+    )
+
+
+@pytest.fixture(autouse=True)
+def nobody_elses(monkeypatch, tmp_path):
+    """No server, project or login of whoever runs the tests."""
+    for name in list(os.environ):
+        if name.startswith(("MLFLOW_", "WANDB_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("NETRC", str(tmp_path / "no-netrc"))
+    # Set by the trackers themselves: taken back at the end.
+    for name in ("WANDB_ERROR_REPORTING", "MLFLOW_DISABLE_TELEMETRY"):
+        monkeypatch.setenv(name, {"WANDB": "false"}.get(name[:5], "true"))
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "2")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+
+
+# ------------------------------------------------------------------------------ what is told
+
+
+def test_the_second_test_is_told_by_its_name():
+    others = {"accuracy": {0: 0.25, 1: 0.5}}
+    report = RoundReport(3, 3, scores={"accuracy": {0: 0.5}}, clusters={0: 0}, other_scores=others)
+    federation = SimpleNamespace(other_test="own", knows_tasks=False)
+    told = round_values(report, 1, federation)
+    assert (told["accuracy/mean"], told["accuracy/mean-on-its-own-data"]) == (0.5, 0.375)
+    assert not any("on-its" in name for name in round_values(report, 1, None))
+
+
+def test_the_numbers_of_a_round():
+    report = RoundReport(
+        *(3, 5),
+        train_loss=0.25,
+        scores={"accuracy": {0: 0.5, 1: 1.0, 2: 0.75}, "loss": {0: 1.0, 1: 3.0}},
+        clusters={0: 0, 1: 0, 2: 4, 3: 4},
+        bytes=700,
+    )
+    assert round_values(report, 12.5, None) == {
+        "accuracy/mean": 0.75,
+        "accuracy/worst-client": 0.5,
+        "accuracy/cluster-0": 0.75,
+        "accuracy/cluster-4": 0.75,
+        "loss/train": 0.25,
+        "loss/test": 2.0,
+        "bytes": 700,
+        "seconds": 12.5,
+        "clusters": 2,
+    }
+
+
+def test_the_worst_of_errors_is_the_largest():
+    scores = {"rmse": {0: 2.0, 1: 4.0}}
+    report = RoundReport(3, 5, scores=scores, clusters={0: 0, 1: 1}, is_regression=True)
+    told = round_values(report, 1.0, None)
+    assert {name: value for name, value in told.items() if "/" in name} == {
+        "rmse/mean": 3,
+        "rmse/worst-client": 4,
+        "rmse/cluster-0": 2,
+        "rmse/cluster-1": 4,
+    }
+
+
+def test_what_is_not_known_is_not_told():
+    assert round_values(RoundReport(1, 5), 1.0, None) == {"bytes": 0, "seconds": 1.0, "clusters": 0}
+
+
+def test_a_cluster_for_each_of_many_clients_has_no_curve():
+    clients = dict.fromkeys(range(60), 0.5)
+    report = RoundReport(1, 1, scores={"accuracy": clients}, clusters={c: c for c in clients})
+    assert not [name for name in round_values(report, 1.0, None) if "cluster-" in name]
+
+
+# ------------------------------------------------------------------------- read back for real
+
+
+def first_run(folder, name):
+    """Run two strategies, and return the summary and what rcc-pfl's accuracies were."""
+    summary = run(folder, strategy="rcc-pfl,single", track=name)
+    return summary, per_round(folder, "rcc-pfl", "accuracy")
+
+
+@needs("tensorboard")
+@pytest.mark.slow
+def test_tensorboard_has_it_all(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import (  # noqa: PLC0415
+        EventAccumulator,
+    )
+
+    summary, accuracies = first_run(tmp_path, "tensorboard")
+    runs = tmp_path / "tensorboard"
+    assert {path.name for path in runs.iterdir()} == {"rcc-pfl-seed-0", "single-seed-0"}
+    events = EventAccumulator(str(runs / "rcc-pfl-seed-0"))
+    events.Reload()
+    points = events.Scalars("accuracy/mean")
+    assert [point.step for point in points] == [1, 2]
+    assert [point.value for point in points] == pytest.approx(accuracies)
+    assert events.Scalars("ari")[-1].value == of_strategy(summary, "rcc-pfl")["ari"]
+    worst = min(of_strategy(summary, "rcc-pfl")["accuracy-per-client"])
+    assert events.Scalars("accuracy/worst-client")[-1].value == pytest.approx(worst)
+    assert events.Scalars("bytes")[-1].value == per_round(tmp_path, "rcc-pfl", "bytes")[-1]
+    parameters = hyperparameters(events)
+    assert parameters["strategy"] == "rcc-pfl"
+    assert parameters["num-tasks"] == 3
+
+
+def hyperparameters(events):
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData  # noqa: PLC0415
+
+    content = events.summary_metadata["_hparams_/session_start_info"].plugin_data.content
+    found = HParamsPluginData.FromString(content).session_start_info.hparams
+    return {key: getattr(value, value.WhichOneof("kind")) for key, value in found.items()}
+
+
+@needs("mlflow")
+@pytest.mark.slow
+def test_mlflow_has_it_all(tmp_path):
+    from mlflow import MlflowClient  # noqa: PLC0415
+
+    summary, accuracies = first_run(tmp_path, "mlflow")
+    client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("fedkin").experiment_id
+    found = {one.info.run_name: one for one in client.search_runs([experiment])}
+    assert set(found) == {"rcc-pfl-seed-0", "single-seed-0"}
+    one = found["rcc-pfl-seed-0"]
+    assert one.info.status == "FINISHED"
+    assert one.data.params["strategy"] == "rcc-pfl"
+    assert one.data.params.keys() == summary["config"].keys()
+    history = client.get_metric_history(one.info.run_id, "accuracy/mean")
+    assert [(point.step, point.value) for point in history] == [
+        (number, pytest.approx(accuracy)) for number, accuracy in enumerate(accuracies, 1)
+    ]
+    assert one.data.metrics["ari"] == of_strategy(summary, "rcc-pfl")["ari"]
+
+
+@needs("wandb")
+@pytest.mark.slow
+def test_wandb_has_it_all_offline(tmp_path):
+    _, accuracies = first_run(tmp_path, "wandb")
+    found = dict(wandb_run(path) for path in tmp_path.glob("wandb/offline-run-*/*.wandb"))
+    assert set(found) == {"rcc-pfl-seed-0", "single-seed-0"}
+    config, rows, code = found["rcc-pfl-seed-0"]
+    assert code == 0
+    assert (config["strategy"], config["num-tasks"]) == ("rcc-pfl", 3)
+    told = [row for row in rows if "accuracy/mean" in row]
+    assert [row["round"] for row in told] == [1, 2]
+    assert [row["accuracy/mean"] for row in told] == pytest.approx(accuracies)
+    files = {path.name for path in tmp_path.glob("wandb/offline-run-*/files/*")}
+    assert files <= {"config.yaml", "wandb-summary.json", "media"}  # nothing of this machine
+
+
+def wandb_run(path):
+    """Return a run's name, and its configuration, rows and exit code, once they are written.
+
+    W&B's own process writes them; `finish` does not wait for that.
+    """
+    deadline = time.monotonic() + 30
+    while (found := wandb_records(path))[1][2] is None:
+        assert time.monotonic() < deadline, path
+        time.sleep(0.1)
+    return found
+
+
+def wandb_records(path):
+    """Return what W&B's own records say so far."""
+    from wandb.proto.wandb_internal_pb2 import Record  # noqa: PLC0415
+
+    name, config, rows, code = "", {}, [], None
+    for data in leveldb_records(path.read_bytes()[7:], 7):
+        record = Record.FromString(data)
+        kind = record.WhichOneof("record_type")
+        if kind == "run":
+            name = record.run.display_name
+            config |= {one.key: json.loads(one.value_json) for one in record.run.config.update}
+        elif kind == "history":
+            items = record.history.item
+            rows.append(
+                {one.key or "/".join(one.nested_key): json.loads(one.value_json) for one in items}
+            )
+        elif kind == "exit":
+            code = record.exit.exit_code
+    return name, (config, rows, code)
+
+
+def leveldb_records(log, start):
+    """Yield the records of LevelDB's log format, whose reader W&B has in Go only.
+
+    Blocks of 32 KiB, counted from `start` bytes before the log, hold pieces: checksum, length, kind
+    (1 whole, 2 first, 3 middle, 4 last), content.
+    """
+    place, record = 0, b""
+    while place + 7 <= len(log):
+        left = 2**15 - (place + start) % 2**15
+        _, length, kind = struct.unpack_from("<IHB", log, place)
+        if left < 7 or not kind:
+            place += left
+            continue
+        record += log[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):
+            yield record
+            record = b""
+
+
+@needs("tensorboard")
+def test_tensorboard_shows_a_round_as_soon_as_it_is_over(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import (  # noqa: PLC0415
+        EventAccumulator,
+    )
+
+    tracker = TensorBoard("a", tmp_path, {"seed": 0})
+    for number in (1, 2):
+        tracker.log(VALUES, number)
+        events = EventAccumulator(str(tmp_path / "tensorboard/a"))
+        events.Reload()
+        assert len(events.Scalars("accuracy/mean")) == number
+    tracker.close()
+
+
+@needs("tensorboard")
+def test_rounds_that_are_trained_again_from_the_first_take_the_place_of_the_old(tmp_path):
+    for value in (0.25, 0.75):
+        tracker = TensorBoard("a", tmp_path, {"seed": 0})
+        tracker.log({"accuracy/mean": value}, 1)
+        tracker.close(failed=value < 0.5)
+    assert _of_tensorboard(tmp_path) == [(1, 0.75)]
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=needs(name)) for name in NAMES])
+@pytest.mark.slow
+def test_an_interrupted_run_continues_in_tensorboard_and_is_a_new_run_elsewhere(name, tmp_path):
+    for done, last in ((0, 3), (2, 4)):
+        tracker = TRACKER_OF[name]("a", tmp_path, {"seed": 0}, done)
+        for number in range(done + 1, last + 1):
+            tracker.log({"accuracy/mean": number + done / 10}, number)
+        tracker.close(failed=not done)
+    before, after = [(1, 1.0), (2, 2.0)], [(3, 3.2), (4, 4.2)]
+    if name == "tensorboard":
+        assert _of_tensorboard(tmp_path) == before + after
+    else:
+        of_runs = {"mlflow": _of_mlflow, "wandb": _of_wandb}[name](tmp_path)
+        assert sorted(of_runs) == [[*before, (3, 3.0)], after]
+
+
+def _of_tensorboard(folder):
+    from tensorboard.backend.event_processing.event_accumulator import (  # noqa: PLC0415
+        EventAccumulator,
+    )
+
+    events = EventAccumulator(str(folder / "tensorboard/a"))
+    events.Reload()
+    return [(one.step, pytest.approx(one.value)) for one in events.Scalars("accuracy/mean")]
+
+
+def _of_mlflow(folder):
+    from mlflow import MlflowClient  # noqa: PLC0415
+
+    client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    runs = client.search_runs([client.get_experiment_by_name("fedkin").experiment_id])
+    assert {one.info.status for one in runs} == {"FAILED", "FINISHED"}
+    for one in runs:
+        history = client.get_metric_history(one.info.run_id, "accuracy/mean")
+        yield [(point.step, point.value) for point in history]
+
+
+def _of_wandb(folder):
+    for path in folder.glob("wandb/offline-run-*/*.wandb"):
+        yield [(row["round"], row["accuracy/mean"]) for row in wandb_run(path)[1][1]]
+
+
+# ---------------------------------------------------------------------------- what goes wrong
+
+
+class Failing:
+    """Fails at some call."""
+
+    def __init__(self, at):
+        self.at, self.calls = at, []
+
+    def __call__(self, name, folder, options, done):
+        self.calls.append(name)
+        if len(self.calls) == self.at:
+            raise OSError("no such server")
+        return self
+
+    def log(self, values, server_round):
+        self.calls.append(server_round)
+        if len(self.calls) == self.at:
+            raise OSError("No space left\non device")
+
+    def close(self, *, failed=False):
+        self.log({}, "failed" if failed else "end")
+
+
+@pytest.mark.parametrize("at", [2, 4, 5, 7])
+def test_a_tracker_that_fails_on_the_way_ends_no_training(at, tmp_path, monkeypatch, caplog):
+    failing = Failing(at)
+    monkeypatch.setitem(TRACKER_OF, "tensorboard", failing)
+    monkeypatch.setattr("fl_app.run.experiment.check_tracker", lambda name: None)
+    summary = run(tmp_path, strategy="single,local", track="tensorboard", **LARGE_STEPS)
+    assert len(summary["runs"]) == 2
+    assert len(failing.calls) == at
+    assert caplog.text.count("track=tensorboard fails, and gets nothing more") == 1
+    assert ("no such server" if at == 5 else "No space left on device") in caplog.text
+
+
+def test_the_order_of_what_is_told(tmp_path, monkeypatch):
+    failing = Failing(0)
+    monkeypatch.setitem(TRACKER_OF, "mlflow", failing)
+    monkeypatch.setattr("fl_app.run.experiment.check_tracker", lambda name: None)
+    run(tmp_path, strategy="single,local", track="mlflow", **LARGE_STEPS)
+    told = [1, 2, "end"]
+    assert failing.calls == ["single-seed-0", *told, "local-seed-0", *told]
+
+
+def test_one_that_fails_at_once_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setitem(TRACKER_OF, "wandb", Failing(1))
+    monkeypatch.setattr("fl_app.run.experiment.check_tracker", lambda name: None)
+    with pytest.raises(RuntimeError, match=r"track is wandb, which fails \(no such server\): see"):
+        run(tmp_path, track="wandb")
+
+
+def test_each_of_the_values_that_are_tried_is_told_as_such(tmp_path, monkeypatch):
+    told = []
+    never = Failing(0)
+    monkeypatch.setitem(TRACKER_OF, "mlflow", lambda *about: told.append(about) or never(*about))
+    monkeypatch.setattr("fl_app.run.experiment.check_tracker", lambda name: None)
+    tune = {"tune": "learning-rate=0.003,0.03", "validation_share": 0.2}
+    run(tmp_path, track="mlflow", strategy="local,single", num_server_rounds=1, **tune)
+    assert [name.partition("=")[2] for name, *_ in told] == 2 * ["0.003-seed-0", "0.03-seed-0"]
+    assert [options["learning-rate"] for _, _, options, _ in told] == 2 * [0.003, 0.03]
+
+
+def test_a_training_that_fails_is_a_failed_run(tmp_path, monkeypatch):
+    failing = Failing(0)
+    monkeypatch.setitem(TRACKER_OF, "mlflow", failing)
+    with (
+        pytest.raises(KeyboardInterrupt),
+        closing(Tracking(config_of(tmp_path, "mlflow"))) as tracking,
+    ):
+        tracking.begin_run("single", 0, 0)
+        raise KeyboardInterrupt
+    assert failing.calls == ["single-seed-0", "failed"]
+
+
+def config_of(folder, track):
+    from fl_app.config.run_config import parse_config  # noqa: PLC0415
+    from tests.app_runs import DEFAULTS  # noqa: PLC0415
+
+    return parse_config({**DEFAULTS, "output-dir": str(folder), "track": track})
+
+
+@needs("tensorboard")
+def test_a_full_disk_is_one_warning_of_tensorboards(tmp_path, caplog):
+    """A real write that fails: no file of this process may grow any more."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    tracking = Tracking(config_of(tmp_path, "tensorboard"))
+    tracking.begin_run("single", 0, 0)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))
+        for number in range(1, 30):
+            tracking.after_round(RoundReport(number, 30), 1.0, None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert caplog.text.count("track=tensorboard fails") == 1
+    assert "File too large" in caplog.text
+
+
+@needs("mlflow")
+@pytest.mark.slow
+def test_a_store_that_is_gone_is_one_warning_of_mlflows(tmp_path, caplog):
+    tracking = Tracking(config_of(tmp_path, "mlflow"))
+    tracking.begin_run("single", 0, 0)
+    (tmp_path / "mlflow.db").write_bytes(b"no database " * 1000)
+    for number in (1, 2):
+        tracking.after_round(RoundReport(number, 2), 1.0, None)
+    assert caplog.text.count("track=mlflow fails, and gets nothing more") == 1
+
+
+@needs("mlflow")
+@pytest.mark.slow
+def test_a_server_that_is_not_there_is_said_before_any_training(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    with pytest.raises(RuntimeError, match=r"track is mlflow, which fails \(.*127\.0\.0\.1"):
+        run(tmp_path, strategy="single", track="mlflow")
+
+
+# --------------------------------------------------------------------- what is known beforehand
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_package_that_is_missing_is_said_before_anything_starts(name, monkeypatch, capsys):
+    there = extras.find_spec
+    monkeypatch.setattr(extras, "find_spec", lambda one: None if one == name else there(one))
+    assert main(["run", f"track={name}"]) == 2
+    said = capsys.readouterr().err
+    assert f"track={name} needs the package {name}, which is not installed" in said
+    assert f"pip install '.[{name}]'" in said
+    with pytest.raises(MissingExtraError):
+        run(Path("nowhere"), track=name)
+    assert not Path("nowhere").exists()
+
+
+def test_a_misspelt_tracker(capsys):
+    assert main(["run", "track=tensorbord"]) == 2
+    assert "Did you mean tensorboard?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("variables", "netrc", "is_known"),
+    [
+        ({}, "", False),
+        ({"WANDB_MODE": "offline"}, "", True),
+        ({"WANDB_API_KEY": "x"}, "", True),
+        ({}, "machine api.wandb.ai login user password x", True),
+        ({}, "machine elsewhere.org login user password x", False),
+        (
+            {"WANDB_BASE_URL": "https://elsewhere.org:8080"},
+            "machine elsewhere.org login u password x",
+            True,
+        ),
+        ({}, "machine\x00", False),
+    ],
+)
+def test_whether_wandb_knows_who_one_is(variables, netrc, is_known, monkeypatch, tmp_path):
+    monkeypatch.setattr(trackers, "need_extra", lambda *_: None)
+    monkeypatch.delenv("WANDB_MODE")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    file = tmp_path / "netrc"
+    file.write_text(netrc, encoding="utf-8")
+    file.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(file))
+    if is_known:
+        check_tracker("wandb")
+    else:
+        with pytest.raises(ValueError, match="nobody has logged in to Weights & Biases here"):
+            check_tracker("wandb")

@@ -21,8 +21,8 @@ import torch
 from benchmarks import harness
 from benchmarks.writing import markdown
 from fl_app.client_app import app
-from fl_app.report.html.report_page import NO_REPORT
-from fl_app.report.verdicts import JOIN, ONE, STAY, UNSURE
+from fl_app.report.report_page import NO_REPORT
+from fl_app.results.verdict import JOIN, ONE, STAY, UNSURE
 from fl_app.simulation.in_process import simulate_in_process
 from fl_core.data.datasets import load_dataset
 from strategies.catalogue import ALL, ALONE

@@ -19,7 +19,7 @@ from clients.signatures.pretraining import save_autoencoder
 from fl_app.client_app import app
 from fl_app.config.run_config import parse_config
 from fl_app.report import pictures
-from fl_app.report.html import report_page as build
+from fl_app.report import report_page as build
 from fl_app.run.experiment import run_experiment
 from fl_app.simulation.simulated_clients import Simulation
 from fl_core.files import replacing

@@ -124,7 +124,7 @@ ROOMS = {
         *("secure_aggregation", "checks", "strategy", "catalogue"),
     ),
     "fl_app": (
-        *("config", "report", "results", "run", "simulation", "devices", "classify"),
+        *("config", "results", "report", "run", "simulation", "devices", "classify"),
         *("client_app", "server_app", "plan", "group", "sweeps", "api", "cli"),
     ),
 }

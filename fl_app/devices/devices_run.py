@@ -17,12 +17,12 @@ from fl_app.config.strategy_factory import Setting
 from fl_app.devices.common_scale import with_common_scale
 from fl_app.devices.handing_out import deploy_models, hand_out_models
 from fl_app.devices.names import KnowsRegistrations, refused_names
-from fl_app.report.verdicts import NONE, SeedVerdicts
-from fl_app.results.folder import ResultsFolder
 from fl_app.results.run_result import RunResult
+from fl_app.results.verdict import NONE, SeedVerdicts
 from fl_app.run.checkpoints import Checkpoints
 from fl_app.run.personal_store import ConfigValues, keep_states
 from fl_app.run.progress import Progress
+from fl_app.run.writer import ResultsFolder
 from fl_core.agreement.agreement import Agreement, Survey
 from fl_core.agreement.vote import agree, outvoted, with_whole_numbers
 from fl_core.data.settings import ALL_SITES

@@ -11,8 +11,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fl_app.report.html.reading import Result, Run
 from fl_app.report.text_table import TextTable
+from fl_app.results.reading import Result, Run
 from fl_core.data.settings import ASKED
 from fl_core.json_records import checker
 from fl_core.metrics import Metric, metrics_in

@@ -12,7 +12,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
-from fl_app.report.tuned import Tuned
+from fl_app.results.tuned import Tuned
 from fl_core.data.settings import name_of_test
 from fl_core.metrics import Metrics
 from fl_core.partitions.federation import Federation

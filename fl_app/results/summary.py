@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from fl_app.config.run_config import Config
-from fl_app.report.verdicts import SeedVerdicts
 from fl_app.results.run_result import RunResult, ari_and_nmi, table_rows
+from fl_app.results.verdict import SeedVerdicts
 from fl_core.data.settings import name_of_test
 from fl_core.files import replacing
 from fl_core.messages import protocol

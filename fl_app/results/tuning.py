@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from fl_app.report.tuned import Tried, Tuned
 from fl_app.results.run_result import RunResult
 from fl_app.results.statistics import middle_mean
+from fl_app.results.tuned import Tried, Tuned
 from fl_core.options import Scalar
 
 

@@ -8,7 +8,9 @@ from dataclasses import replace
 import numpy as np
 from scipy.stats import false_discovery_control
 
-from fl_app.report.verdicts import (
+from fl_app.results.run_result import RunResult
+from fl_app.results.statistics import Counts, Differences, Pair, holm_adjusted
+from fl_app.results.verdict import (
     ERROR,
     JOIN,
     ONE,
@@ -18,8 +20,6 @@ from fl_app.report.verdicts import (
     SeedVerdicts,
     Verdict,
 )
-from fl_app.results.run_result import RunResult
-from fl_app.results.statistics import Counts, Differences, Pair, holm_adjusted
 from strategies.catalogue import ALL, ALONE
 
 Tables = Mapping[str, Mapping[int, Mapping[str, Sequence[float]]]]

@@ -10,12 +10,12 @@ from flwr.serverapp import Grid
 
 from fl_app.config.run_config import Config
 from fl_app.config.strategy_factory import Setting
-from fl_app.report.verdicts import SeedVerdicts
-from fl_app.results.folder import ResultsFolder
 from fl_app.results.run_result import RunResult
+from fl_app.results.verdict import SeedVerdicts
 from fl_app.run.checkpoints import Checkpoints
 from fl_app.run.personal_store import ConfigValues
 from fl_app.run.progress import Progress
+from fl_app.run.writer import ResultsFolder
 from strategies import ClusteredStrategy, Roster, RoundReport
 
 

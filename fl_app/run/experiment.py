@@ -35,7 +35,6 @@ from fl_app.config.tuning import (
     label_of,
     num_trainings,
 )
-from fl_app.results.folder import ResultsFolder
 from fl_app.results.layout import output_folder
 from fl_app.results.run_result import RunResult
 from fl_app.results.tuning import best_of
@@ -48,6 +47,7 @@ from fl_app.run.quorum import QuorumGrid
 from fl_app.run.status import Status
 from fl_app.run.trackers import check_tracker
 from fl_app.run.tracking import Tracking
+from fl_app.run.writer import ResultsFolder
 from fl_core.extras import DRAWING, need_extra
 from fl_core.messages import protocol
 from fl_core.metrics import Metrics, metrics_of

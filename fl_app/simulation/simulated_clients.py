@@ -14,13 +14,13 @@ from flwr.serverapp import Grid
 
 from fl_app.config.run_config import Config
 from fl_app.config.strategy_factory import Setting
-from fl_app.report.verdicts import SeedVerdicts
-from fl_app.results.folder import ResultsFolder
 from fl_app.results.run_result import RunResult
+from fl_app.results.verdict import SeedVerdicts
 from fl_app.run.checkpoints import Checkpoints
 from fl_app.run.grid_wrapper import GridAround
 from fl_app.run.personal_store import ConfigValues, keep_states, restore_states
 from fl_app.run.progress import Progress
+from fl_app.run.writer import ResultsFolder
 from fl_core.data.folders import resolve_data_dir
 from fl_core.data.settings import OWN_IMAGES, SYNTHETIC
 from fl_core.messages import protocol

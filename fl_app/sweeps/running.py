@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fl_app.config.allowed_code import named_at_clients
 from fl_app.config.run_config import Config
-from fl_app.report.html.report_page import NO_REPORT
+from fl_app.report.report_page import NO_REPORT
 from fl_app.simulation.resources import gpus_per_client
 from fl_app.sweeps import store
 from fl_app.sweeps.plan import Point, Sweep

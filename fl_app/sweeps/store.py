@@ -287,7 +287,7 @@ def run_into(one: Missing[Any], folder: Path, workers: int, *, parts: int = 0) -
     """
     # Ray and torch are imported by neither --list nor --page.
     from fl_app.plan import Plan, RunFailedError  # noqa: PLC0415
-    from fl_app.report.html.report_page import NO_REPORT  # noqa: PLC0415
+    from fl_app.report.report_page import NO_REPORT  # noqa: PLC0415
     from fl_app.simulation.resources import gpus_per_client  # noqa: PLC0415
     from fl_core.models.checkpoint import load_checkpoint  # noqa: PLC0415
 

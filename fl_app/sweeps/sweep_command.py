@@ -182,7 +182,7 @@ def _write_report(sweep: Sweep, cells: Sequence[Cell], folder: Path, say: Say) -
 
     The table, the CSV file and the picture show all of them in any case.
     """
-    from fl_app.report.html.report_page import REPORT, write_report  # noqa: PLC0415
+    from fl_app.report.report_page import REPORT, write_report  # noqa: PLC0415
 
     folders = [folder / "cells" / cell["cell"] for cell in cells]
     title = f"Which strategy for which {' and '.join(sweep.swept)}?"

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 from benchmarks.writing import measured
 from fl_app.report.tables import cluster_table, printed_strategies, render
-from fl_app.report.verdicts import EXPLAINED, SeedVerdicts
-from fl_app.results.verdict_table import print_verdicts
+from fl_app.report.verdict_table import print_verdicts
+from fl_app.results.verdict import EXPLAINED, SeedVerdicts
 from fl_core.json_records import checker
 from fl_core.metrics import OF_CLASSES
 

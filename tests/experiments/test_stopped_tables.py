@@ -6,8 +6,8 @@ from experiments import cells as cells_module
 from experiments.__main__ import main
 from experiments.cells import current_cells, find_missing, read_cells, run_missing
 from experiments.experiment_file import read_experiment
-from fl_app.results.folder import ResultsFolder
 from fl_app.run.checkpoints import Checkpoints
+from fl_app.run.writer import ResultsFolder
 from fl_app.sweeps import store
 from tests.app_runs import undrawn_pictures
 

@@ -30,7 +30,7 @@ from experiments.table_pictures import draw, draw_agreement
 from experiments.verdicts import verdicts
 from fl_app.client_app import app
 from fl_app.report import pictures
-from fl_app.report.html.report_page import NO_REPORT
+from fl_app.report.report_page import NO_REPORT
 from fl_app.run.checkpoints import Checkpoints
 from fl_app.simulation.in_process import simulate_in_process
 from fl_app.sweeps import store

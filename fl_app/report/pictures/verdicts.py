@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fl_app.report.pictures.figure import Spec, picture, told_apart
-from fl_app.report.verdicts import WORDS, Verdict, gain_text, unit_of
+from fl_app.results.verdict import WORDS, Verdict, gain_text, unit_of
 from fl_core.metrics import Metric
 
 _COLOURS = ("#0072b2", "#009e73", "#d55e00", "#8a8a8a")

@@ -9,7 +9,7 @@ import pytest
 from fl_app.cli import main
 from fl_app.config.run_config import parse_config
 from fl_app.devices.site.data_check import samples_found
-from fl_app.report.html.report_page import write_report
+from fl_app.report.report_page import write_report
 from fl_app.simulation.preflight import check_run
 from fl_app.sweeps.plan import plan_sweep
 from fl_app.sweeps.run_numbers import numbers_of_run

@@ -21,8 +21,8 @@ from fl_app.group.folders import part, regrouped
 from fl_app.group.group_command import named_folders
 from fl_app.group.place import read_images
 from fl_app.group.placing import fit, overlaps, place
+from fl_app.report.grouping_tables import print_grouping, supports_groups
 from fl_app.results.grouping_report import Cost, grouping_report
-from fl_app.results.grouping_tables import print_grouping, supports_groups
 from fl_app.results.spectra import KeptSpectra, SpectraCard, load_spectra, save_spectra
 from fl_app.run.experiment import run_experiment
 from fl_app.run.status import Status

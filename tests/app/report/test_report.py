@@ -17,16 +17,14 @@ from scipy.cluster.hierarchy import dendrogram, linkage
 
 from fl_app.cli import main
 from fl_app.config.run_config import parse_config
+from fl_app.report import report_page as build
 from fl_app.report.comparisons import COMPARISONS
-from fl_app.report.html import report_page as build
-from fl_app.report.html.contents import content_of
-from fl_app.report.html.fields import Array, Finite, Number
-from fl_app.report.html.reading import read_result
-from fl_app.report.html.report_page import MOST_BYTES, REPORT, build_report, write_report
-from fl_app.report.html.sections import clusters_of
-from fl_app.report.html.words import answer, changed_options, command, question
+from fl_app.report.contents import content_of
 from fl_app.report.pictures import similarity
 from fl_app.report.pictures.clients import MOST_POINTS
+from fl_app.report.report_page import MOST_BYTES, REPORT, build_report, write_report
+from fl_app.report.sections import clusters_of
+from fl_app.report.sentences import answer, changed_options, command, question
 from fl_app.report.tables import (
     event_tables,
     printed_strategies,
@@ -35,8 +33,10 @@ from fl_app.report.tables import (
     strategy_table,
 )
 from fl_app.report.text_table import as_csv, as_latex, as_markdown
-from fl_app.results.folder import ResultsFolder, compared_tasks, write_similarity
+from fl_app.results.fields import Array, Finite, Number
 from fl_app.results.grouping_report import Grouped
+from fl_app.results.reading import read_result
+from fl_app.run.writer import ResultsFolder, compared_tasks, write_similarity
 from fl_core.json_records import checker
 from strategies.rounds import replies
 from strategies.rounds.round_state import Clusters, Comparison

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fl_app.report.html.report_page import write_report
 from fl_app.report.pictures.clients import MOST_POINTS
+from fl_app.report.report_page import write_report
 from tests.browser import need_chromium, opened, started
 from tests.report_data import EVIL, write_grouping, write_results
 from tests.samples import sampled

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from fl_app.report.html.reading import read_result
-from fl_app.report.html.verdict_section import verdicts_of
 from fl_app.report.pictures import save, verdicts_figure
-from fl_app.report.verdicts import (
+from fl_app.report.verdict_section import verdicts_of
+from fl_app.results.reading import read_result
+from fl_app.results.verdict import (
     JOIN,
     UNSURE,
     SeedVerdicts,

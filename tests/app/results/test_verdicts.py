@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, t
 
-from fl_app.report.verdicts import JOIN, ONE, STAY, UNSURE
 from fl_app.results.statistics import Counts
+from fl_app.results.verdict import JOIN, ONE, STAY, UNSURE
 from fl_app.results.verdicts import pair_of, verdicts_of
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES
 from tests.samples import sampled

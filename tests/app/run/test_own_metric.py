@@ -10,7 +10,7 @@ import torch
 
 from clients.training.losses import check_own_metric, measure_of
 from fl_app.config.run_config import parse_config
-from fl_app.report.html.report_page import write_report
+from fl_app.report.report_page import write_report
 from fl_app.run.tracking import round_values
 from fl_app.simulation.preflight import check_run
 from fl_core.data.scaling import Scaling

@@ -8,7 +8,7 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 
 from fl_app.cli import main
-from fl_app.report.html.report_page import write_report
+from fl_app.report.report_page import write_report
 from tests.app_runs import DEFAULTS, undrawn_pictures
 from tests.own_modules import run_alone
 

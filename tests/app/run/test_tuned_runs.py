@@ -8,8 +8,8 @@ from contextlib import redirect_stdout
 import numpy as np
 import pytest
 
-from fl_app.report.html.reading import read_result
 from fl_app.report.tables import said_of
+from fl_app.results.reading import read_result
 from tests.app_runs import models_of, of_strategy, run, without_seconds
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ from fl_app.config.keywords import TRIAL_ROUNDS
 from fl_app.config.run_config import OPTIONS, parse_config
 from fl_app.devices import devices_run
 from fl_app.devices.site.client import DeviceNode
-from fl_app.report.html.reading import read_result
+from fl_app.results.reading import read_result
 from fl_core.models.model_file import load_model
 from tests.app_runs import DEFAULTS, run
 from tests.device_images import SITES, write_sites

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationW
 
 ROOT = Path(__file__).parents[3]
 ROOMS = ("fl_core", "clients", "strategies", "fl_app")
-DATA = ("fl_app/report/html/page.toml",)  # beside modules
+DATA = ("fl_app/report/page.toml",)  # beside modules
 TEXT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 PROJECT = tomllib.loads(TEXT)["project"]
 # Where names differ.

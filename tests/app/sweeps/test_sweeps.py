@@ -58,7 +58,7 @@ def test_a_report_of_fewer_values_does_not_outlive_a_sweep_too_large_for_one(tmp
     def refuse(*args):
         raise ValueError("the report of 999 folders would have 6.1 MB")
 
-    monkeypatch.setattr("fl_app.report.html.report_page.write_report", refuse)
+    monkeypatch.setattr("fl_app.report.report_page.write_report", refuse)
     (tmp_path / "report.html").write_text("of two cells", encoding="utf-8")
     said = []
     assert not _write_report(plan_sweep({**SMALL, "num-tasks": [2, 3]}), [], tmp_path, said.append)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fl_app.report.html.fields import Number, Option, Text
+from fl_app.results.fields import Number, Option, Text
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, ValidationError
 
-from fl_app.report.html.fields import Array, Line, Long, Number, Option, Reasons, Text
-from fl_app.report.html.wrong_values import check_clients, check_scores, check_square
-from fl_app.report.tuned import Tuned
-from fl_app.report.verdicts import SeedVerdicts
+from fl_app.results.fields import Array, Line, Long, Number, Option, Reasons, Text
+from fl_app.results.file_checks import check_clients, check_scores, check_square
+from fl_app.results.tuned import Tuned
+from fl_app.results.verdict import SeedVerdicts
 from fl_core.data.settings import TESTS
 from fl_core.json_records import checker, what_is_wrong
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES, Metrics, metrics_in, metrics_of

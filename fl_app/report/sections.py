@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fl_app.report.html.reading import Candidate, Chosen, Grouping, Result, Run
-from fl_app.report.html.words import named
+from fl_app.report.sentences import named
+from fl_app.results.reading import Candidate, Chosen, Grouping, Result, Run
 from fl_core.metrics import Metric
 from strategies.catalogue import UNGROUPED
 

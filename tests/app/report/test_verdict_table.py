@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from fl_app.report.tables import WIDTH
-from fl_app.report.verdicts import UNSURE, SeedVerdicts, Verdict
-from fl_app.results.verdict_table import print_verdicts
+from fl_app.report.verdict_table import print_verdicts
+from fl_app.results.verdict import UNSURE, SeedVerdicts, Verdict
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES
 
 GAIN = (-0.0412, -0.154, 0.0713)

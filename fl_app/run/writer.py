@@ -16,11 +16,11 @@ from clients.signatures.uninformative import why_little_to_compare
 from fl_app.config.run_config import Config
 from fl_app.report import pictures
 from fl_app.report.comparisons import COMPARISONS, compared
-from fl_app.report.html.reading import read_result
-from fl_app.report.html.report_page import NO_REPORT, REPORT, write_report
-from fl_app.report.html.words import command
+from fl_app.report.grouping_tables import print_grouping, warnings_of
+from fl_app.report.report_page import NO_REPORT, REPORT, write_report
+from fl_app.report.sentences import command
 from fl_app.report.tables import print_results, shared_test
-from fl_app.report.verdicts import SeedVerdicts
+from fl_app.report.verdict_table import print_verdicts, say_no_verdicts
 from fl_app.results.grouping_report import (
     GROUPING,
     Grouped,
@@ -28,11 +28,11 @@ from fl_app.results.grouping_report import (
     grouping_report,
     write_grouping,
 )
-from fl_app.results.grouping_tables import print_grouping, warnings_of
+from fl_app.results.reading import read_result
 from fl_app.results.run_result import RunResult, ari_and_nmi, cluster_curves
 from fl_app.results.spectra import keep_spectra, preparation_of
 from fl_app.results.summary import write_tables, write_verdicts
-from fl_app.results.verdict_table import print_verdicts, say_no_verdicts
+from fl_app.results.verdict import SeedVerdicts
 from fl_app.results.verdicts import verdicts_of
 from fl_core.agreement.agreement import Agreement
 from fl_core.data.dataset import Dataset

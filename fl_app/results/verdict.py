@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from fl_app.report.html.fields import Finite, Text
+from fl_app.results.fields import Finite, Text
 from fl_core.metrics import OF_A_NUMBER, Metric
 from strategies.catalogue import SYSTEMS
 from strategies.clusterings.clustering import OwnCluster, SingleCluster

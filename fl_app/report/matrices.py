@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_app.report.html.reading import Grouping, Matrix, Result
 from fl_app.report.pictures import Spec, certainty_figure, on_page, similarity_figure
+from fl_app.results.reading import Grouping, Matrix, Result
 
 Shown = tuple[str, str, Spec]
 """A title, a sentence that explains the picture, and the picture."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from fl_app.report.html.matrices import Shown
-from fl_app.report.html.reading import Result, Run
-from fl_app.report.html.sections import MOST_CLIENTS, Grid
+from fl_app.report.matrices import Shown
 from fl_app.report.pictures import on_page, verdicts_figure
-from fl_app.report.verdicts import EXPLAINED, SeedVerdicts, verdict_columns, verdict_row
+from fl_app.report.sections import MOST_CLIENTS, Grid
+from fl_app.results.reading import Result, Run
+from fl_app.results.verdict import EXPLAINED, SeedVerdicts, verdict_columns, verdict_row
 
 
 def verdicts_of(result: Result) -> list[Grid | str | Callable[[], Shown]]:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fl_app.report.html.matrices import Shown, matrices_of
-from fl_app.report.html.reading import Result
-from fl_app.report.html.sections import Grid, clusters_of, costs_of, troubles_of
-from fl_app.report.html.verdict_section import verdicts_of
-from fl_app.report.html.words import changed_options, command
+from fl_app.report.matrices import Shown, matrices_of
+from fl_app.report.sections import Grid, clusters_of, costs_of, troubles_of
+from fl_app.report.sentences import changed_options, command
+from fl_app.report.verdict_section import verdicts_of
+from fl_app.results.reading import Result
 from fl_core.options import typed
 from fl_core.text import listed
 

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fl_app.report.tables import render
-from fl_app.report.verdicts import EXPLAINED, SeedVerdicts, verdict_columns, verdict_row
 from fl_app.results.run_result import RunResult
+from fl_app.results.verdict import EXPLAINED, SeedVerdicts, verdict_columns, verdict_row
 from fl_core.text import printable
 
 _MOST_SHOWN = 60  # clients; verdicts.csv has all

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fl_app.report.comparisons import COMPARISONS, compared
-from fl_app.report.html.contents import MOST_PICTURES, content_of, differing_options
-from fl_app.report.html.reading import Result, read_result
-from fl_app.report.html.sections import Grid
-from fl_app.report.html.words import answer, question
+from fl_app.report.contents import MOST_PICTURES, content_of, differing_options
 from fl_app.report.pictures import Spec, on_page
+from fl_app.report.sections import Grid
+from fl_app.report.sentences import answer, question
 from fl_app.report.tables import said_of, shared_test, strategy_table, tests_of
+from fl_app.results.reading import Result, read_result
 from fl_core.data.folders import cache_dir
 from fl_core.data.settings import ASKED
 from fl_core.extras import load_extra

@@ -96,22 +96,12 @@ def test_a_device_refuses_a_server_whose_certificate_has_expired(devices, nodes,
     (gate_port,) = free_ports(1)
     words = gate_words(old, devices.port, gate_port)
     with running("gate", words, tmp_path / "gate") as gate:
-        gate.wait_for(f"server.crt expires on {made + timedelta(days=365):%Y-%m-%d}")
-        gate.wait_for(f"to {made + timedelta(days=365):%Y-%m-%d %H:%M} only, and no device accepts")
+        gate.wait_for("the gate listens")
         with devices.supernode(
             "paris", root_certificates=str(old / "ca.crt"), superlink=f"127.0.0.1:{gate_port}"
         ) as supernode:
             assert supernode.wait_for_exit() != 0
             assert "certificate has expired" in supernode.text
-
-
-def test_a_gate_says_that_its_certificate_is_from_a_clock_that_was_fast(devices, tmp_path):
-    early = tmp_path / "early"
-    make_certificates(early, ["localhost"], [], now=datetime.now(UTC) + timedelta(days=2))
-    (gate_port,) = free_ports(1)
-    words = gate_words(early, devices.port, gate_port)
-    with running("gate", words, tmp_path / "gate") as gate:
-        gate.wait_for("no device accepts it now: check this machine's clock")
 
 
 def test_a_device_speaks_only_for_itself(devices, nodes, strangers):

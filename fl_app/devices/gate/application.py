@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -23,9 +22,8 @@ from fl_app.devices.gate.bodies import (
     in_slices,
     pass_back,
     passed_on,
-    throw_away,
+    pieces,
     until_gone,
-    whole_body,
 )
 from fl_app.devices.gate.callers import Callers, Device, FullError, signer
 from fl_app.devices.gate.failures import answer_for
@@ -62,10 +60,7 @@ MOST_BYTES_OF_NAMES = 2**18
 MOST_BYTES_OF_OTHERS = 2**12
 """The longest body of any other request."""
 
-_MOST_DIGITS = 20  # of a length: Python reads no numbers of thousands
 _LONGEST = {_PUSH_OBJECT: MOST_BYTES, _PUSH_MESSAGES: MOST_BYTES_OF_NAMES}
-
-_THIS_MACHINE = ("127.0.0.1", "::1")
 
 # So many requests the SuperLink has at a time, and beside them so many heartbeats, which must not
 # wait in line: it writes to its database for every request, one after the other, and fails at what
@@ -148,19 +143,15 @@ class Gate:
             if device is None and scope["raw_path"] in _PUSHES:
                 raise RefusedError("its key is not known yet: try again later", 503)
             call = _Call(scope, receive, length, key, device)
-            # Until the answer has gone, too: the gate holds what its receiver does not read.
-            with self._callers.request(device):
-                response = await self._respond(call)
-                size = len(response.content)
-                # Only objects and apps are longer, and can be asked for again. A short answer says
-                # what the SuperLink has done, and must not be lost.
-                is_long = size > MOST_BYTES_OF_NAMES
-                with self._callers.room(device, size) if is_long else nullcontext():
-                    await pass_back(response, send)
+            response = await self._respond(call)
+            # Only objects and apps are longer, and can be requested again. A short answer says what
+            # the SuperLink has done, and must not be lost. The gate holds what is not read yet.
+            size = len(response.content)
+            is_long = size > MOST_BYTES_OF_NAMES
+            with self._callers.room(device, size) if is_long else nullcontext():
+                await pass_back(response, send)
         except DeviceGoneError:
             return
-        except TimeoutError:
-            _log.warning("%s took too long to receive an answer", _address(scope))
         except FullError:
             await _refuse(scope, send, 503, "too many requests: try again later")
         except RefusedError as refused:
@@ -178,8 +169,8 @@ class Gate:
                 self._callers.room(call.device, call.length),
                 self._sizes.room_for(post, call.length) if post else nullcontext(),
             ):
-                body = await whole_body(call.receive)
-                reply = check_push(bytes(body)) if call.path == _PUSH_MESSAGES else None
+                body = b"".join([piece async for piece in pieces(call.receive)])
+                reply = check_push(body) if call.path == _PUSH_MESSAGES else None
                 async with until_gone(call.receive) as is_gone:
                     ask = partial(self._forward, call, body, is_gone)
                     response = await self._once_there(call, ask, began + HELD_SECONDS)
@@ -187,16 +178,16 @@ class Gate:
             # Closed in the middle of its body, a connection may lose the answer, and nginx answers
             # 502 instead: the device would try again for ever.
             if call.device is not None:
-                await throw_away(call.receive)
+                with suppress(DeviceGoneError):
+                    async for _ in pieces(call.receive):
+                        pass
             raise
         if call.device is not None and reply is not None and response.is_success:
             call.device.post.reply = reply.messages_list[0].metadata.message_id
         device = self._callers.device(call.key)
-        if device is not None and call.path == _PULL_MESSAGES:
-            before = device.post.asked
-            device.post.hear(response.content)
-            if device.post.asked is not None and device.post.asked is not before:
-                self._waiting.hear(device.post.asked)
+        pulls = device if call.path == _PULL_MESSAGES else None
+        if pulls is not None and (asked := pulls.post.hear(response.content)):
+            self._waiting.hear(asked)
         return response
 
     async def _once_there(
@@ -219,7 +210,7 @@ class Gate:
         return response
 
     async def _forward(
-        self, call: _Call, body: bytearray, is_gone: Callable[[], bool]
+        self, call: _Call, body: bytes, is_gone: Callable[[], bool]
     ) -> httpx.Response:
         """Ask the SuperLink in turn, and note what its answer says of the device."""
         async with self._turn(call.path, call.device):
@@ -242,7 +233,7 @@ class Gate:
         if response.status_code == httpx.codes.OK:
             device = self._callers.know(call.key)
             if call.path == _PULL_OBJECT:
-                self._sizes.handed_out(device.post, bytes(body), len(response.content))
+                self._sizes.handed_out(device.post, body, len(response.content))
         return response
 
     async def _answer_for(self, device: Device, scope: Event, reason: str) -> None:
@@ -252,8 +243,7 @@ class Gate:
             path = f"/v1/fleet/{name}".encode("ascii")
             async with self._turn(path, device):
                 # A SuperNode signs the time, and not what it sends.
-                body = bytearray(request.SerializeToString())
-                response = await self._send(scope, path, body)
+                response = await self._send(scope, path, request.SerializeToString())
             return response.raise_for_status().content
 
         try:
@@ -271,13 +261,9 @@ class Gate:
         async with device.turns if device is not None else nullcontext(), self._turns:
             yield
 
-    async def _send(self, scope: Event, path: bytes, body: bytearray) -> httpx.Response:
+    async def _send(self, scope: Event, path: bytes, body: bytes) -> httpx.Response:
         """Send the SuperLink a request with a device's headers, and return its whole answer."""
-        headers = [
-            *passed_on(scope["headers"]),
-            (b"content-length", b"%d" % len(body)),
-            (b"x-forwarded-for", _address(scope).encode("ascii")),
-        ]
+        headers = [*passed_on(scope["headers"]), (b"content-length", b"%d" % len(body))]
         url = f"https://{self._superlink}{path.decode('ascii')}"
         try:
             return await self._client.post(url, headers=headers, content=in_slices(body))
@@ -306,7 +292,7 @@ def _stated_length(scope: Event) -> int:
     # SuperNodes always say how much they send.
     if length is None or b"transfer-encoding" in headers:
         raise RefusedError("it states no length", 411)
-    return int(length[:_MOST_DIGITS])
+    return int(length)
 
 
 def _check_length(path: bytes, length: int) -> None:
@@ -316,20 +302,10 @@ def _check_length(path: bytes, length: int) -> None:
         raise TooLargeError(f"it is longer than {most} bytes", 413)
 
 
-def _address(scope: Event) -> str:
-    """Return where a request comes from: a proxy on this machine, nginx, names the device's."""
-    address = str(scope["client"][0]) if scope["client"] else "unknown"
-    if address in _THIS_MACHINE:
-        with suppress(ValueError):
-            named = dict(scope["headers"]).get(b"x-real-ip", b"").decode("latin-1")
-            return str(ipaddress.ip_address(named))
-    return address
-
-
 async def _refuse(scope: Event, send: Send, status: int, reason: str) -> None:
     _log.warning(
         "refused %s with %d, %s: %s %.100r",
-        *(_address(scope), status, reason, scope["method"], scope["raw_path"]),
+        *(scope["client"][0], status, reason, scope["method"], scope["raw_path"]),
     )
     await send(
         {

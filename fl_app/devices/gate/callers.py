@@ -33,7 +33,6 @@ MOST_BYTES_HELD = 512 * 2**20
 MOST_BYTES_OF_DEVICE = 64 * 2**20
 """Of these, one device's: a SuperNode sends eight pieces of 5 MiB at a time."""
 
-_MOST_REQUESTS_OF_DEVICE = 32
 _MOST_TURNS = 4
 _CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)  # others take 6 ms to verify
 _AUTHENTICATION = tuple(
@@ -54,7 +53,7 @@ class Device:
     ----------
     is_known : bool
         Whether the SuperLink knew the key when it was last asked.
-    requests, bytes : int
+    bytes : int
         That the gate holds for it now.
     turns : Semaphore
         How many requests it may send to the SuperLink at a time.
@@ -65,7 +64,6 @@ class Device:
     """
 
     is_known: bool = True
-    requests: int = 0
     bytes: int = 0
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MOST_TURNS))
     failed_pushes: int = 0
@@ -104,26 +102,6 @@ class Callers:
         """
         if key in self._devices:
             self._devices[key].is_known = False
-
-    @contextmanager
-    def request(self, device: Device | None) -> Iterator[None]:
-        """Count a request for the length of the block.
-
-        Raises
-        ------
-        FullError
-            If the device has too many.
-        """
-        if device is None:
-            yield
-            return
-        if device.requests >= _MOST_REQUESTS_OF_DEVICE:
-            raise FullError
-        device.requests += 1
-        try:
-            yield
-        finally:
-            device.requests -= 1
 
     @contextmanager
     def room(self, device: Device | None, count: int) -> Iterator[None]:

@@ -7,12 +7,10 @@ import asyncio
 import logging
 import socket
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
 import uvicorn
-from cryptography import x509
 
 from fl_app.devices.gate.application import Gate
 from fl_app.devices.tls import parse_address, server_tls, superlink_tls
@@ -22,7 +20,7 @@ _TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 _LIMITS = httpx.Limits(max_connections=200, max_keepalive_connections=50, keepalive_expiry=2.0)
 # Longer than the 5 s for which SuperNodes keep idle connections, for the same reason.
 _KEEP_ALIVE_SECONDS = 15
-_THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
+_LOOPBACK = ("127.0.0.1", "::1")
 # With those to the SuperLink, fewer than the 1024 files that a program may usually have open.
 _MOST_CONNECTIONS = 750
 _STOP_SECONDS = 10
@@ -101,7 +99,8 @@ async def _serve(folder: Path, listen: str, superlink: str) -> None:
                 access_log=False,
                 log_config=None,
                 log_level="warning",
-                proxy_headers=False,
+                proxy_headers=True,  # nginx on this machine names the device's address
+                forwarded_allow_ips=",".join(_LOOPBACK),
                 server_header=False,
                 date_header=False,
                 timeout_keep_alive=_KEEP_ALIVE_SECONDS,
@@ -110,23 +109,9 @@ async def _serve(folder: Path, listen: str, superlink: str) -> None:
             )
             server = uvicorn.Server(config)
             _log.info("the gate listens on %s and passes devices on to %s", listen, superlink)
-            if host not in _THIS_MACHINE:
+            if host not in (*_LOOPBACK, "localhost"):
                 _log.warning(
                     "the gate limits no connections: on a network that you do not trust, let it "
                     "listen on 127.0.0.1, behind nginx with deploy/nginx.conf"
                 )
-            _check_dates(folder)
             await server.serve(sockets=[listener])
-
-
-def _check_dates(folder: Path) -> None:
-    certificate = x509.load_pem_x509_certificate((folder / "server.crt").read_bytes())
-    first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    _log.info("server.crt expires on %s", f"{last:%Y-%m-%d}")
-    if not first <= datetime.now(UTC) <= last:
-        _log.warning(
-            "server.crt is valid from %s to %s only, and no device accepts it now: check this "
-            "machine's clock, or move server.key and server.crt away, make new ones by `fedkin "
-            "certificates` and start the gate again",
-            *(f"{first:%Y-%m-%d %H:%M}", f"{last:%Y-%m-%d %H:%M}"),
-        )

@@ -8,7 +8,7 @@ device pushes until it is handed out the next message is one reply.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
@@ -46,19 +46,16 @@ class Post:
     reply: str = ""
     _parts: dict[str, int] = field(default_factory=dict)
 
-    def hear(self, answer: bytes) -> None:
-        """Hear what the SuperLink answers when the device asks for a message."""
-        try:
+    def hear(self, answer: bytes) -> Message | None:
+        """Return the message, if the SuperLink answers with one when the device asks for it."""
+        with suppress(DecodeError):
             found = PullMessagesResponse.FromString(answer)
-        except DecodeError:
-            return
-        if not found.messages_list:
-            return
-        names = [
-            p.object_id for tree in found.message_object_trees for p in iterate_object_tree(tree)
-        ]
-        self._parts = dict.fromkeys(names, 0)
-        self.pushed, self.asked, self.reply = 0, found.messages_list[0], ""
+            if found.messages_list:
+                trees = [iterate_object_tree(tree) for tree in found.message_object_trees]
+                self._parts = {part.object_id: 0 for tree in trees for part in tree}
+                self.pushed, self.asked, self.reply = 0, found.messages_list[0], ""
+                return self.asked
+        return None
 
     def fetched(self, name: str, size: int) -> int:
         """Note how large a part of its message is, and return how large all are so far.

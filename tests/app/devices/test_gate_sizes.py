@@ -11,7 +11,7 @@ from flwr.proto.fleet_pb2 import PullMessagesRequest, PullMessagesResponse
 from flwr.proto.message_pb2 import PullObjectRequest, PushObjectRequest
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
-from fl_app.devices.gate import application, bodies
+from fl_app.devices.gate import application
 from fl_app.devices.gate.application import Gate
 from fl_core.messages.sizes import most_bytes_of_answer
 from tests.gate_requests import DEVICE, PULL, PUSH, STRANGER, ask, known, post, said
@@ -127,21 +127,6 @@ def test_what_is_too_large_is_read_and_thrown_away():
     assert at_gate(superlink, *[pushing(PIECE - 99)] * 2, announced) == [200, 200, 403]
     assert sum(came) == PIECE
     assert superlink.taken < 2 * PIECE
-
-
-def test_what_is_thrown_away_counts_for_who_sends_it(monkeypatch):
-    monkeypatch.setattr(bodies, "_THROW_AWAY_SECONDS", 0.2)
-
-    async def never():
-        await asyncio.Event().wait()
-
-    async def too_many(gate):
-        headers = [(b"content-length", b"%d" % PIECE)]
-        many = [ask(gate, never, target=PUSH, headers=headers) for _ in range(40)]
-        return sorted(answered[0]["status"] for answered in await asyncio.gather(*many))
-
-    statuses = at_gate(SuperLink(), *[pushing(PIECE - 99)] * 2, too_many)
-    assert statuses[-1] == [403] * 32 + [503] * 8
 
 
 def test_a_model_passes_as_often_as_it_is_asked_for():

@@ -86,7 +86,7 @@ def classify_folder(
     _check_output(output)
     model, card = load_model(model_path, own)
     if card.preparation.columns:
-        return classify_tables([(model_path, path) for path in tables_in(folder)], output, own)
+        return _classify_tables(model, card, tables_in(folder), output)
     if is_table(folder):
         raise ValueError(
             f"{folder} is a table, but {model_path} was not trained on tables: give it what it was "
@@ -147,37 +147,16 @@ def classify_data(model_path: Path, data: str, output: Path | None = None, own: 
     return 0
 
 
-def classify_tables(
-    pairs: Sequence[tuple[Path, Path]], output: Path | None = None, own: str = ""
+def _classify_tables(
+    model: nn.Module, card: ModelCard, paths: Sequence[Path], output: Path | None
 ) -> int:
-    """Classify the rows of tables, each by a model; return 0.
-
-    Rows count from 1, below the names of columns. A label is not looked at.
-
-    Parameters
-    ----------
-    pairs : sequence of model and table
-        All models have the same classes.
-    output, own
-        As in `classify_folder`.
-
-    Raises
-    ------
-    ValueError, OSError
-        If a model cannot be used, a table is not such as it was trained on, or the CSV cannot be
-        written.
-    """
-    _check_output(output)
-    models = {path: load_model(path, own) for path, _ in pairs}
+    """Classify the rows of tables, which count from 1; a label is not looked at."""
     # All are read before anything is written.
-    tables = [
-        (path, table, prepared_rows(table, models[path][1].preparation)) for path, table in pairs
-    ]
-    _, card = models[pairs[0][0]]
+    tables = [(path, prepared_rows(path, card.preparation)) for path in paths]
     with _rows(output, (COLUMNS[0], "row"), card, "rows") as write:
-        for path, table, samples in tables:
-            for row, answer in enumerate(_answers(*models[path], samples), 1):
-                write((table, row), *answer)
+        for path, samples in tables:
+            for row, answer in enumerate(_answers(model, card, samples), 1):
+                write((path, row), *answer)
     return 0
 
 

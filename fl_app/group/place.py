@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,87 +52,50 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         action="append",
         default=[],
         metavar="MODULE:NAME",
-        help="features or a model of your own that the run had: their code is run",
+        help="features of your own that the run had: their code is run",
     )
     command.add_argument("--strategy", help="whose clusters, if the run kept those of several")
     command.add_argument("--seed", type=int, help="of which seed (default: the first)")
-    command.add_argument(
-        "--classify",
-        action="store_true",
-        help="then classify these samples with the cluster's model, and write CSV",
-    )
-    command.add_argument(
-        "--output", type=Path, metavar="FILE.csv", help="with --classify: write the CSV here"
-    )
     command.set_defaults(call=_place)
 
 
 def _place(options: argparse.Namespace) -> int:
+    """Place each client whose samples are named; return 1 if any fits nobody."""
     from fl_app.results.spectra import load_spectra  # noqa: PLC0415
+    from fl_core.text import printable  # noqa: PLC0415
 
-    if options.output is not None and not options.classify:
-        raise ValueError(
-            f"--output is {options.output}, but only --classify writes a file: add it."
-        )
     kept = load_spectra(kept_file(options.results, options.strategy, options.seed))
-    check_features(kept.card.features, options.own_code)
-    if kept.card.preparation.columns and options.data_path is not None:
-        return _place_tables(options, kept)
-    found = _said(_samples(kept.card, options.data_path, options.data), kept, options)
-    if not found.fits:
-        return 1
-    if not options.classify:
-        return 0
-    from fl_app.classify import classify_data, classify_folder  # noqa: PLC0415
-
-    model, own = _model(options.results, kept.card, found.cluster), _own_model(options, kept)
-    if options.data:
-        return classify_data(model, options.data, options.output, own)
-    return classify_folder(model, options.data_path, options.output, own)
+    card = kept.card
+    check_features(card.features, options.own_code)
+    fits = True
+    for name, samples in _samples(card, options.data_path, options.data):
+        found, text = _placed(samples, kept)
+        print(f"{printable(name)}: {text}" if name else text)
+        model = model_path(options.results, card, found.cluster)
+        if found.fits and model.is_file():
+            print(f"its cluster's model, for fedkin classify: {printable(str(model))}")
+        fits = fits and found.fits
+    return 0 if fits else 1
 
 
-def _place_tables(options: argparse.Namespace, kept: KeptSpectra) -> int:
-    """Place each table by itself; return 1 if any fits nobody."""
-    from fl_app.classify import classify_tables  # noqa: PLC0415
-    from fl_core.data.tables import prepared_rows, tables_in  # noqa: PLC0415
-
-    paths = tables_in(options.data_path)
-    rows = [prepared_rows(path, kept.card.preparation) for path in paths]
-    places = [
-        _said(own, kept, options, path.name if len(paths) > 1 else "")
-        for path, own in zip(paths, rows, strict=True)
-    ]
-    fitting = [
-        (_model(options.results, kept.card, found.cluster), path)
-        for path, found in zip(paths, places, strict=True)
-        if options.classify and found.fits
-    ]
-    if fitting:
-        classify_tables(fitting, options.output, _own_model(options, kept))
-    return 0 if all(found.fits for found in places) else 1
-
-
-def _own_model(options: argparse.Namespace, kept: KeptSpectra) -> str:
-    return next((path for path in options.own_code if path != kept.card.features), "")
-
-
-def _said(samples: Tensor, kept: KeptSpectra, options: argparse.Namespace, name: str = "") -> Place:
-    """Find a client's place, and say it."""
+def _placed(samples: Tensor, kept: KeptSpectra) -> tuple[Place, str]:
+    """Find a client's place and describe it."""
     from clients.features.compute import feature_map  # noqa: PLC0415
     from clients.signatures.uninformative import why_little_to_compare  # noqa: PLC0415
     from fl_app.group.placing import place  # noqa: PLC0415
     from fl_core.data.folders import cache_dir  # noqa: PLC0415
-    from fl_core.text import printable  # noqa: PLC0415
 
     features = feature_map(kept.card.features, cache_dir=cache_dir())(samples).numpy()
     found = place(features, kept, seed=kept.card.seed)
     columns = kept.card.preparation.column_names
     why = why_little_to_compare(kept.card.features, samples.numpy(), features, columns)
-    said = describe(found, kept, len(features), why)
-    # The CSV is alone on the standard output.
-    stream = sys.stderr if options.classify and options.output is None else sys.stdout
-    print(f"{printable(name)}: {said}" if name else said, file=stream)
-    return found
+    return found, describe(found, kept, len(features), why)
+
+
+def model_path(results: Path, card: SpectraCard, cluster: int) -> Path:
+    """Return where a run that trained keeps the model of a cluster."""
+    models = results / "models" / card.strategy / f"seed-{card.seed}"
+    return models / f"cluster-{cluster}.safetensors"
 
 
 def check_features(features: str, own_code: Sequence[str]) -> None:
@@ -181,13 +143,15 @@ def kept_file(results: Path, strategy: str | None, seed: int | None) -> Path:
     return kept[wanted, seeds[0] if seed is None else seed]
 
 
-def _samples(card: SpectraCard, folder: Path | None, data: str) -> Tensor:
+def _samples(card: SpectraCard, path: Path | None, data: str) -> list[tuple[str, Tensor]]:
+    """Return each client's samples; of several tables, with their names."""
     from fl_core.data.folders import is_table  # noqa: PLC0415
     from fl_core.data.samples import described, sample_word  # noqa: PLC0415
+    from fl_core.data.tables import prepared_rows, tables_in  # noqa: PLC0415
     from fl_core.data.user_data import read_own_part  # noqa: PLC0415
 
     of_run = described(card.image_shape, is_float=card.is_float)
-    if folder is None:
+    if path is None:
         part = read_own_part("--data", data)
         own = described(part.image_shape, is_float=part.is_float)
         if own != of_run:
@@ -196,18 +160,24 @@ def _samples(card: SpectraCard, folder: Path | None, data: str) -> Tensor:
                 "them first."
             )
         samples = part.train_images
-        return card.preparation.of_samples(samples) if card.is_float else samples
+        return [("", card.preparation.of_samples(samples) if card.is_float else samples)]
+    if card.preparation.columns:
+        tables = tables_in(path)
+        return [
+            (table.name if len(tables) > 1 else "", prepared_rows(table, card.preparation))
+            for table in tables
+        ]
     if sample_word(card) != "image":
         raise ValueError(
-            f"--data-path is {folder}, but the run's samples were {of_run}, neither images nor "
+            f"--data-path is {path}, but the run's samples were {of_run}, neither images nor "
             "rows of tables: name a function that returns such by --data."
         )
-    if is_table(folder):
+    if is_table(path):
         raise ValueError(
-            f"--data-path is {folder}, a table, but the run's samples were images: name a folder "
+            f"--data-path is {path}, a table, but the run's samples were images: name a folder "
             "of them."
         )
-    return read_images(folder, card.image_shape)
+    return [("", read_images(path, card.image_shape))]
 
 
 def read_images(folder: Path, image_shape: tuple[int, ...]) -> Tensor:
@@ -274,15 +244,3 @@ def describe(found: Place, kept: KeptSpectra, num_samples: int, poor: str = "") 
         share = f"{100 * found.share:.0f} % of the resamples"
         lines.append(f"sure in {share}, a fifth of the {word}s left out; {overlap}")
     return "\n".join(lines)
-
-
-def _model(results: Path, card: SpectraCard, cluster: int) -> Path:
-    models = results / "models" / card.strategy / f"seed-{card.seed}"
-    path = models / f"cluster-{cluster}.safetensors"
-    if not path.is_file():
-        own = any(models.glob("client-*.safetensors"))
-        why = "each client has its own" if own else "the run only grouped its clients"
-        raise ValueError(
-            f"there is no {path}, a model of this cluster ({why}): leave out --classify."
-        )
-    return path

@@ -13,6 +13,8 @@ from clients.signatures.spectrum import Spectrum
 from fl_app.group.folders import LEFT_OUT, scores_of, spectrum
 from fl_app.results.spectra import KeptSpectra
 from fl_core.data.samples import sample_word
+from strategies.clusterings.agglomeration import mean_scores
+from strategies.clusterings.relevance_groups import half_way
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -132,25 +134,11 @@ def fit(
         Their clusters, each of 0 to C − 1 at least once.
     cluster : int
     """
-    between_all = overlaps(everybodys, everybodys)
-    sizes = np.bincount(members)
-    shares = np.eye(len(sizes))[members] / sizes
-    between = shares.T @ between_all @ shares
-    others = sizes * (sizes - 1)
-    # Without what clients share with themselves. Who is alone in its cluster has nobody else: then
-    # as in the other clusters.
-    inside = between.diagonal() * sizes**2 - np.bincount(members, between_all.diagonal())
-    known = inside[others > 0] / others[others > 0]
-    next_best = float(np.delete(between[cluster], cluster).max(initial=0.0))
-    if others[cluster]:
-        usual = float(inside[cluster] / others[cluster])
-    else:
-        usual = float(known.mean()) if len(known) else next_best
+    needed = half_way(overlaps(everybodys, everybodys), members)[cluster]
     theirs = [
         one for one, number in zip(everybodys, members.tolist(), strict=True) if number == cluster
     ]
-    found = float(overlaps([own], theirs).mean())
-    return found, (usual + next_best) / 2
+    return float(overlaps([own], theirs).mean()), float(needed)
 
 
 def overlaps(some: Sequence[Float32], others: Sequence[Float32]) -> Float64:
@@ -180,6 +168,5 @@ def overlaps(some: Sequence[Float32], others: Sequence[Float32]) -> Float64:
 
 def _means(own: Spectrum, kept: KeptSpectra, members: Int64) -> Float64:
     """Return how relevant each cluster's clients are to a client on average, shape (C,)."""
-    scores = scores_of(kept.card.relevance, own, kept.eigenvectors)
-    means: Float64 = np.bincount(members, scores) / np.bincount(members)
-    return means
+    scores = np.array(scores_of(kept.card.relevance, own, kept.eigenvectors))
+    return np.asarray(mean_scores(scores, members)[1], np.float64)

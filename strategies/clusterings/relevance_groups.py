@@ -23,6 +23,7 @@ from strategies.clusterings.agglomeration import (
     closest_clusters,
     cut_dendrogram,
     gaps,
+    mean_scores,
     merge_heights,
 )
 from strategies.clusterings.number import evidence
@@ -159,19 +160,31 @@ def near_clusters(
     `opinions`, shape (K, n), are how relevant K clients find them, `similarity` is R of these K,
     and `cut` are their clusters.
     """
-    if not opinions.shape[1]:
-        return np.empty(0, np.int64)
-    sizes = np.bincount(cut)
-    shares = np.eye(len(sizes))[cut] / sizes
-    near = opinions.T @ shares
-    between = shares.T @ similarity @ shares
-    # Without what clients are to themselves; who is alone in its cluster has nobody else.
-    to_others = between.diagonal() * sizes**2 - np.bincount(cut, similarity.diagonal())
-    own = np.where(sizes > 1, to_others / np.maximum(sizes * (sizes - 1), 1), 1.0)
-    np.fill_diagonal(between, 0)
+    _, near = mean_scores(opinions.T, cut)
     best = near.argmax(axis=1)
-    half_way = (own + between.max(axis=1)) / 2
-    return np.where(near.max(axis=1) >= half_way[best], best, -1)
+    return np.where(near.max(axis=1) >= half_way(similarity, cut)[best], best, -1)
+
+
+def half_way(similarity: Float64, clusters: Int64) -> Float64:
+    """Return how similar to its clients one must be to belong to each cluster, shape (C,).
+
+    That is half-way between how similar they are to each other and to those of the next cluster.
+    A client alone in its cluster counts as similar to itself as clients of other clusters are to
+    each other on average.
+    """
+    sizes = np.bincount(clusters)
+    shares = np.eye(len(sizes))[clusters] / sizes
+    between = shares.T @ similarity @ shares
+    pairs = sizes * (sizes - 1)
+    # Without what clients are to themselves.
+    to_others = between.diagonal() * sizes**2 - np.bincount(clusters, similarity.diagonal())
+    np.fill_diagonal(between, 0)
+    next_best = between.max(axis=1)
+    several = pairs > 0
+    own = np.divide(to_others, pairs, out=next_best.copy(), where=several)
+    if several.any():
+        own[~several] = own[several].mean()
+    return np.asarray((own + next_best) / 2, np.float64)
 
 
 def _number_beside_few(merges: Float64, number: int, *, chosen: bool) -> int:

@@ -293,13 +293,13 @@ def test_a_quarter_that_is_alike_is_a_task(count, found):
 
 @pytest.mark.parametrize("score", [0.54, 0.56])
 def test_who_is_less_than_half_way_to_a_cluster_joins_none(score):
-    """Within clusters 0.8, between them 0.3: half-way is 0.55. The third is alone: 1 within."""
+    """Within clusters 0.8, between them 0.3: half-way is 0.55, also to the third, of one client."""
     cut = np.array([0, 0, 0, 1, 1, 2])
     similarity = np.where(np.equal.outer(cut, cut), 0.8, 0.3)
     np.fill_diagonal(similarity, 1)
     opinions = np.full((6, 2), 0.1)
     opinions[cut == 1, 0] = score
-    opinions[5, 1] = score + 0.1  # half-way to it is 0.65
+    opinions[5, 1] = score
     joined = near_clusters(opinions, similarity, cut)
     assert joined.tolist() == ([1, 2] if score > 0.55 else [-1, -1])
 

@@ -51,9 +51,11 @@ def test_in_a_run_and_its_models(sites, tmp_path, capsys):
     new = table(1, 9)
     new.to_csv(tmp_path / "new.csv", index=False)
     found = tmp_path / "found.csv"
-    words = ["place", str(out), "--data-path", str(tmp_path / "new.csv"), "--classify"]
-    assert main([*words, "--output", str(found)]) == 0
-    assert "with oslo rome" in capsys.readouterr().out
+    assert main(["place", str(out), "--data-path", str(tmp_path / "new.csv")]) == 0
+    said = capsys.readouterr().out
+    assert "with oslo rome" in said
+    model = said.rstrip().rpartition(": ")[2]
+    assert main(["classify", model, str(tmp_path / "new.csv"), "--output", str(found)]) == 0
     rows = csv.DictReader(found.read_text(encoding="utf-8").splitlines())
     answers = [float(row["visits"]) for row in rows]
     assert np.sqrt(np.mean((answers - new["visits"]) ** 2)) < 16

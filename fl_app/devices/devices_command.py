@@ -11,7 +11,8 @@ from fl_app.devices.tls import parse_address
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fl_app.devices.registry import ClustersOfRun, RegisteredDevice
+    from fl_app.devices.names import Registration
+    from fl_app.devices.registry import ClustersOfRun
 
 
 def add_command(
@@ -93,16 +94,18 @@ def _list(options: argparse.Namespace) -> int:
 
 def _revoke(options: argparse.Namespace) -> int:
     from fl_app.devices.names import short  # noqa: PLC0415
-    from fl_app.devices.registry import control_client, revoke  # noqa: PLC0415
+    from fl_app.devices.registry import control_client, list_devices, one_device  # noqa: PLC0415
+    from fl_core.flower.messages import UnregisterNodeRequest  # noqa: PLC0415
 
     parse_address(options.superlink, "--superlink")
     with control_client(options.superlink, options.certificates) as client:
-        device = revoke(client, options.name)
+        device = one_device(list_devices(client), options.name)
+        client.UnregisterNode(UnregisterNodeRequest(node_id=device.node))
     print(f"key {short(device.key)} is not registered any more: the device is shut out.")
     return 0
 
 
-def device_table(devices: list[RegisteredDevice], clusters: ClustersOfRun | None) -> Table:
+def device_table(devices: list[Registration], clusters: ClustersOfRun | None) -> Table:
     """Return one row per device."""
     from rich.table import Table  # noqa: PLC0415
 
@@ -124,7 +127,7 @@ def device_table(devices: list[RegisteredDevice], clusters: ClustersOfRun | None
     return table
 
 
-def _connected(device: RegisteredDevice) -> str:
+def _connected(device: Registration) -> str:
     if device.is_online:
         return "yes"
     return "never" if device.seen is None else f"last {device.seen:%Y-%m-%d %H:%M} UTC"

@@ -15,6 +15,7 @@ from unicodedata import normalize
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import load_pem_public_key, ssh_key_fingerprint
 
+from fl_core.flower.basics import NodeStatus
 from fl_core.flower.messages import NodeInfo
 from strategies.rounds.client_registry import Refusal
 
@@ -31,17 +32,34 @@ class Registration(NamedTuple):
     name : str
         In Unicode's form NFC; empty: it was registered without one.
     at : datetime
+    node : int
+        Flower's number for it.
+    is_online : bool
+        Whether it is connected.
+    seen : datetime, optional
+        When it was connected last, if it is not; None: never.
     """
 
     key: str
     name: str
     at: datetime
+    node: int = 0
+    is_online: bool = False
+    seen: datetime | None = None
 
     @classmethod
     def of(cls, node: NodeInfo) -> Registration:
         """Return what the SuperLink says of a node."""
-        name = normalize("NFC", node.name)
-        return cls(fingerprint(node.public_key), name, datetime.fromisoformat(node.registered_at))
+        is_online = node.status == NodeStatus.ONLINE
+        left = node.last_deactivated_at
+        return cls(
+            key=fingerprint(node.public_key),
+            name=normalize("NFC", node.name),
+            at=datetime.fromisoformat(node.registered_at),
+            node=node.node_id,
+            is_online=is_online,
+            seen=datetime.fromisoformat(left) if left and not is_online else None,
+        )
 
 
 @runtime_checkable

@@ -1,4 +1,4 @@
-"""The devices that are registered at the SuperLink, by name: who they are, and to revoke one."""
+"""The devices that are registered at the SuperLink, by name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,34 +16,10 @@ from fl_app.devices.names import Registration, short
 from fl_app.devices.tls import superlink_tls
 from fl_core.flower.basics import NodeStatus
 from fl_core.flower.calls import FlowerError
-from fl_core.flower.messages import ListNodesRequest, UnregisterNodeRequest
+from fl_core.flower.messages import ListNodesRequest
 from fl_core.flower.server import ControlHttpClient
 
 _log = logging.getLogger(__name__)
-
-
-class RegisteredDevice(NamedTuple):
-    """A device that is registered.
-
-    Attributes
-    ----------
-    name : str
-        With which it was registered; empty: without one.
-    key : str
-        The fingerprint of its key.
-    node : int
-        Flower's number for it.
-    is_online : bool
-        Whether it is connected.
-    seen : datetime, optional
-        When it was connected last, if it is not; None: never.
-    """
-
-    name: str
-    key: str
-    node: int
-    is_online: bool
-    seen: datetime | None
 
 
 class ClustersOfRun(NamedTuple):
@@ -101,21 +76,14 @@ def control_client(superlink: str, certificates: Path) -> Iterator[ControlHttpCl
         ) from error
 
 
-def list_devices(client: ControlHttpClient) -> list[RegisteredDevice]:
+def list_devices(client: ControlHttpClient) -> list[Registration]:
     """Return the devices that are registered, by name; of one name, the first registered first."""
-    devices = []
     nodes = client.ListNodes(ListNodesRequest()).nodes_info
-    for node in sorted(nodes, key=lambda node: node.registered_at):
-        if node.status != NodeStatus.UNREGISTERED:
-            is_online = node.status == NodeStatus.ONLINE
-            left = node.last_deactivated_at
-            seen = datetime.fromisoformat(left) if left and not is_online else None
-            own = Registration.of(node)
-            devices.append(RegisteredDevice(own.name, own.key, node.node_id, is_online, seen))
-    return sorted(devices, key=lambda device: (not device.name, device.name))
+    known = [Registration.of(one) for one in nodes if one.status != NodeStatus.UNREGISTERED]
+    return sorted(known, key=lambda device: (not device.name, device.name, device.at))
 
 
-def refused_devices(devices: Iterable[RegisteredDevice]) -> list[str]:
+def refused_devices(devices: Iterable[Registration]) -> list[str]:
     """Return a sentence for each name that a run refuses, since Flower accepts any."""
     count = Counter(device.name for device in devices)
     nameless = count.pop("", 0)
@@ -133,20 +101,7 @@ def refused_devices(devices: Iterable[RegisteredDevice]) -> list[str]:
     return sentences
 
 
-def revoke(client: ControlHttpClient, called: str) -> RegisteredDevice:
-    """Unregister a device, by its name or the beginning of its key; return it as it was.
-
-    Raises
-    ------
-    ValueError
-        If no device is called so, or several are.
-    """
-    device = one_device(list_devices(client), called)
-    client.UnregisterNode(UnregisterNodeRequest(node_id=device.node))
-    return device
-
-
-def one_device(devices: Iterable[RegisteredDevice], called: str) -> RegisteredDevice:
+def one_device(devices: Iterable[Registration], called: str) -> Registration:
     """Return the device with a name, or with a key that begins so.
 
     Raises

@@ -7,7 +7,6 @@ import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,7 +35,6 @@ from fl_core.user_code import load_own
 
 _SECONDS = 10.0  # for which the server may be silent
 _NO_INTERVAL = 0.0  # seconds: no SuperNode's
-_INSECURE = "nothing is encrypted and nobody is known: for a trial on one machine only"
 
 
 class Finding(NamedTuple):
@@ -62,19 +60,17 @@ class Site(NamedTuple):
     Attributes
     ----------
     host, port : str, int
-        Of the gate; with `--insecure`, of the SuperLink.
-    authority : Path, optional
-        Its `--root-certificates`; None with `--insecure`.
-    key : Path, optional
-        Its `--auth-supernode-private-key`; None with `--insecure`.
+        Of the gate.
+    authority, key : Path
+        Its `--root-certificates` and its `--auth-supernode-private-key`.
     own : NodeConfig
         Its `--node-config`.
     """
 
     host: str
     port: int
-    authority: Path | None
-    key: Path | None
+    authority: Path
+    key: Path
     own: NodeConfig
 
 
@@ -96,12 +92,8 @@ def check_site(site: Site) -> list[Finding]:
         *([_finding(OWN_CODE, lambda: code_found(site.own.own_code))] if site.own.own_code else []),
         _finding("server", lambda: _server_reached(site)),
     ]
-    if site.authority is None or site.key is None:
-        return [*findings, Finding("insecure", True, _INSECURE)]
-    accepted = partial(_certificate_accepted, site, site.authority)
-    registered = partial(_key_registered, site, site.authority, site.key)
-    findings.append(_if(findings[-1], "certificate", accepted))
-    findings.append(_if(findings[-1], "key", registered))
+    findings.append(_if(findings[-1], "certificate", partial(_certificate_accepted, site)))
+    findings.append(_if(findings[-1], "key", partial(_key_registered, site)))
     return findings
 
 
@@ -158,29 +150,12 @@ def _server_reached(site: Site) -> str:
             f"nothing answers at {site.host}, port {site.port} ({error.strerror or error}): ask "
             "whether the gate runs there and its port is open for this machine."
         ) from error
-    if site.authority is None and not _speaks_plainly(site):
-        raise ValueError(
-            f"{site.host}:{site.port} answers, but not without TLS: leave --insecure out, and give "
-            "--root-certificates and --auth-supernode-private-key."
-        )
     return f"{site.host}:{site.port} answers ({address})"
 
 
-def _speaks_plainly(site: Site) -> bool:
-    line = HTTPConnection(site.host, site.port, timeout=_SECONDS)
-    try:
-        line.request("GET", "/")
-        line.getresponse()
-    except (HTTPException, OSError):
-        return False
-    finally:
-        line.close()
-    return True
-
-
-def _certificate_accepted(site: Site, authority: Path) -> str:
+def _certificate_accepted(site: Site) -> str:
     """Return until when the server's certificate is valid."""
-    context = ssl.create_default_context(cadata=_authority(authority))
+    context = ssl.create_default_context(cadata=_authority(site.authority))
     try:
         with (
             socket.create_connection((site.host, site.port), timeout=_SECONDS) as line,
@@ -190,8 +165,8 @@ def _certificate_accepted(site: Site, authority: Path) -> str:
     except ssl.SSLCertVerificationError as error:
         raise ValueError(
             f"the server's certificate is refused ({error.verify_message.rstrip('.')}): compare "
-            f"the name in --superlink, this machine's clock and {authority} with those of the "
-            "server."
+            f"the name in --superlink, this machine's clock and {site.authority} with those of "
+            "the server."
         ) from error
     except OSError as error:
         raise ValueError(
@@ -214,12 +189,12 @@ def _authority(path: Path) -> str:
     return text
 
 
-def _key_registered(site: Site, authority: Path, key_path: Path) -> str:
+def _key_registered(site: Site) -> str:
     """Return the fingerprint of the device's key, which is registered at the server.
 
     Nothing changes there: the SuperLink first looks for the key, and then refuses the request.
     """
-    key = _private_key(key_path)
+    key = _private_key(site.key)
     public = key.public_key()
     host = f"[{site.host}]" if ":" in site.host else site.host
     asked = ActivateNodeRequest(
@@ -230,7 +205,7 @@ def _key_registered(site: Site, authority: Path, key_path: Path) -> str:
         with FleetHttpClient.from_server_address(
             f"{host}:{site.port}",
             insecure=False,
-            root_certificates=authority.read_bytes(),
+            root_certificates=site.authority.read_bytes(),
             interceptors=[NodeAuthHttpInterceptor(key, public)],
         ) as client:
             client.ActivateNode(asked)
@@ -245,7 +220,7 @@ def _key_registered(site: Site, authority: Path, key_path: Path) -> str:
     if code == ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED:
         raise ValueError(
             f"{shown} is not registered: send the public key, the .pub file made with "
-            f"{key_path.name}, to those who run the server."
+            f"{site.key.name}, to those who run the server."
         )
     if status == httpx.codes.UNAUTHORIZED:
         raise ValueError(

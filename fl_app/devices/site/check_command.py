@@ -22,10 +22,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         ("--root-certificates", "ca.crt", "the authority's certificate"),
         ("--auth-supernode-private-key", "NAME.key", "this device's key"),
     ):
-        check.add_argument(option, type=Path, metavar=metavar, help=what)
-    check.add_argument(
-        "--insecure", action="store_true", help="instead of both: a trial without TLS"
-    )
+        check.add_argument(option, type=Path, required=True, metavar=metavar, help=what)
     check.add_argument(
         "--node-config",
         required=True,
@@ -45,11 +42,6 @@ def _check(options: argparse.Namespace) -> int:
 
     host, port = parse_address(options.superlink, "--superlink")
     files = (options.root_certificates, options.auth_supernode_private_key)
-    if files.count(None) != (2 if options.insecure else 0):
-        raise ValueError(
-            "give --root-certificates and --auth-supernode-private-key, or --insecure alone, for a "
-            "trial without TLS, as with fedkin node."
-        )
     own = NodeConfig.of(read_node_config(options.node_config))
     findings = check_site(Site(host, port, *files, own))
     for finding in findings:

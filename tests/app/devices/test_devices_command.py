@@ -259,8 +259,7 @@ def check(certificates, images, monkeypatch, capsys):
         words = [
             word
             for key, value in options.items()
-            if value is not None
-            for word in (f"--{key.replace('_', '-')}", str(value))[: 1 if value is True else 2]
+            for word in (f"--{key.replace('_', '-')}", str(value))
         ]
         status = main(["devices", "check", *words])
         printed = capsys.readouterr()
@@ -524,36 +523,13 @@ def test_a_check_that_is_not_asked_for_rightly(check, other, wrong):
     assert wrong in said["error"]
 
 
-TRIAL = {"root_certificates": None, "auth_supernode_private_key": None, "insecure": True}
-
-
-def test_a_trial_without_tls(check):
-    with listening(says=b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n") as port:
-        status, said = check(port, **TRIAL)
-    assert status == 0
-    assert {"images", "server", "insecure"} <= said.keys()
-    assert not said.keys() & {"certificate", "key"}
-    assert "for a trial on one machine only" in said["insecure"][1]
-
-
-def test_a_gate_is_no_server_for_a_trial_without_tls(check, certificates):
-    with listening(server_tls(certificates)) as port:
-        status, said = check(port, **TRIAL)
-    assert status == 1
-    assert "answers, but not without TLS: leave --insecure out" in said["server"][1]
-
-
-@pytest.mark.parametrize("own", [{"insecure": True}, {"root_certificates": None}])
-def test_credentials_or_none_must_be_meant(check, own):
-    status, said = check(1, **own)
-    assert status == 2
-    assert (
-        "give --root-certificates and --auth-supernode-private-key, or --insecure" in said["error"]
-    )
-
-
-def test_what_is_left_out_is_wrong_usage(capsys):
+@pytest.mark.parametrize("left_out", [0, 2, 4, 6])
+def test_what_is_left_out_is_wrong_usage(left_out, capsys):
+    words = ["--superlink", "localhost:9092", "--root-certificates", "ca.crt"]
+    words += ["--auth-supernode-private-key", "berlin.key", "--node-config", 'name="berlin"']
+    option = words[left_out]
+    del words[left_out : left_out + 2]
     with pytest.raises(SystemExit) as ended:
-        main(["devices", "check", "--superlink", "localhost:9092"])
+        main(["devices", "check", *words])
     assert ended.value.code == 2
-    assert "--node-config" in capsys.readouterr().err
+    assert f"required: {option}" in capsys.readouterr().err

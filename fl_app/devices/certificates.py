@@ -44,22 +44,23 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "add devices, and nothing is ever overwritten.",
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="where to write them")
-    for option, metavar, what in (
-        (
-            "--server",
-            "HOST_OR_IP",
-            "make the server's certificate, for these names or addresses under which devices "
-            "reach it (localhost is always added)",
-        ),
-        (
-            "--device",
-            "NAME",
-            "make a key pair for each of these devices: letters, digits, '.', '_' and '-'",
-        ),
-    ):
-        parser.add_argument(
-            option, nargs="+", action="extend", default=[], metavar=metavar, help=what
-        )
+    parser.add_argument(
+        "--server",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="HOST_OR_IP",
+        help="make the server's certificate, for these names or addresses under which devices "
+        "reach it (localhost is always added)",
+    )
+    parser.add_argument(
+        "--device",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME",
+        help="make a key pair for each of these devices: letters, digits, '.', '_' and '-'",
+    )
     parser.set_defaults(call=_make)
 
 
@@ -115,12 +116,9 @@ def _new_authority(now: datetime) -> Authority:
     """Return an authority that may sign servers, and no further authorities, for ten years."""
     key = ec.generate_private_key(ec.SECP384R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedkin authority")])
-    certificate = (
-        _certificate(name, name, key.public_key(), now, now + timedelta(days=AUTHORITY_DAYS))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(signs_certificates=True), critical=True)
-        .sign(key, hashes.SHA384())
-    )
+    until = now + timedelta(days=AUTHORITY_DAYS)
+    builder = _certificate(name, name, key.public_key(), now, until, is_authority=True)
+    certificate = builder.sign(key, hashes.SHA384())
     return Authority(key, certificate)
 
 
@@ -136,17 +134,13 @@ def _server_certificate(
         )
     key = ec.generate_private_key(ec.SECP384R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedkin server")])
-    issuer = authority.certificate.subject
-    until = min(end, now + timedelta(days=SERVER_DAYS))
-    identifier = authority.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
+    issuer, until = authority.certificate.subject, min(end, now + timedelta(days=SERVER_DAYS))
     certificate = (
-        _certificate(subject, issuer, key.public_key(), now, until)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        _certificate(subject, issuer, key.public_key(), now, until, is_authority=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier.value),
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()),
             critical=False,
         )
         .sign(authority.key, hashes.SHA384())
@@ -222,7 +216,21 @@ def _certificate(
     key: ec.EllipticCurvePublicKey,
     start: datetime,
     end: datetime,
+    *,
+    is_authority: bool,
 ) -> x509.CertificateBuilder:
+    usage = x509.KeyUsage(
+        digital_signature=not is_authority,
+        key_cert_sign=is_authority,
+        crl_sign=is_authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    constraints = x509.BasicConstraints(ca=is_authority, path_length=0 if is_authority else None)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -231,21 +239,9 @@ def _certificate(
         .serial_number(x509.random_serial_number())
         .not_valid_before(start - _CLOCK_SKEW)
         .not_valid_after(end)
+        .add_extension(constraints, critical=True)
+        .add_extension(usage, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-    )
-
-
-def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
     )
 
 
@@ -267,14 +263,13 @@ def _read_authority(folder: Path) -> Authority | None:
         return None
     try:
         certificate = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
-        certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
         key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
         if isinstance(key, ec.EllipticCurvePrivateKey) and (
             key.public_key() == certificate.public_key()
         ):
             return Authority(key, certificate)
         problem = "ca.key is not the key of ca.crt"
-    except (OSError, ValueError, TypeError, x509.ExtensionNotFound) as error:
+    except (OSError, ValueError, TypeError) as error:
         problem = str(error)
     raise ValueError(
         f"{folder} lacks the authority that signs for it ({problem}): restore ca.key and ca.crt "

@@ -25,7 +25,7 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple, NoReturn, Protocol
+from typing import NamedTuple, NoReturn
 
 import httpx
 import numpy as np
@@ -58,39 +58,14 @@ _STOP_SECONDS = 5.0
 _log = logging.getLogger("fedkin.node")
 
 
-class Where(NamedTuple):
-    """Where a SuperNode answers its own machine's processes.
-
-    Attributes
-    ----------
-    address : str
-        HOST:PORT.
-    authority : bytes, optional
-        The certificate by which it is checked; without one, it speaks plain HTTP.
-    """
-
-    address: str
-    authority: bytes | None = None
-
-
-class Tasks(Protocol):
-    """A source of messages to answer."""
-
-    def take(self) -> str | None:
-        """Return the token of a message that is now the caller's, or None if there is none."""
-
-    def close(self) -> None:
-        """Close all connections of this process."""
-
-
 class SuperNodeTasks:
-    """A SuperNode's messages for ClientApps."""
+    """A SuperNode's messages for ClientApps, at HOST:PORT; without an authority, by plain HTTP."""
 
-    def __init__(self, where: Where) -> None:
+    def __init__(self, address: str, authority: bytes | None) -> None:
         self._client = RuntimeHttpClient.from_server_address(
-            where.address,
-            insecure=where.authority is None,
-            root_certificates=where.authority,
+            address,
+            insecure=authority is None,
+            root_certificates=authority,
             interceptors=[RuntimeVersionHttpInterceptor(component_name="SuperExec")],
         )
 
@@ -159,12 +134,12 @@ def warm_up() -> InstalledApp:
     return app
 
 
-def serve(tasks: Tasks, answer: Callable[[str], None]) -> NoReturn:
+def serve(tasks: SuperNodeTasks, answer: Callable[[str], None]) -> NoReturn:
     """Fork for each message; end what still runs once this is interrupted by an exception.
 
     Parameters
     ----------
-    tasks : Tasks
+    tasks : SuperNodeTasks
         Where the messages come from.
     answer : callable
         Answers the message of a token, in a process of its own.
@@ -214,7 +189,7 @@ def _alive(children: list[ForkProcess]) -> tuple[list[ForkProcess], int]:
     return alive, len(children) - len(alive)
 
 
-def _child(parent: int, tasks: Tasks, answer: Callable[[str], None], token: str) -> None:
+def _child(parent: int, tasks: SuperNodeTasks, answer: Callable[[str], None], token: str) -> None:
     """Answer a message as a process that was started for it would."""
     end_with(parent, signal.SIGKILL)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -223,15 +198,6 @@ def _child(parent: int, tasks: Tasks, answer: Callable[[str], None], token: str)
     # Python seeds its own generator anew in a child, and PyTorch's is the same in each process.
     np.random.seed()  # noqa: NPY002
     answer(token)
-
-
-def answer_for(where: Where, app: InstalledApp) -> Callable[[str], None]:
-    """Return what answers a SuperNode's messages: what `flwr-clientapp` does."""
-
-    def answer(token: str) -> None:
-        answer_task(where.address, token, where.authority, app.stand_for)
-
-    return answer
 
 
 def _end(*_: object) -> NoReturn:
@@ -243,7 +209,7 @@ def _end(*_: object) -> NoReturn:
 def main(words: list[str]) -> NoReturn:
     """Warm up, and fork until a signal ends this process or its parent ends."""
     log_here()
-    parent, address, *authority = words
+    parent, bound, *paths = words
     end_with(int(parent), signal.SIGTERM)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _end)
@@ -251,11 +217,14 @@ def main(words: list[str]) -> NoReturn:
     # Another app comes with the run: it is compiled once, and not for each message, beside where
     # Flower installs it.
     sys.dont_write_bytecode = False
-    where = Where(
-        resolve_bind_address(address), *(Path(path).expanduser().read_bytes() for path in authority)
-    )
+    address = resolve_bind_address(bound)
+    authority = Path(paths[0]).expanduser().read_bytes() if paths else None
     _log.info(READY)
-    serve(SuperNodeTasks(where), answer_for(where, app))
+    # What answers is what `flwr-clientapp` does.
+    serve(
+        SuperNodeTasks(address, authority),
+        lambda token: answer_task(address, token, authority, app.stand_for),
+    )
 
 
 if __name__ == "__main__":

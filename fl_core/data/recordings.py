@@ -1,18 +1,16 @@
 """Apple Watch recordings of shoulder exercises, of ten people and both arms, as seglearn has them.
 
 The file of seglearn 1.2.5 holds pickled Python objects, which could run any code. So it is read
-only if it is that very file, by its SHA-256, and by a reader that makes nothing but arrays,
-numbers, texts, lists and dicts.
+only if it is that very file, by its SHA-256.
 """
 
 from __future__ import annotations
 
-import pickle
 from functools import lru_cache
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,49 +99,9 @@ def checked_bytes(path: Path) -> bytes:
     return content
 
 
-def unpickled(content: bytes) -> Any:
-    """Return the object in a .npy file of pickled objects, without running any code.
-
-    Raises
-    ------
-    pickle.UnpicklingError
-        If it has something else than arrays, numbers, texts, lists and dicts.
-    ValueError
-        If it is no .npy file.
-    """
-    file = BytesIO(content)
-    np.lib.format.read_magic(file)
-    np.lib.format.read_array_header_1_0(file)
-    return _Plain(file).load()
-
-
-def _latin1(text: str, encoding: str) -> bytes:
-    """Make bytes as Python 2's pickles spell them; codecs.encode itself could do more."""
-    if encoding != "latin1":
-        raise pickle.UnpicklingError(f"bytes are spelled in {encoding}")
-    return text.encode("latin1")
-
-
-class _Plain(pickle.Unpickler):
-    """Makes NumPy arrays beside Python's plain types, and nothing else."""
-
-    _allowed: ClassVar = {
-        ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
-        ("numpy", "ndarray"): np.ndarray,
-        ("numpy", "dtype"): np.dtype,
-        ("_codecs", "encode"): _latin1,
-    }
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Return what a pickle may call, and refuse anything else."""
-        if (module, name) not in self._allowed:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is not allowed")
-        return self._allowed[module, name]
-
-
 @lru_cache(maxsize=1)  # one table has many shares
 def _recordings(path: Path) -> list[Recording]:
-    found = unpickled(checked_bytes(path)).item()
+    found = np.load(BytesIO(checked_bytes(path)), allow_pickle=True).item()
     order = [list(EXERCISES).index(name) for name in found["y_labels"]]
     columns = zip(found["X"], found["y"], found["subject"], found["side"], strict=True)
     return [

@@ -59,7 +59,7 @@ def what_is_wrong(error: ValidationError, page: str = "docs/results.md") -> str:
     """Return a sentence about the first value that is not what its type says; the page has keys."""
     first = error.errors()[0]
     *above, key = first["loc"] or ("",)
-    where, at = ".".join(map(str, above)) or "it", ".".join(map(str, first["loc"]))
+    where, at = (printable(".".join(map(str, one))) or "it" for one in (above, first["loc"]))
     if first["type"] == "missing":
         return f"{where} lacks the key {key}."
     if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
@@ -71,4 +71,4 @@ def what_is_wrong(error: ValidationError, page: str = "docs/results.md") -> str:
     expected = first["msg"].replace("Input should be ", "it must be ")
     for word, ours in _WORDS.items():
         expected = expected.replace(f"a valid {word}", ours)
-    return f"{at or 'it'} is {printable(repr(first['input']))[:60]}, but {expected}."
+    return f"{at} is {printable(repr(first['input']))[:60]}, but {expected}."

@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 
 from fl_core.agreement.agreement import Agreement, Survey
-from fl_core.data.datasets import HELD_OUT
 from fl_core.data.image_files import listed_images
 from fl_core.data.image_folder import LabelledImages, common_shape, few, read_image_folder
 from fl_core.data.samples import grey_or_colour
@@ -44,10 +43,7 @@ def read_own_images(path: Path, cache: Path, agreement: Agreement) -> LabelledIm
     """Read a device's images in the agreed shape, decoded once and then kept in `cache`.
 
     Labels are indices into the agreement's `class_names`, which are the `classes`.
-    Its test folder holds its test images. Without one, a fifth of each class is held out, one
-    image at least, by the names of the files: the same images in every run, whatever its seed and
-    strategy. A class with a single image then trains and is not tested. `path` and `cache` are as
-    in `read_image_folder`.
+    `path` and `cache` are as in `read_image_folder`.
 
     Raises
     ------
@@ -63,7 +59,7 @@ def read_own_images(path: Path, cache: Path, agreement: Agreement) -> LabelledIm
             "agreed: leave this device out."
         )
     channels, height, width = agreement.image_shape
-    read = read_image_folder(path, cache, size=(height, width), held_out=HELD_OUT)
+    read = read_image_folder(path, cache, size=(height, width))
     found = read.train_images.shape[1]
     if found != channels:
         raise ValueError(

@@ -8,7 +8,6 @@ from fl_core.agreement.local_images import read_own_images, survey_images
 from fl_core.agreement.vote import agree
 from fl_core.data.dataset import Dataset
 from fl_core.data.folders import folders_and_files, ignored_note, site_folders, site_of
-from fl_core.data.image_files import listed_images
 from fl_core.data.settings import Source
 from fl_core.data.user_data import Partitions, of_partitions
 
@@ -29,6 +28,7 @@ def read_sites(source: Source) -> Dataset:
     folders = site_folders(source.root)
     agreement = agree({site_of(path): survey_images(path) for path in folders})
     clients = []
+    notes = ignored_note(source.root, "folders", folders_and_files(source.root)[1])
     for path in folders:
         images = read_own_images(path, source.cache, agreement)
         if not len(images.test_images):
@@ -37,9 +37,7 @@ def read_sites(source: Source) -> Dataset:
                 "are held out, or a folder test beside train."
             )
         clients.append(images[:4])
+        notes += images.notes
     names = tuple(map(site_of, folders))
     given = Partitions(clients, class_names=agreement.class_names, names=names)
-    notes = ignored_note(source.root, "folders", folders_and_files(source.root)[1])
-    for path in folders:
-        notes += listed_images(path).notes(path)
     return replace(of_partitions(source.name, given), notes=tuple(notes))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fl_core.data.dataset import Dataset, Groups
 from fl_core.data.folders import cache_dir, resolve_data_dir, site_folders
-from fl_core.data.image_files import checksum, listed_images
+from fl_core.data.image_files import HELD_OUT, checksum, listed_images
 from fl_core.data.image_folder import read_image_folder
 from fl_core.data.known import check_one_shape
 from fl_core.data.published import read_published
@@ -33,11 +33,7 @@ from fl_core.data.settings import (
 from fl_core.data.tables import table_files
 from fl_core.data.user_data import read_own
 from fl_core.extras import load_extra
-from fl_core.text import printable
 from fl_core.user_code import is_own
-
-HELD_OUT = 0.2  # of an image folder's training images, where it has no test folder
-
 
 # FLT, section IV: "a 20-class dataset composed of CIFAR10 and 10 classes of CIFAR100", which it
 # does not name. These are ours: no vehicles and no mammals, birds or amphibians, which CIFAR-10
@@ -71,8 +67,7 @@ def load_dataset(
         times, rotated by 0, 90, 180 and 270 degrees (`rotated`). `cifar20`: `cifar10` and the
         classes `CIFAR20_OTHERS` of `cifar100`, numbered from 10 (FLT, section IV). `femnist`:
         LEAF's files in the data folder's `femnist/data`, whose groups are writers. `folder`: the
-        data folder is read by `read_image_folder`; without a test folder, a fifth of each class is
-        held out by `seed`. `tables`: the data folder is read by
+        data folder is read by `read_image_folder`. `tables`: the data folder is read by
         `fl_core.data.tables.read_tables`, `sites` by `fl_core.agreement.site_folders.read_sites`.
         Several of `JOINABLE`, such as `mnist+fashion-mnist`: as `joined` does. `watch` and
         `flights`: as `read_watch` and `read_flights` do, from packages of their own. The import
@@ -259,34 +254,17 @@ def joined(first: Dataset, second: Dataset) -> Dataset:
 def folder(source: Source) -> Dataset:
     """Read a folder of the user's images."""
     found = read_image_folder(source.root, source.cache)
-    if len(found.test_images):
-        data = Dataset(source.name, *found[:5])
-    else:
-        data = held_out(
-            source.name, found.train_images, found.train_labels, found.classes, source.seed
-        )
-    return replace(data, notes=tuple(listed_images(source.root).notes(source.root)))
+    return Dataset(source.name, *found[:5], notes=found.notes)
 
 
 def held_out(
     name: str, images: Tensor, labels: Tensor, classes: tuple[str, ...], seed: int
 ) -> Dataset:
-    """Hold out a fifth of each class for testing, one image at least.
-
-    Raises
-    ------
-    ValueError
-        If a class has a single image.
-    """
+    """Hold out a fifth of each class for testing, one sample at least, drawn by the seed."""
     rng = np.random.default_rng([seed, 0x7E57])
     is_test = np.zeros(len(labels), dtype=np.bool_)
-    for label, class_name in enumerate(classes):
+    for label in range(len(classes)):
         members = np.flatnonzero(labels.numpy() == label)
-        if len(members) < 2:
-            raise ValueError(
-                f'class "{printable(class_name)}" of data set {name} has 1 image, and there is no '
-                "test folder: 2 are needed, one for training and one for testing."
-            )
         count = max(1, round(HELD_OUT * len(members)))
         is_test[rng.choice(members, size=count, replace=False)] = True
     test = torch.from_numpy(is_test)

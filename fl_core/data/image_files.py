@@ -13,6 +13,8 @@ from fl_core.data.folders import folders_and_files, ignored_note
 ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 LAYOUT = "train/CLASS/* or CLASS/* and, if there are test images, test/CLASS/*"
 
+HELD_OUT = 0.2
+"""The share of each class that tests where there is no test folder."""
 _SPLITS = ("train", "test")
 
 ClassFiles = dict[str, list[Path]]
@@ -119,26 +121,19 @@ def _is_image(name: str) -> bool:
     return name.lower().endswith(ENDINGS) and not name.startswith(".")
 
 
-def hold_out(files: ImageFiles, share: float) -> ImageFiles:
-    """Make test images of a share of each class's training images, where there are none.
+def hold_out(files: ImageFiles) -> ImageFiles:
+    """Make test images of `HELD_OUT` of each class's training images, where there are none.
 
-    The choice depends on nothing but the names of the class and its files, so that it is the same
-    in every run. Where files are added later, few of the others change sides.
-
-    Parameters
-    ----------
-    files : ImageFiles
-        Returned as they are, if they have test images.
-    share : float
-        Of each class, rounded to whole images, one at least. A class's only image stays for
-        training.
+    At least one image of each class is held out; a class's only image stays for training. The
+    choice depends on nothing but the names of the class and its files, so that it is the same in
+    every run. Where files are added later, few of the others change sides.
     """
     if files.test:
         return files
     train: ClassFiles = {}
     test: ClassFiles = {}
     for name, own in files.train.items():
-        count = max(1, round(share * len(own))) if len(own) > 1 else 0
+        count = max(1, round(HELD_OUT * len(own))) if len(own) > 1 else 0
         chosen = set(sorted(own, key=_rank)[:count])
         train[name] = [file for file in own if file not in chosen]
         if chosen:

@@ -45,11 +45,13 @@ class LabelledImages(NamedTuple):
     train_labels : Tensor, int64, shape (n,)
         Indices into `classes`.
     test_images, test_labels : Tensor
-        Empty where there is no test folder and nothing is held out.
+        Empty where there is no test folder and each class has one image.
     classes : tuple of str
         The class folders' names, sorted.
     is_in_time : bool
         Whether the order of those that train is time's, as of a table's rows.
+    notes : tuple of str
+        What is not read.
     """
 
     train_images: Tensor
@@ -58,12 +60,15 @@ class LabelledImages(NamedTuple):
     test_labels: Tensor
     classes: tuple[str, ...]
     is_in_time: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def read_image_folder(
-    path: Path, cache: Path, *, size: tuple[int, int] | None = None, held_out: float = 0.0
+    path: Path, cache: Path, *, size: tuple[int, int] | None = None
 ) -> LabelledImages:
     """Read images in class folders, laid out as in `listed_images`: grey or colour, of any size.
+
+    Where there is no test folder, some are held out, by `hold_out`.
 
     Without `size`, where all training images have one size, of 224 pixels a side at most, it is
     kept. Otherwise it is their median height and median width, shrunk together until both are at
@@ -78,9 +83,6 @@ def read_image_folder(
         As in `listed_images`, and the folder for the decoded tensors.
     size : tuple of int, optional
         The height and width of all images.
-    held_out : float
-        The share of each class to make test images of, by `hold_out`, where there is no test
-        folder; 0: none.
 
     Raises
     ------
@@ -91,9 +93,10 @@ def read_image_folder(
         If the folder cannot be read or the cache cannot be written.
     """
     files = listed_images(path)
-    key = f"{path.resolve()}\0{size}\0{held_out}"
-    decode = partial(decode_images, files, path, size, held_out)
-    return decoded_once(cache, key, checksum(files.all_images()), decode)
+    decode = partial(decode_images, files, path, size)
+    stamp = checksum(files.all_images())
+    images = decoded_once(cache, f"{path.resolve()}\0{size}", stamp, decode)
+    return images._replace(notes=tuple(files.notes(path)))
 
 
 def decoded_once(
@@ -143,14 +146,13 @@ def _save(stored: Path, stamp: str, images: LabelledImages) -> None:
 
 
 def decode_images(
-    files: ImageFiles, root: Path, size: tuple[int, int] | None = None, held_out: float = 0.0
+    files: ImageFiles, root: Path, size: tuple[int, int] | None = None
 ) -> LabelledImages:
     """Decode the images that were listed in a folder, as `read_image_folder` describes."""
     channels, *chosen = common_shape(files, root)
     shape = (channels, *(size or chosen))
     classes = tuple(files.train)
-    if held_out:
-        files = hold_out(files, held_out)
+    files = hold_out(files)
 
     def decoded(part: ClassFiles) -> tuple[Tensor, Tensor]:
         images = np.empty((sum(map(len, part.values())), *shape), np.uint8)

@@ -182,7 +182,7 @@ DATASETS = {
     "femnist": Entry("fl_core.data.leaf:read_femnist", model="leaf-cnn", by_writer=True),
     "watch": Entry("fl_core.data.recordings:read_watch", model="mlp", sites=20),
     "flights": Entry("fl_core.data.flights:read_flights", model="mlp", sites=20),
-    "folder": Entry(f"{_HERE}folder", by_seed=True),
+    "folder": Entry(f"{_HERE}folder"),
     SITES: Entry("fl_core.agreement.site_folders:read_sites"),
     TABLES: Entry("fl_core.data.tables:read_tables", model="mlp"),
 }

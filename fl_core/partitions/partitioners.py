@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_core.data.datasets import HELD_OUT
+from fl_core.data.image_files import HELD_OUT
 from fl_core.data.user_data import Partitions
 
 _CHANNELS = (1, 3)  # of an image

@@ -368,7 +368,7 @@ def test_few_images_change_sides_when_others_are_added(site, tmp_path):
     def held_out(count):
         for i in range(count):
             save(site / "bolt" / f"{i}.png", 28, 28)
-        return {file.name for file in hold_out(listed_images(site), 0.2).test["bolt"]}
+        return {file.name for file in hold_out(listed_images(site)).test["bolt"]}
 
     before, after = held_out(100), held_out(105)
     assert (len(before), len(after)) == (20, 21)

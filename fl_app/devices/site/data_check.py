@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from fl_core.agreement.local_images import survey_images
 from fl_core.agreement.local_samples import DATA, survey_of
 from fl_core.agreement.local_tables import survey_table
-from fl_core.data.datasets import HELD_OUT
 from fl_core.data.image_files import hold_out, listed_images
 from fl_core.data.image_folder import for_each_image
 from fl_core.data.samples import described, grey_or_colour
@@ -32,7 +31,7 @@ def images_found(path: Path) -> str:
         If the images are not there, or not such as can be used.
     """
     survey = survey_images(path)
-    files = hold_out(listed_images(path), HELD_OUT)
+    files = hold_out(listed_images(path))
     for_each_image(files.all_images(), path, lambda image, _: image.load() and None)
     counts = ((name, len(own), len(files.test.get(name, ()))) for name, own in files.train.items())
     return f"{grey_or_colour(survey.image_shape[0])}, {_counted(counts)}"

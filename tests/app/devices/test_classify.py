@@ -140,6 +140,7 @@ def test_images_of_any_size_become_the_pixels_that_training_sees(pictures, tmp_p
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = 6  # a camera held sideways
     Image.fromarray(colours(200, 260, 7)).save(pictures / "train" / "b" / "7.jpg", exif=exif)
+    save(tmp_path / "pictures" / "test" / "a" / "x.png", colours(40, 36, 0))
     trained = read_image_folder(pictures, tmp_path / "cache").train_images
     _, channels, height, width = trained.shape
     assert channels == 3
@@ -151,7 +152,7 @@ def test_images_of_any_size_become_the_pixels_that_training_sees(pictures, tmp_p
             return torch.zeros(len(x), 2)
 
     card = ModelCard("cnn", (3, height, width), ("a", "b"), "flt", 0, 1)
-    paths = find_images(pictures)
+    paths = find_images(pictures / "train")
     answers = list(classify_images(Spy(), card, paths))
     assert [answer.path for answer in answers] == paths
     assert not any(answer.is_recoloured for answer in answers)

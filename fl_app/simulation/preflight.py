@@ -129,7 +129,7 @@ def check_place(config: Config, folder: Path | None = None) -> Path:
 
 
 def check_own_data(config: Config) -> None:
-    """Refuse, all at once, what is wrong with data of one's own, and what does not suit them.
+    """Refuse what is wrong with user-defined data, and, all at once, what does not suit them.
 
     They are read, and spread over the clients.
 
@@ -143,13 +143,7 @@ def check_own_data(config: Config) -> None:
     from fl_core.partitions.federation import spread  # noqa: PLC0415
 
     wrong, federation = Refusals(), None
-    with wrong:
-        dataset = read_twice(DATASET, config.dataset, read_own, "every worker")
-    if wrong:
-        try:  # what else there is
-            dataset = read_own(config.dataset, converted=True)
-        except ValueError:
-            wrong.refuse()
+    dataset = read_twice(DATASET, config.dataset, read_own, "every worker")
     with wrong:
         settings = config.federation_settings(config.simulated_clients, config.seed)
         federation = spread(settings, dataset)

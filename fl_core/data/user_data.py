@@ -64,10 +64,8 @@ class Partitions:
     is_in_time: bool = False
 
 
-def read_own(path: str, *, converted: bool = False) -> Dataset:
+def read_own(path: str) -> Dataset:
     """Call the function of an import path, and return the data set that it returns.
-
-    Numbers of other types are refused, or `converted`, to see what else there is to refuse.
 
     Raises
     ------
@@ -79,8 +77,8 @@ def read_own(path: str, *, converted: bool = False) -> Dataset:
         if isinstance(found, Dataset):
             return replace(found, name=path)
         if isinstance(found, Partitions):
-            return of_partitions(path, found, converted=converted)
-        return _dataset(path, *_arrays_and_names(found, _WANTED, converted))
+            return of_partitions(path, found)
+        return _dataset(path, *_arrays_and_names(found, _WANTED))
 
 
 def read_own_part(key: str, path: str) -> Dataset:
@@ -106,21 +104,9 @@ def read_own_part(key: str, path: str) -> Dataset:
 
 
 def read_twice(key: str, path: str, read: Callable[[str], Dataset], caller: str) -> Dataset:
-    """Call a function of one's own twice, and return the data if both calls agree.
+    """Call a user-defined function twice, by `read`, and refuse it unless both calls agree.
 
-    Parameters
-    ----------
-    key, path : str
-        Where the function is named, and its import path.
-    read : callable
-        `read_own` or `read_own_part`, which calls it.
-    caller : str
-        Who calls it over and over.
-
-    Raises
-    ------
-    ValueError
-        As `read`, or if the second time gives other data.
+    Otherwise each process, named as `caller`, would train and test on other samples.
     """
     found = read(path)
     known = found.checksum()  # before the second call, which may change the same tensors in place
@@ -141,19 +127,15 @@ def _said(key: str, path: str) -> Iterator[None]:
         raise ValueError(f'{key} is "{path}", which returned {error}'.rstrip(".") + ".") from error
 
 
-def _arrays_and_names(
-    found: Any, wanted: str, converted: bool = False
-) -> tuple[tuple[Tensor, ...], Any]:
+def _arrays_and_names(found: Any, wanted: str) -> tuple[tuple[Tensor, ...], Any]:
     """Return the one partition that a function returned, checked, and class names, if any."""
     if not isinstance(found, tuple | list) or len(found) not in (4, 5):
         raise ValueError(f"{_brief(found)}: it must {wanted}")
-    return _part(found[:4], "the", converted), found[4] if len(found) == 5 else None
+    return _part(found[:4], "the"), found[4] if len(found) == 5 else None
 
 
-def of_partitions(name: str, given: Partitions, *, converted: bool = False) -> Dataset:
+def of_partitions(name: str, given: Partitions) -> Dataset:
     """Return the data set that partitions are together, under a name.
-
-    Numbers of other types are refused, or `converted`.
 
     Raises
     ------
@@ -163,7 +145,7 @@ def of_partitions(name: str, given: Partitions, *, converted: bool = False) -> D
     clients: Any = given.clients
     if not isinstance(clients, Iterable):
         raise ValueError(f"Partitions of {_brief(clients)}: give a list with one of each client")
-    parts = [_part(own, f"client {c}'s", converted) for c, own in enumerate(clients)]
+    parts = [_part(own, f"client {c}'s") for c, own in enumerate(clients)]
     if not parts:
         raise ValueError("Partitions without clients: give it one partition each")
     for client, own in enumerate(parts):
@@ -242,7 +224,7 @@ def _dataset(path: str, part: Sequence[Tensor], names: Any) -> Dataset:
         raise ValueError(f"this: {error}") from error
 
 
-def _part(found: Sequence[Any], whose: str, converted: bool = False) -> tuple[Tensor, ...]:
+def _part(found: Sequence[Any], whose: str) -> tuple[Tensor, ...]:
     """Return one partition as tensors, checked."""
     if not isinstance(found, tuple | list) or len(found) != 4:
         raise ValueError(f"as {whose} partition {_brief(found)}, but four arrays are expected")
@@ -250,7 +232,6 @@ def _part(found: Sequence[Any], whose: str, converted: bool = False) -> tuple[Te
     for which, samples, labels in (("training", *found[:2]), ("test", *found[2:])):
         x = _tensor(samples, f"{whose} {which} samples")
         y = _tensor(labels, f"{whose} {which} labels")
-        x = x.float() if converted and x.dtype != torch.uint8 else x
         _check_samples(x, f"{whose} {which} samples")
         is_number = y.dtype == torch.float32
         is_whole = not (y.is_floating_point() or y.is_complex() or y.dtype == torch.bool)

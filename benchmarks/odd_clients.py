@@ -241,28 +241,6 @@ def honest_table(rows: Sequence[dict[str, Any]]) -> str:
     return in_markdown(heads, lines)
 
 
-def tasks_of_one(seeds: int) -> list[dict[str, Any]]:
-    """Return how well tasks with one client each are found, on MNIST, M given."""
-    rows = []
-    for sizes in ("12,12,1", "23,1,1"):
-        found: list[list[tuple[float, float]]] = []
-        for seed in range(seeds):
-            spectra, tasks = federation("mnist", 3, seed, clients_per_task=sizes)
-            found.append(
-                [
-                    (
-                        ari(tasks, here(3).labels),
-                        ari(tasks, plain(3)),
-                    )
-                    for here, plain in _honestly(spectra)
-                ]
-            )
-        for (place, formula), (here, plain) in zip(_WAYS, np.mean(found, axis=0), strict=True):
-            named = {"clients-per-task": sizes, "place": place, "relevance": formula}
-            rows.append({**named, "ari": round(float(here), 3), "plain": round(float(plain), 3)})
-    return rows
-
-
 def _honestly(spectra: Sequence[Spectrum]) -> Iterator[tuple[Grouped, Plain]]:
     for place, formula in _WAYS:
         rng = np.random.default_rng(0)
@@ -304,7 +282,7 @@ def measure_all(
         yield f"{total} honest federations, {counted['done'][-1]} the last"
     rows = measure(dataset, num_tasks, liars, seeds)
     numbers |= {"dataset": dataset, "tasks": num_tasks, "seeds": seeds}
-    numbers |= {"tasks-of-one": tasks_of_one(seeds), "rows": rows}
+    numbers["rows"] = rows
     yield f"{len(rows)} lies"
 
 

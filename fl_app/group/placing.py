@@ -14,7 +14,7 @@ from fl_app.group.folders import LEFT_OUT, scores_of, spectrum
 from fl_app.results.spectra import KeptSpectra
 from fl_core.data.samples import sample_word
 from strategies.clusterings.agglomeration import mean_scores
-from strategies.clusterings.relevance_groups import half_way
+from strategies.clusterings.outliers import half_way
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]

@@ -1,6 +1,9 @@
-"""Who is odd among clients that compare with each other: whom nobody can believe, and strangers.
+"""What protects a clustering by relevance from clients that lie, or are unlike all others.
 
-No paper's. docs/robustness.md has what it was measured on, and the numbers that are set here.
+From no paper; docs/robustness.md has what it was measured on, and the numbers that are set here.
+Strangers are set apart by their eigenvectors, before clients compare themselves. Clients whose
+reported scores contradict the others' are not trusted, and join a cluster by what others say of
+them. Clusters of very few clients do not count towards the number of clusters.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
-from strategies.clusterings.agglomeration import canonical_labels
+from strategies.clusterings.agglomeration import canonical_labels, gaps, mean_scores
 from strategies.clusterings.server_relevance import Spectra, captured_energies, smallest_angles
 
 Float64 = NDArray[np.float64]
@@ -44,17 +47,84 @@ _AKIN = 0.2
 _COMPARED_WITH = 200  # clients, that each may be found to be a stranger to
 _MOST_STRANGERS = 2_000
 _SHARE_OF_A_TASK = 0.25
+# A gap between merges that overrules the number that was requested; with 2 a liar could do so.
+_FAR_WIDER = 4.0
+_FEW = 100  # clients, of which a cluster of one may be chance
 
 
-def believed_clients(scores: NDArray[np.floating]) -> Int64:
+def strangers(everybody: Spectra, num_eigenvectors: int, rng: np.random.Generator) -> Int64:
+    """Return the clients that share nothing with most others, shape (K,): −1 for all but these.
+
+    Strangers that share something with one another have the same number, from 0. A client is a
+    stranger if the median of what it and another capture of each other's energy, the smaller of the
+    two, is next to nothing. But a kind of strangers is none if a quarter of all clients are of it,
+    which is a task, or if half of it are akin to somebody else, whose task they share; and if half
+    of all are strangers, of whatever kinds, no client is one. So many eigenvectors capture; `rng`
+    draws with whom each of many clients is compared.
+    """
+
+    def mutually_captured(one: Int64, other: Int64) -> Float64:
+        few, many = everybody[one], everybody[other]
+        ours = captured_energies(few, many, num_eigenvectors)
+        theirs = captured_energies(many, few, num_eigenvectors)
+        return np.minimum(ours, theirs.T).astype(np.float64)
+
+    return _strangers(len(everybody.widths), mutually_captured, rng)
+
+
+def strangers_by_vectors(vectors: Sequence[NDArray[np.float32]], rng: np.random.Generator) -> Int64:
+    """Return `strangers` by K clients' eigenvectors alone, shapes (d, k_j), without eigenvalues.
+
+    Two clients share cos²θ, θ being the smallest angle between the spans of the leading
+    eigenvectors of either: how much of any direction in the one the other captures at most.
+    """
+    everybody = Spectra.of_vectors([own[:, :_LEADING] for own in vectors])
+
+    def shared(one: Int64, other: Int64) -> Float64:
+        angles = smallest_angles(everybody[one], everybody[other], _LEADING)
+        cosines: Float64 = np.cos(angles, dtype=np.float64)
+        return cosines**2
+
+    return _strangers(len(vectors), shared, rng)
+
+
+def _strangers(
+    count: int, shared: Callable[[Int64, Int64], Float64], rng: np.random.Generator
+) -> Int64:
+    """Return strangers by what some clients share with others, in [0, 1], as a matrix."""
+    everybody = asked = np.arange(count)
+    if count > _COMPARED_WITH:
+        asked = np.sort(rng.choice(count, _COMPARED_WITH, replace=False))
+    mutual = shared(everybody, asked)
+    mutual[asked, np.arange(len(asked))] = np.nan
+    found = np.full(count, -1)
+    if len(asked) < 3:
+        return found
+    strange = np.flatnonzero(np.nanmedian(mutual, axis=1) < _NOTHING_SHARED)
+    if 2 * len(strange) >= count or not len(strange):
+        return found
+    kinds = np.zeros(len(strange), np.int64)
+    if len(strange) <= _MOST_STRANGERS:  # more are not compared with each other
+        alike = shared(strange, strange)
+        _, kinds = connected_components(alike > _SAME_STRANGENESS, directed=False)
+    of_kind = np.bincount(kinds)
+    few = of_kind[kinds] < _SHARE_OF_A_TASK * count
+    others = ~np.isin(asked, strange[few])
+    akin = (mutual[np.ix_(strange, others)] > _AKIN).any(axis=1)
+    apart = few & (2 * np.bincount(kinds, akin) < of_kind)[kinds]
+    found[strange[apart]] = canonical_labels(kinds[apart])
+    return found
+
+
+def trusted_clients(scores: NDArray[np.floating]) -> Int64:
     """Return, ascending, the clients whose scores agree with what the others say of them.
 
     Relevance is nearly mutual, so what client i says, r(i, ·), goes along with what is said of it,
-    r(·, i). One is not believed that says the same of everybody; nor one whose scores do not go
+    r(·, i). A client is not trusted if it says the same of everybody; or if its scores do not go
     along (their correlation is low) and disagree by more than chance does, or are nearly the same
     of everybody and of another level. The worst is left out first, then the others are judged
     without it, since liars speak of everybody. Of fewer than eight clients, or if no more than half
-    would be left, nothing can be told: all are believed.
+    would be left, nothing can be known: all are trusted.
 
     Parameters
     ----------
@@ -114,73 +184,64 @@ def _agreements(said: Float64) -> Float64:
     return found
 
 
-def strangers(everybody: Spectra, num_eigenvectors: int, rng: np.random.Generator) -> Int64:
-    """Return who shares nothing with most others, shape (K,): −1 for all but strangers.
+def near_clusters(opinions: NDArray[np.floating], similarity: Float64, clusters: Int64) -> Int64:
+    """Return the cluster that each of n clients is near to; −1: to none.
 
-    Strangers that share something with one another have the same number, from 0. A client is a
-    stranger if the median of what it and another capture of each other's energy, the smaller of the
-    two, is next to nothing. But a kind of strangers is none if a quarter of all clients are of it,
-    which is a task, or if half of it are akin to somebody else, whose task they share; and if half
-    of all are strangers, of whatever kinds, nobody is one.
-
-    Parameters
-    ----------
-    everybody : Spectra
-        Of K clients.
-    num_eigenvectors : int
-        How many eigenvectors capture.
-    rng : numpy.random.Generator
-        Draws with whom each of many clients is compared.
+    `opinions`, shape (K, n), are how relevant K clients find them, `similarity` is R of these K,
+    and `clusters` are theirs.
     """
-
-    def mutually_captured(one: Int64, other: Int64) -> Float64:
-        few, many = everybody[one], everybody[other]
-        ours = captured_energies(few, many, num_eigenvectors)
-        theirs = captured_energies(many, few, num_eigenvectors)
-        return np.minimum(ours, theirs.T).astype(np.float64)
-
-    return _strangers(len(everybody.widths), mutually_captured, rng)
+    _, near = mean_scores(opinions.T, clusters)
+    best = near.argmax(axis=1)
+    return np.where(near.max(axis=1) >= half_way(similarity, clusters)[best], best, -1)
 
 
-def strangers_by_vectors(vectors: Sequence[NDArray[np.float32]], rng: np.random.Generator) -> Int64:
-    """Return `strangers` by K clients' eigenvectors alone, shapes (d, k_j), without eigenvalues.
+def half_way(similarity: Float64, clusters: Int64) -> Float64:
+    """Return how similar to its clients one must be to belong to each cluster, shape (C,).
 
-    Two clients share cos²θ, θ being the smallest angle between the spans of the leading
-    eigenvectors of either: how much of any direction in the one the other captures at most.
+    That is half-way between how similar they are to each other and to those of the next cluster.
+    A client alone in its cluster counts as similar to itself as clients of other clusters are to
+    each other on average.
     """
-    everybody = Spectra.of_vectors([own[:, :_LEADING] for own in vectors])
+    sizes = np.bincount(clusters)
+    shares = np.eye(len(sizes))[clusters] / sizes
+    between = shares.T @ similarity @ shares
+    pairs = sizes * (sizes - 1)
+    # Without what clients are to themselves.
+    to_others = between.diagonal() * sizes**2 - np.bincount(clusters, similarity.diagonal())
+    np.fill_diagonal(between, 0)
+    next_best = between.max(axis=1)
+    several = pairs > 0
+    own = np.divide(to_others, pairs, out=next_best.copy(), where=several)
+    if several.any():
+        own[~several] = own[several].mean()
+    return np.asarray((own + next_best) / 2, np.float64)
 
-    def shared(one: Int64, other: Int64) -> Float64:
-        angles = smallest_angles(everybody[one], everybody[other], _LEADING)
-        cosines: Float64 = np.cos(angles, dtype=np.float64)
-        return cosines**2
 
-    return _strangers(len(vectors), shared, rng)
+def number_beside_few(merges: Float64, number: int, *, is_chosen: bool) -> int:
+    """Return into how many clusters to cut when those of a hundredth of the clients do not count.
+
+    With thousands of clients some stand alone by chance, and would each be one of `number`. Where
+    such clusters are among them, the cut in the widest gap is taken that leaves `number` that
+    count, or, if a rule chose the number, two at least; unless the gap at `number` is far wider.
+    """
+    count = len(merges) + 1
+    few = count // _FEW
+    if not few or number in (1, count):
+        return number
+    counted = _clusters_of_more_than(few, merges)
+    allowed = counted > 1 if is_chosen else counted == number
+    numbers = np.flatnonzero(allowed[2:count]) + 2
+    if allowed[number] or not len(numbers):
+        return number
+    wide = gaps(merges)
+    best = int(numbers[wide[numbers - 2].argmax()])
+    return number if wide[number - 2] > _FAR_WIDER * wide[best - 2] else best
 
 
-def _strangers(
-    count: int, shared: Callable[[Int64, Int64], Float64], rng: np.random.Generator
-) -> Int64:
-    """Return strangers by what some clients share with others, in [0, 1], as a matrix."""
-    everybody = asked = np.arange(count)
-    if count > _COMPARED_WITH:
-        asked = np.sort(rng.choice(count, _COMPARED_WITH, replace=False))
-    mutual = shared(everybody, asked)
-    mutual[asked, np.arange(len(asked))] = np.nan
-    found = np.full(count, -1)
-    if len(asked) < 3:
-        return found
-    strange = np.flatnonzero(np.nanmedian(mutual, axis=1) < _NOTHING_SHARED)
-    if 2 * len(strange) >= count or not len(strange):
-        return found
-    kinds = np.zeros(len(strange), np.int64)
-    if len(strange) <= _MOST_STRANGERS:  # more are not compared with each other
-        alike = shared(strange, strange)
-        _, kinds = connected_components(alike > _SAME_STRANGENESS, directed=False)
-    of_kind = np.bincount(kinds)
-    few = of_kind[kinds] < _SHARE_OF_A_TASK * count
-    others = ~np.isin(asked, strange[few])
-    akin = (mutual[np.ix_(strange, others)] > _AKIN).any(axis=1)
-    apart = few & (2 * np.bincount(kinds, akin) < of_kind)[kinds]
-    found[strange[apart]] = canonical_labels(kinds[apart])
-    return found
+def _clusters_of_more_than(few: int, merges: Float64) -> Int64:
+    """Return how many clusters have more than `few` clients when k are left, at index k."""
+    count = len(merges) + 1
+    large = np.concatenate([np.zeros(count, np.int64), (merges[:, 3] > few).astype(np.int64)])
+    left, right = merges[:, :2].astype(int).T
+    after = np.cumsum(large[count:] - large[left] - large[right])  # of 1, 2, … merges
+    return np.concatenate([[0], after[::-1], [0]])

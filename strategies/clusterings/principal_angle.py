@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
-from flwr.app import RecordDict
 from numpy.typing import NDArray
 
 from fl_core.messages import protocol
@@ -27,7 +26,7 @@ from strategies.clusterings.agglomeration import (
 )
 from strategies.clusterings.clustering import Clustering
 from strategies.clusterings.server_relevance import Spectra, smallest_angles
-from strategies.clusterings.spectral import DIMENSIONS, SpectralClustering, wrong_eigenvectors
+from strategies.clusterings.spectral import DIMENSIONS, SpectralClustering, ask_eigenvectors
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.round_state import Clusters, Comparison
 from strategies.rounds.state import learnt
@@ -92,17 +91,19 @@ class PrincipalAngleClustering(Clustering):
 
     def find(self, conversation: Conversation) -> Clusters:
         """Ask for singular vectors, then agglomerate."""
-        asked = self._ask(conversation, None, self.dimension)
+        asked, _ = ask_eigenvectors(
+            conversation, self.num_eigenvectors, None, self.dimension, protocol.COMPARED_THERE
+        )
         lengths = {client: len(own) for client, own in asked.items()}
-        alike = conversation.keep_common_size(protocol.SPECTRUM, lengths, DIMENSIONS)
-        self._vectors = {client: asked[client] for client in alike}
+        similar = conversation.keep_common_size(protocol.SPECTRUM, lengths, DIMENSIONS)
+        self._vectors = {client: asked[client] for client in similar}
         angles = self._angles(self._vectors, self._vectors)
         number = 1 if self.threshold is not None else self.num_clusters
         grouping = agglomerate_distances(angles, number, self.linkage)
         return Clusters(
-            dict(zip(alike, self._cut(grouping.labels, grouping.merges), strict=True)),
+            dict(zip(similar, self._cut(grouping.labels, grouping.merges), strict=True)),
             comparison=Comparison(
-                tuple(alike),
+                tuple(similar),
                 self._closeness(angles),
                 grouping.merges,
                 "closeness by principal angles",
@@ -114,7 +115,10 @@ class PrincipalAngleClustering(Clustering):
     ) -> Clusters:
         """Ask newcomers alone, and place each in the nearest cluster, if it is near enough."""
         known = self._vectors
-        fresh = self._ask(conversation, newcomers, len(next(iter(known.values()))))
+        dimension = len(next(iter(known.values())))
+        fresh, _ = ask_eigenvectors(
+            conversation, self.num_eigenvectors, newcomers, dimension, protocol.COMPARED_THERE
+        )
         if not fresh:
             return clusters
         angles = self._angles(fresh, known)
@@ -152,26 +156,6 @@ class PrincipalAngleClustering(Clustering):
         most = 90 * (self.num_eigenvectors if self.measure == "sum" else 1)
         closeness: Float64 = np.clip(1 - angles / most, 0, 1)
         return closeness
-
-    def _ask(
-        self, conversation: Conversation, clients: Sequence[int] | None, dimension: int | None
-    ) -> dict[int, Float32]:
-        p = self.num_eigenvectors
-
-        def check(content: RecordDict) -> str | None:
-            return wrong_eigenvectors(content, p, dimension)
-
-        answers = conversation.ask(
-            protocol.SPECTRUM,
-            options={protocol.NUM_EIGENVECTORS: p, protocol.COMPARED_THERE: 1},
-            check=check,
-            clients=clients,
-        )
-        arrays = {
-            client: content.array_records[protocol.ARRAYS][protocol.EIGENVECTORS].numpy()
-            for client, content in answers.items()
-        }
-        return {client: np.ascontiguousarray(own, np.float32) for client, own in arrays.items()}
 
 
 def corresponding_angles(own: Spectra, others: Spectra, count: int) -> Float64:

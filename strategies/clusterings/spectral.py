@@ -25,7 +25,6 @@ from strategies.clusterings.outliers import strangers_by_vectors
 from strategies.clusterings.relevance_groups import (
     NumGroups,
     RelevanceGroups,
-    all_scores,
     group_by_eigenpairs,
     group_by_relevance,
 )
@@ -43,6 +42,8 @@ AUTO = "auto"
 RANK = 10
 """How many eigenpairs at least stand for a Gram matrix at the server (docs/relevance.md)."""
 MOST_EXACT, LANDMARKS = 10_000, 2_000
+"""Clients that are all compared with each other, and those that are drawn among more: the others
+join the cluster that is most relevant to them."""
 _LANDMARKS_STREAM, _STRANGERS_STREAM = 0x1A9D, 0x0911
 _LEAST_SHARE = 1e-30  # of the largest eigenvalue
 _MOST_LISTED = 20  # clients in a line of the log
@@ -70,10 +71,6 @@ class SpectralClustering(Clustering):
     relevance_at : str
         "clients": each compares itself with everybody, as in the paper; "server": each also sends
         its eigenvalues, and nothing is sent to it (`strategies.clusterings.server_relevance`).
-    landmarks : int, optional
-        At the server: if there are more clients, so many of them are grouped by their relevance to
-        each other, and the others join those that are most relevant to them. By default
-        `LANDMARKS`, if there are more than `MOST_EXACT` clients.
     dimension : int, optional
         d, the length of an eigenvector; by default, the most common among those that come.
     """
@@ -97,7 +94,6 @@ class SpectralClustering(Clustering):
         "where clients are compared; `server`: clients send their eigenvalues, too, and receive "
         "nothing: docs/privacy.md, docs/scale.md",
     )
-    landmarks: int | None = None
     dimension: int | None = None
     _spectra: dict[int, Eigenvectors] = learnt(dict)
     _values: dict[int, Float64] = learnt(dict)  # eigenvalues, if the server compares
@@ -111,14 +107,14 @@ class SpectralClustering(Clustering):
         """Ask for eigenvectors, then for everybody's relevance to everybody, then agglomerate."""
         asked = self._ask_spectra(conversation, None, self.dimension)
         dimensions = {client: array.shape[0] for client, array in asked.items()}
-        alike = conversation.keep_common_size(protocol.SPECTRUM, dimensions, DIMENSIONS)
-        spectra = {client: asked[client] for client in alike}
+        similar = conversation.keep_common_size(protocol.SPECTRUM, dimensions, DIMENSIONS)
+        spectra = {client: asked[client] for client in similar}
         if self.relevance_at == AT_SERVER:
             self._spectra = spectra
             return self._compare(conversation)
         rng = _rng(conversation, _STRANGERS_STREAM)
-        # Before anybody compares: a score is relative to all that a client was sent, and beside
-        # what has nothing in common with it, all others look alike.
+        # Before clients compare: a score is relative to all that a client was sent, and beside
+        # what has nothing in common with it, all others look similar.
         kinds = strangers_by_vectors(list(spectra.values()), rng)
         strange = {client: kind for client, kind in zip(spectra, kinds, strict=True) if kind >= 0}
         usual = {client: own for client, own in spectra.items() if client not in strange}
@@ -126,7 +122,7 @@ class SpectralClustering(Clustering):
         clients = [client for client in spectra if client in answers or client in strange]
         self._spectra = {client: spectra[client] for client in clients}
         groups = group_by_relevance(
-            all_scores(clients, list(usual), answers),
+            _all_scores(clients, list(usual), answers),
             self.num_clusters,
             self.linkage,
             formula=self.relevance,
@@ -135,18 +131,14 @@ class SpectralClustering(Clustering):
         return self._clusters(clients, groups)
 
     def _compare(self, conversation: Conversation) -> Clusters:
-        """Group clients, or landmarks among them, by what the server works out."""
-        count = len(self._spectra)
-        most = self.landmarks or LANDMARKS
-        exact = self.landmarks or MOST_EXACT
-        if not isinstance(self.num_clusters, str):
-            most = max(most, self.num_clusters)
-        drawn = most if count > max(exact, most) else None
-        if drawn is not None:
+        """Group clients, or landmarks among many, by what the server computes."""
+        count, drawn = len(self._spectra), None
+        if count > MOST_EXACT:
+            drawn = max(LANDMARKS, 0 if isinstance(self.num_clusters, str) else self.num_clusters)
             logger.info(
                 "%d clients are more than are compared with each other (%d): %d landmarks are, "
                 "and each other client joins the cluster that is most relevant to it",
-                *(count, exact, drawn),
+                *(count, MOST_EXACT, drawn),
             )
         groups = group_by_eigenpairs(
             self._eigenpairs(self._spectra),
@@ -231,34 +223,17 @@ class SpectralClustering(Clustering):
     def _ask_spectra(
         self, conversation: Conversation, clients: Sequence[int] | None, dimension: int | None
     ) -> dict[int, Eigenvectors]:
-        k, at_server = self.num_shared, self.relevance_at == AT_SERVER
-        if at_server:
-            k = max(k, RANK)  # what stands for a Gram matrix
-        options: dict[str, ConfigRecordValues] = {protocol.NUM_EIGENVECTORS: k}
-        if at_server:
-            options[protocol.WITH_EIGENVALUES] = 1
-        answers = conversation.ask(
-            protocol.SPECTRUM,
-            options=options,
-            check=lambda content: (
-                wrong_eigenvectors(content, k, dimension)
-                or (_wrong_eigenvalues(content) if at_server else None)
-            ),
-            clients=clients,
+        if self.relevance_at == AT_CLIENTS:
+            return ask_eigenvectors(conversation, self.num_shared, clients, dimension)[0]
+        k = max(self.num_shared, RANK)  # what stands for a Gram matrix
+        vectors, answers = ask_eigenvectors(
+            *(conversation, k, clients, dimension, protocol.WITH_EIGENVALUES, _wrong_eigenvalues)
         )
-        if at_server:
-            self._values |= {
-                client: content.array_records[protocol.ARRAYS][protocol.EIGENVALUES]
-                .numpy()
-                .astype(np.float64)
-                for client, content in answers.items()
-            }
-        return {
-            client: np.ascontiguousarray(
-                content.array_records[protocol.ARRAYS][protocol.EIGENVECTORS].numpy(), np.float32
-            )
-            for client, content in answers.items()
+        self._values |= {
+            client: record[protocol.EIGENVALUES].numpy().astype(np.float64)
+            for client, record in answers.items()
         }
+        return vectors
 
     def _ask_relevances(
         self,
@@ -280,14 +255,56 @@ class SpectralClustering(Clustering):
             check=lambda content: _wrong_relevances(content, len(spectra)),
             clients=clients if clients is None else list(clients),
         )
-        return {client: _relevances(content) for client, content in answers.items()}
+        return {
+            client: protocol.numbers(content, protocol.RELEVANCES)
+            for client, content in answers.items()
+        }
+
+
+def _all_scores(
+    clients: Sequence[int], compared: Sequence[int], answers: Mapping[int, Sequence[float]]
+) -> Float64:
+    """Return what each client says of each, shape (K, K): 0 of those it was not compared with."""
+    scores = np.zeros((len(clients), len(clients)))
+    places = [place for place, client in enumerate(clients) if client in answers]
+    # A client that fails while it compares leaves its column behind.
+    columns = [place for place, client in enumerate(compared) if client in answers]
+    said = [answers[clients[place]] for place in places]
+    scores[np.ix_(places, places)] = np.array(said, np.float64)[:, columns]
+    return scores
 
 
 def _rng(conversation: Conversation, stream: int) -> np.random.Generator:
     return np.random.default_rng([int(str(conversation.config.get(protocol.SEED, 0))), stream])
 
 
-def wrong_eigenvectors(content: RecordDict, k: int, dimension: int | None) -> str | None:
+def ask_eigenvectors(
+    conversation: Conversation,
+    k: int,
+    clients: Sequence[int] | None,
+    dimension: int | None,
+    option: str = "",
+    wrong: Callable[[RecordDict], str | None] = lambda _: None,
+) -> tuple[dict[int, Eigenvectors], dict[int, ArrayRecord]]:
+    """Ask clients, or all of them, for at most k eigenvectors, and return these and all arrays.
+
+    `option` is one more option of the query, and `wrong` says what else is wrong with an answer.
+    """
+    answers = conversation.ask(
+        protocol.SPECTRUM,
+        options={protocol.NUM_EIGENVECTORS: k, **({option: 1} if option else {})},
+        check=lambda content: _wrong_eigenvectors(content, k, dimension) or wrong(content),
+        clients=clients,
+    )
+    records = {client: answer.array_records[protocol.ARRAYS] for client, answer in answers.items()}
+    vectors = {
+        client: np.ascontiguousarray(record[protocol.EIGENVECTORS].numpy(), np.float32)
+        for client, record in records.items()
+    }
+    return vectors, records
+
+
+def _wrong_eigenvectors(content: RecordDict, k: int, dimension: int | None) -> str | None:
     """Say what is wrong with a client's eigenvectors, if anything is."""
     record = content.array_records.get(protocol.ARRAYS, ArrayRecord())
     if protocol.EIGENVECTORS not in record:
@@ -322,13 +339,9 @@ def _wrong_eigenvalues(content: RecordDict) -> str | None:
     return None
 
 
-def _relevances(content: RecordDict) -> list[float]:
-    return protocol.numbers(content, protocol.RELEVANCES)
-
-
 def _wrong_relevances(content: RecordDict, count: int) -> str | None:
     """Say what is wrong with a client's relevances, if anything is."""
-    scores = _relevances(content)
+    scores = protocol.numbers(content, protocol.RELEVANCES)
     if len(scores) != count:
         return f"its answer does not hold {count} relevances"
     if not all(0 <= score <= 1 + 1e-6 for score in scores):  # NaN fails as well

@@ -19,7 +19,6 @@ def test_honest_clients_are_left_alone():
     honest = MEASURED["without-liars"]["rows"]
     assert sum(row["federations"] for row in honest) >= 1_000
     assert [row for row in honest if row["odd"]] == []
-    assert min(row["ari"] for row in MEASURED["tasks-of-one"]) == 1
 
 
 def test_odd_clients_are_named_below_the_table_of_clusters():

@@ -114,7 +114,7 @@ def test_what_each_strategy_has_by_itself_is_allowed(make):
 
 def test_what_means_none_and_numbers_of_numpy_are_allowed():
     Flt(ENCODER, "silhouette", max_changed=None)
-    RccPfl("auto", landmarks=7)
+    RccPfl("auto")
     MtHfl(np.int64(2), common_layers=("w",), local_rounds=np.int64(2))
     Ifca(np.int64(2), draw_model, stop_after=np.int64(1))
     Single(fraction_train=np.float32(0.5))

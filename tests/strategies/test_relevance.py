@@ -20,6 +20,7 @@ from clients.signatures.spectrum import (
 )
 from strategies import SpectralClustering
 from strategies.clusterings import server_relevance as at_server
+from strategies.clusterings import spectral
 from strategies.clusterings.server_relevance import FORMULAS, Spectra, relevances, smallest_angles
 from tests.local_grid import LocalGrid
 from tests.same_images import conversation
@@ -215,9 +216,9 @@ class TestClustering:
 
 def test_landmarks_are_grouped_and_the_others_join_them(monkeypatch, caplog):
     clients = federation(3, clients=60, dimension=12)
-    clustering = SpectralClustering(
-        3, 3, relevance="missed-energy", relevance_at="server", landmarks=20
-    )
+    monkeypatch.setattr(spectral, "MOST_EXACT", 20)
+    monkeypatch.setattr(spectral, "LANDMARKS", 20)
+    clustering = SpectralClustering(3, 3, relevance="missed-energy", relevance_at="server")
     clustering._spectra = {2 * i: c.eigenvectors for i, c in enumerate(clients)}
     clustering._values = {2 * i: c.eigenvalues for i, c in enumerate(clients)}
     with caplog.at_level(logging.INFO):
@@ -228,6 +229,5 @@ def test_landmarks_are_grouped_and_the_others_join_them(monkeypatch, caplog):
     assert found.comparison.similarity.shape == (20, 20)
     assert adjusted_rand_score(list(found.of_client.values()), np.arange(60) % 3) == 1
     # With room for all, it is the exact clustering.
-    exact = replace(clustering, landmarks=60)
-    exact._spectra, exact._values = clustering._spectra, clustering._values
-    assert exact._compare(conversation(2)).of_client == found.of_client
+    monkeypatch.setattr(spectral, "MOST_EXACT", 60)
+    assert clustering._compare(conversation(2)).of_client == found.of_client

@@ -13,15 +13,19 @@ from fl_core.relevance import USUAL_EIGENVECTORS
 from strategies import SpectralClustering
 from strategies.clusterings import outliers as odd_clients
 from strategies.clusterings.agglomeration import agglomerate, average_relevance
-from strategies.clusterings.outliers import believed_clients, strangers, strangers_by_vectors
+from strategies.clusterings.outliers import (
+    _clusters_of_more_than,
+    near_clusters,
+    strangers,
+    strangers_by_vectors,
+    trusted_clients,
+)
 from strategies.clusterings.relevance_groups import (
     DISBELIEVED,
     SHARES_NOTHING,
     UNLIKE_ALL,
-    _clusters_of_more_than,
     group_by_eigenpairs,
     group_by_relevance,
-    near_clusters,
 )
 from strategies.clusterings.server_relevance import Spectra
 from tests.same_images import SameImages, conversation
@@ -91,17 +95,6 @@ def test_a_task_of_one_client_is_counted():
     assert found.odd == {}
 
 
-def test_a_task_of_one_client_that_is_not_believed_is_counted_too():
-    # As with missed energy: it says by chance who is nearest to it, and all say that it is far.
-    tasks = np.repeat([0, 1, 2], [12, 12, 1])
-    scores = scores_of(tasks)
-    scores[24, :24] = np.random.default_rng(0).random(24)
-    scores[:24, 24] = 0.2
-    found = group_by_relevance(scores, 3)
-    assert adjusted_rand_score(tasks, found.labels) == 1
-    assert found.odd == {24: UNLIKE_ALL}
-
-
 def test_a_liar_that_belongs_to_a_cluster_does_not_merge_two_others():
     relevance = np.array([[0.8, 0.72, 0.2], [0.72, 0.8, 0.2], [0.2, 0.2, 0.8]])
     for said in (0.0, 1.0):
@@ -138,17 +131,17 @@ def test_a_liar_far_away_stays_alone_with_any_linkage(linkage):
 def test_few_clients_are_all_believed_and_so_is_everybody_if_half_lie():
     few = scores_of(np.repeat([0, 1], [4, 3]))
     few[2] = 0
-    assert believed_clients(few).tolist() == list(range(7))
+    assert trusted_clients(few).tolist() == list(range(7))
     enough = scores_of(np.repeat([0, 1], 4))
     enough[2] = 0
-    assert believed_clients(enough).tolist() == [0, 1, 3, 4, 5, 6, 7]
+    assert trusted_clients(enough).tolist() == [0, 1, 3, 4, 5, 6, 7]
     many = scores_of(TASKS)
     many[:12] = np.random.default_rng(0).random((12, 24))
-    assert believed_clients(many).tolist() == list(range(24))
+    assert trusted_clients(many).tolist() == list(range(24))
 
 
 def test_where_all_are_alike_chance_is_no_lie():
-    assert len(believed_clients(scores_of(np.zeros(20, int)))) == 20
+    assert len(trusted_clients(scores_of(np.zeros(20, int)))) == 20
 
 
 def honest_spectra(clients, seed, images=(10, 200), dimension=40):
@@ -185,20 +178,20 @@ def test_how_relevant_all_find_a_client_is_no_lie_of_its(seed, clients, range_of
     rng = np.random.default_rng(seed)
     heard = range_of_levels * rng.random(clients)
     scores = np.clip(0.3 + heard + rng.normal(0, 0.05, (clients, clients)), 0, 1)
-    assert believed_clients(scores).tolist() == list(range(clients))
+    assert trusted_clients(scores).tolist() == list(range(clients))
 
 
 def test_where_scores_are_noise_nobody_lies():
     for seed in range(20):
         noise = np.random.default_rng(seed).normal(0.5, 1 / 6, (25, 25))
-        assert len(believed_clients(np.clip(noise, 0, 1))) == 25
+        assert len(trusted_clients(np.clip(noise, 0, 1))) == 25
 
 
 @pytest.mark.parametrize(("level", "spread"), [(0, 0.1), (0.9, 0.1), (0.5, 0.01)])
 def test_scores_that_hardly_differ_are_not_believed(level, spread):
     scores, rng = scores_of(TASKS), np.random.default_rng(0)
     scores[[3, 12]] = level + spread * rng.random((2, 24))
-    assert np.setdiff1d(np.arange(24), believed_clients(scores)).tolist() == [3, 12]
+    assert np.setdiff1d(np.arange(24), trusted_clients(scores)).tolist() == [3, 12]
 
 
 @pytest.mark.parametrize("formula", ["paper", "missed-energy"])

@@ -60,7 +60,6 @@ def test_devices_find_those_that_learn_the_same_and_no_result_speaks_of_tasks(tm
         "models",
         "report.html",
         "grouping.json",
-        "grouping.png",
         "spectra-rcc-pfl-seed-0.safetensors",
         "similarity-rcc-pfl-seed-0.npz",
         "similarity-rcc-pfl-seed-0.png",

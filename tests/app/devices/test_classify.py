@@ -15,13 +15,12 @@ from PIL import ExifTags, Image
 from clients.settings import TrainingSettings
 from clients.training.train import as_pixels, evaluate, train
 from fl_app import classify
-from fl_app.classify import Failure, Prediction, classify_images
 from fl_app.cli import _parser, main
 from fl_core.data.datasets import load_dataset
 from fl_core.data.image_files import find_images
 from fl_core.data.image_folder import read_image_folder
 from fl_core.models.build import build_model
-from fl_core.models.model_file import ModelCard, load_model, save_model
+from fl_core.models.model_file import ModelCard, save_model
 from tests.own_modules import own_modules
 from tests.processes import ROOT
 
@@ -117,7 +116,7 @@ def test_the_rows_do_not_depend_on_the_size_of_batches(digits, capsys, monkeypat
     root, *_ = digits
     call(root / "model.safetensors", root / "test")
     at_once = rows_of(capsys.readouterr().out)
-    monkeypatch.setattr(classify, "_MOST_IMAGES_AT_ONCE", 7)
+    monkeypatch.setattr(classify, "_MOST_SAMPLES_AT_ONCE", 7)
     call(root / "model.safetensors", root / "test")
     in_batches = rows_of(capsys.readouterr().out)
     assert [row[:2] for row in in_batches] == [row[:2] for row in at_once]
@@ -130,7 +129,22 @@ def colours(height, width, seed):
     return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
-def test_images_of_any_size_become_the_pixels_that_training_sees(pictures, tmp_path):
+def spied(monkeypatch, card):
+    """Replace the model that is loaded, and return the list of what it is given."""
+    seen = []
+
+    class Spy(torch.nn.Module):
+        def forward(self, x):
+            seen.append(x)
+            return torch.zeros(len(x), len(card.class_names))
+
+    monkeypatch.setattr(classify, "load_model", lambda *_: (Spy(), card))
+    return seen
+
+
+def test_images_of_any_size_become_the_pixels_that_training_sees(
+    pictures, tmp_path, monkeypatch, capsys
+):
     sizes = [(40, 36), (60, 90), (28, 28), (300, 200), (41, 36), (64, 48)]
     for i, (height, width) in enumerate(sizes):
         ending = ("png", "jpg", "bmp")[i % 3]
@@ -144,18 +158,12 @@ def test_images_of_any_size_become_the_pixels_that_training_sees(pictures, tmp_p
     trained = read_image_folder(pictures, tmp_path / "cache").train_images
     _, channels, height, width = trained.shape
     assert channels == 3
-    seen = []
-
-    class Spy(torch.nn.Module):
-        def forward(self, x):
-            seen.append(x)
-            return torch.zeros(len(x), 2)
-
     card = ModelCard("cnn", (3, height, width), ("a", "b"), "flt", 0, 1)
-    paths = find_images(pictures / "train")
-    answers = list(classify_images(Spy(), card, paths))
-    assert [answer.path for answer in answers] == paths
-    assert not any(answer.is_recoloured for answer in answers)
+    seen = spied(monkeypatch, card)
+    assert call("model", pictures / "train") == 0
+    out, err = capsys.readouterr()
+    assert [row[0] for row in rows_of(out)] == list(map(str, find_images(pictures / "train")))
+    assert err == ""
     assert torch.equal(torch.cat(seen), as_pixels(trained))
 
 
@@ -300,10 +308,7 @@ def test_a_file_gets_the_rows_and_the_terminal_a_table(brightness, pictures, tmp
     output = tmp_path / "new" / "out.csv"
     assert call(brightness, pictures, "--output", output) == 0
     out, err = capsys.readouterr()
-    assert "4 images" in out
-    assert [line.split()[1:4:2] for line in out.splitlines() if "dark" in line] == [["dark", "3"]]
-    assert [line.split()[1:4:2] for line in out.splitlines() if "light" in line] == [["light", "1"]]
-    assert err == ""
+    assert (out, err) == ("4 images: 3 dark, 1 light\n", "")
     assert [row[1] for row in rows_of(output.read_text())] == ["dark", "light", "dark", "dark"]
     assert [file.name for file in output.parent.iterdir()] == ["out.csv"]
 
@@ -316,7 +321,7 @@ def test_an_output_file_stays_when_the_command_fails(brightness, pictures, tmp_p
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(classify, "_predict", stop)
+    monkeypatch.setattr(classify, "_answer", stop)
     with pytest.raises(KeyboardInterrupt):
         call(brightness, pictures, "--output", output)
     assert output.read_text() == "older rows"
@@ -403,30 +408,27 @@ def test_gray_images_get_three_channels_for_a_colour_model(tmp_path, pictures, c
     assert err.startswith("1 grey image(s) were taken as colour, since")
 
 
-def test_answers_keep_the_order_of_the_paths(brightness, pictures, monkeypatch):
-    model, card = load_model(brightness)
-    paths = [save(pictures / f"{i}.png", gray(255 * (i % 2))) for i in (3, 0, 2, 1)]
-    paths.insert(2, pictures / "missing.png")
-    monkeypatch.setattr(classify, "_MOST_IMAGES_AT_ONCE", 3)
-    answers = list(classify_images(model, card, paths))
-    assert [answer.path for answer in answers] == paths
-    assert isinstance(answers[2], Failure)
-    labels = [answer.label for answer in answers if isinstance(answer, Prediction)]
-    assert labels == [1, 0, 0, 1]
+def test_a_damaged_image_moves_no_answer_to_another_path(brightness, pictures, monkeypatch, capsys):
+    for i in range(6):
+        save(pictures / f"{i}.png", gray(255 * (i % 2)))
+    (pictures / "1.png").write_bytes(b"damaged")
+    monkeypatch.setattr(classify, "_MOST_SAMPLES_AT_ONCE", 3)
+    assert call(brightness, pictures) == 1
+    out, err = capsys.readouterr()
+    given = [(Path(path).stem, name) for path, name, _ in rows_of(out)]
+    assert given == [("0", "dark"), ("2", "dark"), ("3", "light"), ("4", "dark"), ("5", "light")]
+    assert err.startswith(f"{pictures}/1.png cannot be decoded: ")
 
 
 def test_few_images_are_held_at_once_and_fewer_large_ones(pictures, monkeypatch):
-    held = []
-
-    class Spy(torch.nn.Module):
-        def forward(self, x):
-            held.append(tuple(x.shape))
-            return torch.zeros(len(x), 1)
-
-    paths = [save(pictures / "a.png", gray(0))] * 5
+    for name in "abcde":
+        save(pictures / f"{name}.png", gray(0))
     monkeypatch.setattr(classify, "_MOST_NUMBERS_AT_ONCE", 100)
+    held = []
     for shape in ((1, 7, 7), (3, 7, 7)):  # 2·49 numbers are below 100, and 147 are above
-        list(classify_images(Spy(), ModelCard("mlp", shape, ("a",), "x", 0, 1), paths))
+        seen = spied(monkeypatch, ModelCard("mlp", shape, ("a",), "x", 0, 1))
+        assert call("model", pictures) == 0
+        held += [tuple(images.shape) for images in seen]
     assert held == [(2, 1, 7, 7)] * 2 + [(1, 1, 7, 7)] + [(1, 3, 7, 7)] * 5
 
 

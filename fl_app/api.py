@@ -12,7 +12,7 @@ from fl_app.results.frames import Results, SweepResults, load_results, load_swee
 from fl_app.simulation.superlink import print_line
 from fl_app.sweeps.plan import plan_sweep
 from fl_app.sweeps.sweep_command import run_sweep
-from fl_core.extras import DRAWING, need_extra
+from fl_core.extras import need_extra
 from fl_core.options import Scalar
 from fl_core.user_code import forget_own
 
@@ -99,8 +99,6 @@ def sweep(
         If simulations fail, with the first reason: the others are kept.
     """
     _check_workers("processes", processes)
-    for package in ("ray", *DRAWING, "pandas"):
-        need_extra(package, "sweep")
     _forget()
     given = {}
     for name, one_or_many in options.items():

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fl_core.extras import DRAWING, need_extra
-from fl_core.files import replacing
 from fl_core.text import whole_number
 
 if TYPE_CHECKING:  # torch is imported neither by a help nor by a wrong word
@@ -33,7 +32,7 @@ def add_command(commands: Any) -> None:
         "sweep",
         help="simulate the product of lists of values, and put them in one table and picture",
         description="Simulate each combination of the values of all keys that have several, and "
-        "write one CSV, one picture and one page. What is finished is kept: call it again after an "
+        "write one CSV, one picture and one report. What is finished is kept: call again after an "
         "interruption, or with more values, and only what is missing is run.",
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -105,7 +104,7 @@ def run_sweep(
     from fl_app.sweeps.store import check_all  # noqa: PLC0415
 
     say = say or _say
-    for package in ("ray", *DRAWING):
+    for package in ("ray", *DRAWING, "pandas"):
         need_extra(package, "fedkin sweep")
     check_all(((point, config) for point, _, config in sweep.cells), folder.absolute())
     for sentence in without_effect_anywhere((given, config) for _, given, config in sweep.cells):
@@ -151,37 +150,27 @@ def _tell_plan(
 
 
 def _write(sweep: Sweep, folder: Path, say: Say) -> None:
-    from fl_app.sweeps.running import finished_cells  # noqa: PLC0415
+    from fl_app.report.report_page import REPORT  # noqa: PLC0415
+    from fl_app.sweeps.running import CELLS, finished_cells  # noqa: PLC0415
     from fl_app.sweeps.sweep_pictures import draw  # noqa: PLC0415
-    from fl_app.sweeps.sweep_tables import printed_table, summary_page, write_csv  # noqa: PLC0415
+    from fl_app.sweeps.sweep_tables import printed_tables, tidy, write_csv  # noqa: PLC0415
 
     cells = finished_cells(sweep, folder)
     if not cells:
         return
-    write_csv(sweep, cells, folder / "sweep.csv")
-    draw(sweep, cells, folder / "sweep.png")
-    picture = "sweep.png" if (folder / "sweep.png").is_file() else ""
-    with replacing(folder / "README.md") as partial:
-        page = summary_page(sweep, cells, sweep.command(folder), picture)
-        partial.write_text(page, encoding="utf-8")
-    say(f"\n{printed_table(sweep, cells)}")
-    report = _write_report(sweep, cells, folder, say)
-    for what, name in (
-        ("report", report),
-        ("page", "README.md"),
-        ("table", "sweep.csv"),
-        ("picture", picture),
-    ):
-        if name:
+    table = tidy(sweep, cells)
+    write_csv(table, folder / "sweep.csv")
+    draw(sweep, table, folder / "sweep.png")
+    say(f"\n{printed_tables(sweep, table)}")
+    _write_report(sweep, cells, folder, say)
+    files = {"report": REPORT, "table": "sweep.csv", "picture": "sweep.png", "results": CELLS}
+    for what, name in files.items():
+        if (folder / name).exists():
             say(f"{what:9} {folder / name}")
-    say(f"results   {folder / 'cells'}")
 
 
-def _write_report(sweep: Sweep, cells: Sequence[Cell], folder: Path, say: Say) -> str:
-    """Put all cells' runs side by side on one page, and return its name; empty: they are too many.
-
-    The table, the CSV file and the picture show all of them in any case.
-    """
+def _write_report(sweep: Sweep, cells: Sequence[Cell], folder: Path, say: Say) -> None:
+    """Put all cells' runs side by side on one page, unless they are too many for one."""
     from fl_app.report.report_page import REPORT, write_report  # noqa: PLC0415
 
     folders = [folder / "cells" / cell["cell"] for cell in cells]
@@ -191,5 +180,3 @@ def _write_report(sweep: Sweep, cells: Sequence[Cell], folder: Path, say: Say) -
     except ValueError as error:
         (folder / REPORT).unlink(missing_ok=True)  # of the sweep as it was, with fewer values
         say(f"\nno {REPORT}: {error}")
-        return ""
-    return REPORT

@@ -14,7 +14,7 @@ from fl_app.simulation.preflight import check_run
 from fl_app.sweeps.plan import plan_sweep
 from fl_app.sweeps.run_numbers import numbers_of_run
 from fl_app.sweeps.running import _scores as words_of
-from fl_app.sweeps.sweep_tables import printed_table, summary_page
+from fl_app.sweeps.sweep_tables import printed_tables, tidy
 from fl_core.models.model_file import load_model
 from strategies.catalogue import SYSTEMS
 from tests.app_runs import DEFAULTS, undrawn_pictures
@@ -264,11 +264,9 @@ def test_a_sweep_keeps_and_tabulates_errors(sites):
     options = {**OPTIONS, "strategy": "rcc-pfl,single", "learning-rate": [0.02, 0.1]}
     planned = plan_sweep(options)
     cells = [{"cell": "a", "values": {"learning-rate": 0.02}, "runs": runs}]
-    table = printed_table(planned, cells)
+    table = printed_tables(planned, tidy(planned, cells))
     assert "RMSE, one seed" in table
     best = min(run["rmse"] for run in runs)
     assert f"{best:.4f}*" in table
-    page = summary_page(planned, cells, "", "")
-    assert "## RMSE, one seed" in page
-    assert "accuracy" not in page
+    assert "accuracy" not in table
     assert words_of({"runs": runs}).startswith("rcc-pfl RMSE 0.")

@@ -5,7 +5,7 @@ import json
 from fl_app.report import pictures
 from fl_app.sweeps.plan import plan_sweep
 from fl_app.sweeps.sweep_pictures import draw
-from fl_app.sweeps.sweep_tables import printed_table, summary_page, tidy_rows
+from fl_app.sweeps.sweep_tables import printed_tables, tidy
 
 
 def test_a_sweep_shows_it_and_calls_none_the_best(tmp_path, monkeypatch):
@@ -16,16 +16,15 @@ def test_a_sweep_shows_it_and_calls_none_the_best(tmp_path, monkeypatch):
         for name, cost in costs.items()
     ]
     cells = [{"cell": p.cell, "values": p.values, "runs": runs} for p, _, _ in planned.cells]
-    page = summary_page(planned, cells, "", "")
-    assert "## own metric, one seed\n\n| num-tasks | single | local |" in page
-    assert "| 2 | 0.000 | 1.500 |" in page
-    assert "| 2 | **90.0** | -60.0 |" in page
-    assert "90.0*" in printed_table(planned, cells)
-    found = [row[-1] for row in tidy_rows(planned, cells) if row[-2] == "own-metric"]
-    assert found == [0.0, 1.5] * 2
+    table = tidy(planned, cells)
+    printed = printed_tables(planned, table)
+    assert "own metric, one seed" in printed
+    assert "│ 2         │  0.000 │ 1.500 │" in printed
+    assert "│ 2         │  90.0* │ -60.0 │" in printed
+    assert table[table["measure"] == "own-metric"]["value"].tolist() == [0.0, 1.5] * 2
     drawn = []
     monkeypatch.setattr(pictures, "save", lambda spec, path: drawn.append(spec))
-    draw(planned, cells, tmp_path / "sweep.png")
+    draw(planned, table, tmp_path / "sweep.png")
     assert '"own metric"' in json.dumps(drawn[0])
 
 
@@ -35,5 +34,5 @@ def test_a_picture_of_nothing_but_zeros_has_a_range(tmp_path, monkeypatch):
     cells = [{"cell": p.cell, "values": p.values, "runs": runs} for p, _, _ in planned.cells]
     drawn = []
     monkeypatch.setattr(pictures, "save", lambda spec, path: drawn.append(spec))
-    draw(planned, cells, tmp_path / "sweep.png")
+    draw(planned, tidy(planned, cells), tmp_path / "sweep.png")
     assert '"domain": [-1.0, 1.0]' in json.dumps(drawn[0])

@@ -25,7 +25,7 @@ from fl_app.sweeps.running import NUMBERS, default_processes, run_missing, worke
 from fl_app.sweeps.store import resolved_options
 from fl_app.sweeps.sweep_command import _write_report, run_sweep
 from fl_app.sweeps.sweep_pictures import across_key, draw
-from fl_app.sweeps.sweep_tables import summary_page, tidy_columns
+from fl_app.sweeps.sweep_tables import printed_tables, tidy
 from tests.app_runs import undrawn_pictures
 from tests.processes import fedkin, processes_with, wait_for_line
 
@@ -61,7 +61,7 @@ def test_a_report_of_fewer_values_does_not_outlive_a_sweep_too_large_for_one(tmp
     monkeypatch.setattr("fl_app.report.report_page.write_report", refuse)
     (tmp_path / "report.html").write_text("of two cells", encoding="utf-8")
     said = []
-    assert not _write_report(plan_sweep({**SMALL, "num-tasks": [2, 3]}), [], tmp_path, said.append)
+    _write_report(plan_sweep({**SMALL, "num-tasks": [2, 3]}), [], tmp_path, said.append)
     assert said == ["\nno report.html: the report of 999 folders would have 6.1 MB"]
     assert not (tmp_path / "report.html").exists()
 
@@ -333,7 +333,6 @@ def test_one_that_fails_is_named_and_the_others_are_kept(tmp_path, played, undra
     assert main([*arguments, "--output", str(folder)]) == 1
     said = capsys.readouterr().out
     assert "[2/3] noise-rate=0.4: failed, the data are gone\n" in said
-    assert "2 of 3 simulations are finished" in (folder / "README.md").read_text(encoding="utf-8")
     with pytest.raises(RuntimeError, match=r"1 simulations failed, the first, noise-rate=0\.4: "):
         sweep(**{key.replace("-", "_"): value for key, value in NOISY.items()}, output=folder)
     played.remove("broken")
@@ -374,7 +373,7 @@ def test_the_tables_and_the_picture_show_what_was_found(tmp_path, played, capsys
     run_sweep(plan_sweep(options), folder, 2)
     found = load_sweep(folder)
     columns = ["cell", "noise-rate", "features", "strategy", "seed", "measure", "value"]
-    assert list(found.table.columns) == columns == tidy_columns(plan_sweep(options))
+    assert list(found.table.columns) == columns
     names = ["accuracy", "ari", "clusters", "variance"]
     assert sorted(set(found.table["measure"])) == names
     assert not found.table["value"].isna().any()
@@ -387,12 +386,11 @@ def test_the_tables_and_the_picture_show_what_was_found(tmp_path, played, capsys
     assert list(found.cells)[:2] == ["features=hog,noise-rate=0", "features=raw,noise-rate=0"]
     assert list(found.figures()) == ["sweep"]
     assert (folder / "sweep.pdf").read_bytes()[:5] == b"%PDF-"
-    page = (folder / "README.md").read_text(encoding="utf-8")
-    assert "| 0.4 | raw | **69.5 ± 0.7** | 59.5 ± 0.7 |" in page
+    said = capsys.readouterr().out
+    assert "accuracy %, mean ± std over 2 seeds\n" in said
+    assert "│ 0.4        │ raw      │ 69.5 ± 0.7* │ 59.5 ± 0.7 │" in said
     # One strategy's alone is not the best of any.
-    assert "| 0.4 | raw | 1.00 ± 0.00 | – |" in page
-    assert "## accuracy %, mean ± std over 2 seeds\n" in page
-    assert "│ 0.4        │ raw      │ 69.5 ± 0.7* │ 59.5 ± 0.7 │" in capsys.readouterr().out
+    assert "│ 0.4        │ raw      │ 1.00 ± 0.00 │" in said
 
 
 def test_errors_in_a_small_unit_are_kept_shown_and_starred(tmp_path):
@@ -410,13 +408,13 @@ def test_errors_in_a_small_unit_are_kept_shown_and_starred(tmp_path):
     assert [run["rmse"] for run in kept[::2]] == [1.23457e-7, 2.1e-5, 1.23449e-7]
     assert kept[0]["mae"] == 12.345679
     cells = [{"cell": "", "values": dict(planned.cells[0][0].values), "runs": kept}]
-    row = "| 2 | 1.235e-07 ± 0.000 | 2.100e-05 ± 0.000 | **1.234e-07 ± 0.000** |"
-    assert row in summary_page(planned, cells, "", "")
+    row = "1.235e-07 ± 0.000 │ 2.100e-05 ± 0.000 │ 1.234e-07 ± 0.000* │"
+    assert row in printed_tables(planned, tidy(planned, cells))
     for run in kept[::2]:
         run["rmse"] *= 1.1
     # By hand: a tenth, over √2; ditto's mean is shown as the same number.
-    best = "| **1.296e-07 ± 8.730e-09** | 2.205e-05 ± 1.485e-06 | **1.296e-07 ± 8.729e-09** |"
-    assert best in summary_page(planned, cells, "", "")
+    best = "│ 1.296e-07 ± 8.730e-09* │ 2.205e-05 ± 1.485e-06 │ 1.296e-07 ± 8.729e-09* │"
+    assert best in printed_tables(planned, tidy(planned, cells))
 
 
 def test_a_mean_has_as_many_digits_as_its_spread_says_something_of():
@@ -477,9 +475,10 @@ def test_where_nothing_was_tested_there_is_no_picture(tmp_path):
     cells = [{"cell": p.cell, "values": p.values, "runs": runs} for p, _, _ in planned.cells]
     for name in ("sweep.png", "sweep.pdf"):
         (tmp_path / name).write_text("an earlier sweep's", encoding="utf-8")
-    draw(planned, cells, tmp_path / "sweep.png")
+    table = tidy(planned, cells)
+    draw(planned, table, tmp_path / "sweep.png")
     assert not list(tmp_path.iterdir())
-    assert "| 2 | – |" not in summary_page(planned, cells, "", "")
+    assert printed_tables(planned, table).strip() == ""
 
 
 def test_cpus_are_shared(monkeypatch):

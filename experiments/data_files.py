@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from clients.settings import AUTO, AUTOMATIC
-from fl_app.config.checks import shares_eigenvectors
+from fl_app.config.rules import shares_eigenvectors
 from fl_app.config.run_config import Config
 from fl_core.data.datasets import load_dataset
 from fl_core.data.folders import resolve_data_dir

@@ -17,7 +17,7 @@ from clients.private_models import check_private_model
 from clients.signatures.spectrum import MOST_DIMENSIONS, RELEVANCES
 from clients.training.losses import check_own_loss, check_own_metric
 from clients.training.train import as_pixels
-from fl_app.config.checks import shares_eigenvectors
+from fl_app.config.rules import shares_eigenvectors
 from fl_app.config.run_config import Config
 from fl_app.config.strategy_factory import FOUND, Setting, able_strategies, check_strategy
 from fl_app.config.tuning import AS_TASKS
@@ -63,11 +63,11 @@ def check_fits(config: Config, kind: SampleKind, federation: Federation | None =
         known = replace(config, num_clusters=config.num_tasks)
     known, _ = able_strategies(Setting(known, cast(Dataset, kind), config.seed, federation))
     config = replace(config, strategy=known.strategy)
-    if federation:
-        _check_tasks_are_known(config, federation)
-        samples = federation.dataset.train_images[:3]
-    else:
-        samples = random_samples(kind.image_shape, is_float=kind.is_float)
+    samples = (
+        federation.dataset.train_images[:3]
+        if federation
+        else random_samples(kind.image_shape, is_float=kind.is_float)
+    )
     if kind.is_regression and config.attack == "label-flip":
         raise ValueError(
             'attack is "label-flip", but a number is to be predicted, which is no class that could '
@@ -154,17 +154,6 @@ def _keeps_statistics(layer: nn.Module) -> bool:
     return isinstance(layer, _BatchNorm) or (
         isinstance(layer, _NormBase) and layer.track_running_stats
     )
-
-
-def _check_tasks_are_known(config: Config, federation: Federation) -> None:
-    """Refuse strategies that must know the clients' tasks where nobody does, by a ValueError."""
-    for name in config.strategy:
-        if system_of(name).clustering.needs_tasks and not federation.knows_tasks:
-            raise ValueError(
-                f"strategy names {name}, but {config.dataset} comes in partitions, and nobody says "
-                "their tasks: give Partitions their tasks, or choose a strategy that finds "
-                "clusters, or single or local."
-            )
 
 
 def _check_encoder(strategy: str, kind: SampleKind) -> None:

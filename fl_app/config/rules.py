@@ -1,16 +1,236 @@
-"""Rules on values that go together, which need no data."""
+"""The rules on run-config values that go together: a key, when it breaks the rule, and why.
+
+Each value alone is its option's matter (`fl_core.options`); what needs data is in `data_checks`.
+`values` are the fields of `fl_app.config.run_config.Config`.
+"""
 
 from __future__ import annotations
 
-from fl_app.config.run_config import Config
-from strategies.catalogue import system_of
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from clients.privacy import PROJECTED
+from fl_app.config.tuning import TUNABLE, counts, values_of
+from fl_core.data.settings import ALL_SITES, NOBODY, OWN_IMAGES
+from fl_core.options import at_value, typed
+from strategies.catalogue import ALONE, parameters, system_of
+from strategies.secure_aggregation import why_not
+
+LAST_SEED = 2**32 - 1
+
+Values = Mapping[str, Any]
+Broken = Iterator[tuple[str, str]]
+"""Keys whose values are refused, and what follows "KEY is VALUE, but"."""
 
 
-def check_num_clusters(config: Config, wanted: int, num_clients: int) -> None:
+def broken_rules(values: Values) -> Iterator[str]:
+    """Yield a sentence for each rule that the values break."""
+    for rules in (_strategies, _privacy, _validation, _devices, _rounds, _secure_sums):
+        yield from _sentences(rules(values), values)
+
+
+def broken_secure_sums(values: Values) -> Iterator[str]:
+    """Yield the sentences that a client checks, too, which imports no user-defined strategies."""
+    yield from _sentences(_secure_sums(values), values)
+
+
+def _sentences(broken: Broken, values: Values) -> Iterator[str]:
+    for key, reason in broken:
+        yield f"{key} is {_shown(values[field_of(key)])}, but {reason}."
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return f"{value:g}" if isinstance(value, float) else typed(value)
+
+
+def field_of(key: str) -> str:
+    """Return the field of a run-config key."""
+    return key.replace("-", "_")
+
+
+_ONE_SHOT = {"eigenvectors", "centroids"}  # what is shared to be grouped before any training
+
+
+def one_shot(strategies: Sequence[str]) -> list[str]:
+    """Return those strategies that ask clients before any training, and never need it."""
+    return [name for name in strategies if _shared(name) in _ONE_SHOT]
+
+
+def shares_eigenvectors(strategies: Sequence[str]) -> bool:
+    """Return whether clients share eigenvectors in any of these strategies."""
+    return any(_shared(name) == "eigenvectors" for name in strategies)
+
+
+def _shared(strategy: str) -> str:
+    return system_of(strategy).clustering.shares
+
+
+def _strategies(values: Values) -> Broken:
+    systems = {name: system_of(name) for name in values["strategy"]}
+    has_weights = any("weighted" in parameters(one.aggregation) for one in systems.values())
+    if values["weighted_mean"] and not has_weights:
+        names = ", ".join(systems)
+        yield "weighted-mean", f"{names} weights all clients equally: set weighted-mean to false"
+    for name, system in systems.items():
+        reason = why_not(system.clustering, system.aggregation)
+        if values["secure_aggregation"] and reason:
+            advice = f"leave the strategy {name} out, or set secure-aggregation to false"
+            yield "secure-aggregation", f"{reason}: {advice}"
+    if (last := values["seed"] + values["repeats"] - 1) > LAST_SEED:
+        too_large = f"the last seed would be {last}, and seeds are at most {LAST_SEED}"
+        yield "seed", f"repeats is {values['repeats']}, {too_large}: choose a smaller seed"
+
+
+def _privacy(values: Values) -> Broken:
+    """Refuse what would share something without noise beside what has it."""
+    names, training = values["strategy"], values["training_epsilon"]
+    keys = [key for key in ("pre-round-epsilon", "training-epsilon") if values[field_of(key)]]
+    if not keys:
+        return
+    if values["standardise"] != NOBODY:
+        yield (
+            "standardise",
+            f"{keys[0]} is {_shown(values[field_of(keys[0])])}, and means and deviations of "
+            "samples have no noise: set standardise to none, and bring columns to one scale by "
+            "limits that you know beforehand",
+        )
+    if training and values["drift_clients"]:
+        changed = "drift-clients changes the number of samples, by which noise is chosen"
+        yield "training-epsilon", f"{changed}: set one of the two to 0"
+    protected = {"eigenvectors", "nothing", *(["updates"] if training else [])}
+    for name in names:
+        objective = system_of(name).objective
+        if _shared(name) not in protected:
+            advice = f"leave that strategy out, or set {' and '.join(keys)} to 0"
+            yield keys[0], f"{name} shares things that have no noise: {advice}"
+        if training and not objective.may_be_noisy:
+            yield (
+                "training-epsilon",
+                f"{name} has the local objective {objective.name}, not all of whose training it "
+                "covers: choose plain, prox or private-layers, or set training-epsilon to 0",
+            )
+    if training and values["model"] == "cnn-norm":
+        advice = "choose another, such as your own with group normalisation"
+        yield "model", f"with training-epsilon, batch norm may not mix a batch's samples: {advice}"
+    if not values["pre_round_epsilon"]:
+        return
+    if not shares_eigenvectors(names):
+        unused = "no strategy of this run shares eigenvectors, which it protects"
+        yield "pre-round-epsilon", f"{unused}: set it to 0, or add rcc-pfl"
+    if isinstance(count := values["num_eigenvectors"], int) and count > PROJECTED:
+        why = "pre-round-epsilon, which projects features to so many dimensions"
+        yield "num-eigenvectors", f"it must be at most {PROJECTED} with {why}"
+
+
+def _validation(values: Values) -> Broken:
+    """Refuse validation samples that nothing is compared by, and values to try without any."""
+    names, share = values["strategy"], values["validation_share"]
+    if share and (ALONE not in names or len(names) < 2):
+        advice = f"name {ALONE} and another one, or set validation-share to 0"
+        yield "validation-share", f"strategy is {','.join(names)}: {advice}"
+    if share and values["fraction_evaluate"] < 1:
+        yield "fraction-evaluate", "with validation-share all clients test: leave one of them out"
+    if not values["tune"]:
+        return
+    if not share:
+        yield "tune", "validation-share is 0, and clients' validation samples choose: set it to 0.2"
+    if not values["num_server_rounds"]:
+        yield "tune", "num-server-rounds is 0, and nothing is trained: set it to 1 or more"
+    if epsilon := values["training_epsilon"]:
+        spent = f"training-epsilon is {epsilon:g}, which each value would spend again"
+        yield "tune", f"{spent}: set one of the two only"
+    tried = values_of(values["tune"])
+    for key in tried:
+        other, _, needed = TUNABLE[key].needs.partition("=")
+        if other and values[other] != needed and other not in tried:
+            yield "tune", f"{key} counts only if {other} is {needed}: set {other}, too"
+        if not any(counts(key, name) for name in names):
+            advice = "leave it out, or add a strategy that uses it"
+            yield "tune", f"{key} counts for none of {', '.join(names)}: {advice}"
+
+
+# What only a simulation can have, and the value that stands for not having it.
+_SIMULATED_ONLY: dict[str, Any] = {
+    "tasks": "",
+    "clients-per-task": "",
+    "shift": "label",
+    "noise": "none",
+    "client-test": "task",
+    "newcomers": 0,
+    "drift-clients": 0,
+    "attack": "none",
+}
+
+
+def _devices(values: Values) -> Broken:
+    """Refuse what needs to know the tasks of devices."""
+    if values["dataset"] != OWN_IMAGES:
+        return
+    real = f'dataset is "{OWN_IMAGES}"'
+    for key, absent in _SIMULATED_ONLY.items():
+        if values[field_of(key)] != absent:
+            yield key, f"{real}, and that is for simulations only: leave it {at_value(absent)}"
+    if values["standardise"] == ALL_SITES and values["secure_aggregation"]:
+        shared = "for it each device sends the server its columns' means and deviations"
+        yield "standardise", f"{shared}, which secure-aggregation does not hide: choose site"
+    for name in values["strategy"]:
+        if system_of(name).clustering.needs_tasks:
+            advice = "choose a strategy that finds clusters, or single or local"
+            yield "strategy", f"{real}, and {name} needs tasks, which devices do not know: {advice}"
+
+
+def _rounds(values: Values) -> Broken:
+    """Refuse what would happen after the last round, or needs training where there is none."""
+    rounds = values["num_server_rounds"]
+    if not rounds:
+        yield from _grouping_alone(values)
+    for what, counted in (("newcomer", "newcomers"), ("drift", "drift-clients")):
+        count = values[field_of(counted)]
+        if count and values[f"{what}_round"] > rounds:
+            yield f"{what}-round", f"it must be at most num-server-rounds, which is {rounds}"
+        if count and values["early_stopping"]:
+            yield "early-stopping", f"it must be 0 with {counted}: a strategy may end before them"
+
+
+def _grouping_alone(values: Values) -> Broken:
+    names = values["strategy"]
+    training = [name for name in names if _shared(name) not in {*_ONE_SHOT, "nothing"}]
+    advice = "choose one that asks clients before, such as rcc-pfl, or at least 1 round"
+    for name in training:
+        yield "num-server-rounds", f"{name} groups clients while they train: {advice}"
+    if not training and not one_shot(names):
+        yield "num-server-rounds", f"{', '.join(names)} groups no clients: {advice}"
+    absent = {"track": "none", "repeats": 1, "training-epsilon": 0.0, "validation-share": 0.0}
+    for key, value in absent.items():
+        if values[field_of(key)] != value:
+            yield key, f"it must be {_shown(value)} with num-server-rounds at 0"
+
+
+def _secure_sums(values: Values) -> Broken:
+    """Refuse what would sum the same updates again over other clients.
+
+    All strategies of a seed start from one model, and a round that is trained again repeats its
+    updates: the difference of two such sums can be a single update.
+    """
+    if not values["secure_aggregation"]:
+        return
+    if len(names := values["strategy"]) > 1:
+        shown = f"strategy names {', '.join(names)}, whose sums together can show single updates"
+        yield "secure-aggregation", f"{shown}: name one, or set secure-aggregation to false"
+    for key, absent in (("resume", ""), ("checkpoint-every", 0)):
+        if (value := values[field_of(key)]) != absent:
+            shown = f"{key} is {value}, and a round that is trained again can show single updates"
+            advice = f"leave it {at_value(absent)}, or set secure-aggregation to false"
+            yield "secure-aggregation", f"{shown}: {advice}"
+
+
+def check_num_clusters(strategies: Sequence[str], wanted: int, at_start: int) -> None:
     """Refuse more clusters than there are clients at the start, by a ValueError."""
-    exact = any(system_of(name).clustering.exact_number for name in config.strategy)
-    if wanted > num_clients and exact:
+    exact = any(system_of(name).clustering.exact_number for name in strategies)
+    if wanted > at_start and exact:
         raise ValueError(
-            f"num-clusters is {wanted}, but there are {num_clients} clients"
-            f"{' at the start' if config.newcomers else ''}: choose 1 to {num_clients}."
+            f"num-clusters is {wanted}, but there are {at_start} clients at the start: choose 1 to "
+            f"{at_start}."
         )

@@ -19,14 +19,14 @@ from clients.settings import (
     SpectrumSettings,
     TrainingSettings,
 )
-from fl_app.config.checks import (
+from fl_app.config.keywords import ALL, AS_PAPER, TRIAL, spelt_out
+from fl_app.config.rules import (
     LAST_SEED,
-    check_secure_sums,
-    check_together,
+    broken_rules,
+    broken_secure_sums,
     field_of,
     shares_eigenvectors,
 )
-from fl_app.config.keywords import ALL, AS_PAPER, TRIAL, spelt_out
 from fl_app.config.tuning import AS_TASKS, NUMBER_OF_CLUSTERS, TUNE
 from fl_core.data.known import sites_of
 from fl_core.data.samples import SampleKind
@@ -361,9 +361,9 @@ def parse_config(run_config: Mapping[str, Any], *, at_client: bool = False) -> C
             for name in values["strategy"]:
                 system_of(name)
         wrong.refuse()  # before others ask what they are
-        wrong.extend(check_together(values, of_strategies))
-    elif values["secure_aggregation"]:
-        wrong.extend(check_secure_sums(values))
+        wrong.extend(broken_rules(values))
+    else:
+        wrong.extend(broken_secure_sums(values))
     wrong.refuse()
     return Config(**values, of_strategies=of_strategies)
 

@@ -18,7 +18,7 @@ from clients.accelerator import one_thread, torch_device
 from clients.features.dimensions import compared_dimension
 from clients.settings import AUTO, CPU
 from clients.signatures.pretraining import pretrained_autoencoder
-from fl_app.config.checks import field_of
+from fl_app.config.rules import field_of
 from fl_app.config.run_config import Config
 from fl_app.config.tuning import AS_TASKS, combinations
 from fl_core.agreement.agreement import Agreement
@@ -31,7 +31,7 @@ from fl_core.options import key_of
 from fl_core.partitions.federation import Federation
 from strategies import ClusteredStrategy
 from strategies.aggregations.lps_gps import common_layers
-from strategies.catalogue import SYSTEMS, Part, parameters, system_of
+from strategies.catalogue import Part, parameters, system_of
 from strategies.clusterings.ifca import drawn_models
 from strategies.objectives import Plain, PrivateHead, norm_layers
 
@@ -138,7 +138,7 @@ def _values(part: Part, setting: Setting) -> dict[str, Any]:
     options, values = setting.config.by_key(), {}
     for name, field in parameters(part).items():
         if name == "num_clusters":
-            values[name] = _number(setting, part, field.default)
+            values[name] = _number(setting, field.default)
         elif name in FOUND and (name not in _TRUTH or getattr(part, "needs_tasks", False)):
             values[name] = FOUND[name](setting)
         elif name == "num_eigenvectors" and setting.config.num_eigenvectors == AUTO:
@@ -157,42 +157,42 @@ def _values(part: Part, setting: Setting) -> dict[str, Any]:
 def able_strategies(setting: Setting) -> tuple[Config, dict[str, str]]:
     """Return the configuration without the strategies that lack something, and why, by name.
 
-    If all of several do, or the only one, none is left out, and `check_strategy` refuses it.
+    Raises
+    ------
+    ValueError
+        If all of them do.
     """
-    config, lacking = setting.config, {}
-    for name in config.strategy:
-        clustering = system_of(name).clustering
-        number = parameters(clustering).get("num_clusters")
-        if clustering.needs_tasks and setting.federation and not setting.federation.knows_tasks:
-            lacking[name] = (
-                f"it must know the clients' tasks, and nobody says those of {config.dataset}"
-            )
-        elif (
-            number
-            and number.default is MISSING
-            and any(wanted_clusters(tried) is None for tried in tried_settings(setting, name))
-        ):
-            word = config.num_clusters
-            lacking[name] = f'it needs a number of clusters, and num-clusters is "{word}"'
+    config = setting.config
+    lacking = {name: why for name in config.strategy if (why := _what_lacks(name, setting))}
     able = tuple(name for name in config.strategy if name not in lacking)
-    return (replace(config, strategy=able), lacking) if able else (config, {})
+    if not able:
+        reasons = "; ".join(f"{name} {why}" for name, why in lacking.items())
+        raise ValueError(
+            f"strategy is {','.join(config.strategy)}, but {reasons}: give what is missing, or "
+            "choose a strategy that finds clusters, or single or local."
+        )
+    return replace(config, strategy=able), {name: f"it {why}" for name, why in lacking.items()}
 
 
-def _number(setting: Setting, part: Part, default: Any) -> Any:
+def _what_lacks(name: str, setting: Setting) -> str:
+    """Return what a strategy needs and has not, as it goes on after its name; empty: nothing."""
+    config, clustering = setting.config, system_of(name).clustering
+    if clustering.needs_tasks and setting.federation and not setting.federation.knows_tasks:
+        return f"must know the tasks of clients, and {config.dataset} does not name them"
+    number = parameters(clustering).get("num_clusters")
+    needs_number = number and number.default is MISSING
+    if needs_number and any(wanted_clusters(one) is None for one in tried_settings(setting, name)):
+        return f"needs a number of clusters, and num-clusters is {config.num_clusters}"
+    return ""
+
+
+def _number(setting: Setting, default: Any) -> Any:
     """Return the number of clusters, or the rule that chooses it; `auto`: the part's default."""
     wanted = wanted_clusters(setting)
     if wanted is not None:
         return wanted
-    word = setting.config.num_clusters
-    if word == AS_TASKS:  # which nobody knows here
-        word = AUTO
-    if default is MISSING:
-        systems = (name for name, system in SYSTEMS.items() if part is system.clustering)
-        name = next(systems, part.name)
-        raise ValueError(
-            f'num-clusters is "{setting.config.num_clusters}", but {name} cannot choose a number '
-            "of clusters: give it one, or num-tasks where tasks are known."
-        )
+    # The number of tasks is unknown here.
+    word = AUTO if setting.config.num_clusters == AS_TASKS else setting.config.num_clusters
     return {AUTO: default, "silhouette": "silhouette"}.get(str(word), "elbow")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -85,7 +85,7 @@ def combinations(tune: str, strategy: str) -> list[dict[str, Scalar]]:
 
     One that no value counts for trains once, with none of them.
     """
-    own = {key: tried for key, tried in values_of(tune).items() if _counts(key, strategy)}
+    own = {key: tried for key, tried in values_of(tune).items() if counts(key, strategy)}
     return [dict(zip(own, chosen, strict=True)) for chosen in product(*own.values())]
 
 
@@ -120,41 +120,7 @@ def label_of(strategy: str, values: Mapping[str, Scalar]) -> str:
     return ",".join([strategy, *(f"{key}={value}" for key, value in values.items())])
 
 
-def check_tuning(values: Mapping[str, Any]) -> Iterator[str]:
-    """Check `tune` against all other values, which are fields of `Config`."""
-    tuned = values["tune"]
-    if not values["validation_share"]:
-        yield _refused(
-            tuned,
-            "validation-share is 0, and clients' validation samples choose: set it, to 0.2 for "
-            "example",
-        )
-    if not values["num_server_rounds"]:
-        yield _refused(tuned, "num-server-rounds is 0, and nothing is trained: set it to 1 or more")
-    if values["training_epsilon"]:
-        yield _refused(
-            tuned,
-            f"training-epsilon is {values['training_epsilon']:g}, which each value would spend "
-            "once more: set one of the two only",
-        )
-    found = values_of(tuned)
-    for key in found:
-        other, _, wanted = TUNABLE[key].needs.partition("=")
-        if other and values[other] != wanted and other not in found:
-            yield _refused(tuned, f"{key} counts only if {other} is {wanted}: set {other}, too")
-        if not any(_counts(key, strategy) for strategy in values["strategy"]):
-            yield _refused(
-                tuned,
-                f"{key} counts for none of {', '.join(values['strategy'])}: leave it out, or add a "
-                "strategy that uses it",
-            )
-
-
-def _refused(tune: str, but: str) -> str:
-    return f"tune is {tune}, but {but}."
-
-
-def _counts(key: str, strategy: str) -> bool:
+def counts(key: str, strategy: str) -> bool:
     """Return whether a strategy does otherwise if an option has another value."""
     system = system_of(strategy)
     if key == _NUM_CLUSTERS:

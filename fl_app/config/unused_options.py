@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 
 from clients.settings import TrainingSettings
-from fl_app.config.checks import one_shot
+from fl_app.config.rules import one_shot
 from fl_app.config.run_config import OPTIONS, Config
 from fl_core.data.known import known_of, sites_of
 from fl_core.options import Scalar, key_of

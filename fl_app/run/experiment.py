@@ -16,9 +16,8 @@ from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp import Grid
 
 from clients.settings import AUTO
-from fl_app.config.checks import one_shot, shares_eigenvectors
 from fl_app.config.data_checks import check_fits
-from fl_app.config.rules import check_num_clusters
+from fl_app.config.rules import check_num_clusters, one_shot, shares_eigenvectors
 from fl_app.config.run_config import Config
 from fl_app.config.strategy_factory import (
     Setting,
@@ -356,7 +355,7 @@ def check(setting: Setting, num_clients: int) -> None:
     for name in setting.config.strategy:
         for tried in tried_settings(setting, name):
             build_strategy(name, tried, {})
-            check_num_clusters(tried.config, wanted_clusters(tried) or 1, num_clients)
+            check_num_clusters([name], wanted_clusters(tried) or 1, num_clients)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from clients.privacy import Promise
 from clients.settings import TrainingSettings
 from clients.signatures.uninformative import why_little_to_compare
 from fl_app.config.allowed_code import refuse_unallowed
-from fl_app.config.checks import field_of
+from fl_app.config.rules import field_of
 from fl_app.config.run_config import Config, parse_config
 from fl_app.config.tuning import tried_values
 from fl_core.agreement.agreement import Agreement

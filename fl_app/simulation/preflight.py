@@ -111,7 +111,7 @@ def check_values(config: Config) -> None:
         check_federation(config.federation_settings(clients, config.seed))
     with wrong:
         if isinstance(config.num_clusters, int):
-            check_num_clusters(config, config.num_clusters, clients - config.newcomers)
+            check_num_clusters(config.strategy, config.num_clusters, clients - config.newcomers)
     wrong.refuse()
 
 

@@ -412,7 +412,7 @@ def test_a_method_that_is_left_out_costs_a_cell_nothing_and_is_named(tmp_path):
         assert main(words) == 0
     (cell,) = read_cells(tmp_path / "results/quick/held.json.xz")
     assert list(cell["methods"]) == ["single"]
-    why = "it must know the clients' tasks, and nobody says those of held:load"
+    why = "it must know the tasks of clients, and held:load does not name them"
     assert cell["left-out"] == {"optimum": why}
     said = (tmp_path / "results/quick/held.md").read_text(encoding="utf-8")
     assert f"\noptimum is left out: {why}.\n" in said

@@ -309,7 +309,7 @@ def test_an_override_without_a_value():
 @pytest.mark.parametrize("key", ["pre_round_epsilon", "training_epsilon"])
 @pytest.mark.parametrize("strategy", ["flt", "ifca", "rcc-pfl,pca-km-hc"])
 def test_strategies_that_share_things_without_noise_are_refused(key, strategy):
-    named = f"{key.replace('_', '-')} is 2, and {strategy.split(',')[-1]} shares things that have"
+    named = f"{key.replace('_', '-')} is 2, but {strategy.split(',')[-1]} shares things that have"
     with pytest.raises(ValueError, match=named):
         config(strategy=strategy, **{key: 2})
     spent = config(strategy="rcc-pfl,mt-hfl,single,local", **{key: 2}).spent()
@@ -319,14 +319,14 @@ def test_strategies_that_share_things_without_noise_are_refused(key, strategy):
 def test_the_last_seed_is_one_that_seeds_can_be():
     largest = 2**32 - 1
     assert config(seed=largest).seed == config(seed=largest - 1, repeats=2).seed + 1
-    wrong = "whose last seed would be 4294967296, but seeds are at most 4294967295: choose"
-    with pytest.raises(ValueError, match=f"seed is {largest} and repeats is 2, {wrong}"):
+    wrong = "the last seed would be 4294967296, and seeds are at most 4294967295: choose"
+    with pytest.raises(ValueError, match=f"seed is {largest}, but repeats is 2, {wrong}"):
         config(seed=largest, repeats=2)
 
 
 def test_updates_are_private_if_training_is():
     assert config(strategy="fedhc", training_epsilon=2).spent()["training-epsilon"] == 2
-    with pytest.raises(ValueError, match="pre-round-epsilon is 2, and fedhc shares things"):
+    with pytest.raises(ValueError, match="pre-round-epsilon is 2, but fedhc shares things"):
         config(strategy="fedhc", pre_round_epsilon=2)
 
 

@@ -392,7 +392,7 @@ def test_what_only_a_simulation_can_have_is_refused(key, value, left):
 
 @pytest.mark.parametrize("strategy", ["optimum", "rcc-pfl,random", "tasks+mean"])
 def test_strategies_that_need_the_tasks_are_refused(strategy):
-    with pytest.raises(ValueError, match="nobody knows the tasks of real devices"):
+    with pytest.raises(ValueError, match="needs tasks, which devices do not know"):
         parse_config({**DEFAULTS, **OPTIONS, "strategy": strategy})
 
 

@@ -285,9 +285,9 @@ def test_devices_without_rounds_are_grouped_and_sent_no_model(tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"strategy": "fedhc"}, "fedhc groups them while they train"),
-        ({"strategy": "rcc-pfl,ifca"}, "ifca groups them while they train"),
-        ({"strategy": "single"}, "single asks them nothing"),
+        ({"strategy": "fedhc"}, "fedhc groups clients while they train"),
+        ({"strategy": "rcc-pfl,ifca"}, "ifca groups clients while they train"),
+        ({"strategy": "single"}, "single groups no clients"),
         ({"strategy": "rcc-pfl", "repeats": 2}, "repeats is 2"),
         ({"strategy": "rcc-pfl", "track": "tensorboard"}, "track is tensorboard, but"),
     ],

@@ -184,7 +184,10 @@ DP = {"training_epsilon": 1.0}
             "training-epsilon is 1, but ditto has the local objective ditto, not all of whose",
         ),
         ({"strategy": "single+mean+private-head", **DP}, "has the local objective private-head"),
-        ({"model": "cnn-norm", "strategy": "single", **DP}, 'model is "cnn-norm", but it must be'),
+        (
+            {"model": "cnn-norm", "strategy": "single", **DP},
+            "model is cnn-norm, but with training-epsilon",
+        ),
     ],
 )
 def test_options_that_cannot_be_are_refused(options, message):

@@ -245,7 +245,7 @@ def test_common_layers_are_equal_after_an_exchange_and_others_are_not(tmp_path, 
         *(
             (
                 {"strategy": name, "num_clusters": word},
-                f'num-clusters is "{word}", but {name} cannot choose a number of clusters: give',
+                f"{name} needs a number of clusters, and num-clusters is {word}",
             )
             for name, word in (
                 ("fedsem", "silhouette"),

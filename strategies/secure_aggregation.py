@@ -27,13 +27,12 @@ from fl_core.secret_shares import combine_shares
 from fl_core.text import one_line
 from strategies.aggregations.aggregation import Aggregation, ClusterMean
 from strategies.clusterings.clustering import Clustering, OwnCluster
-from strategies.rounds.conversation import Conversation
-from strategies.rounds.replies import read_answers
+from strategies.rounds.ask import Reading
+from strategies.rounds.conversation import Conversation, failed_at
 from strategies.rounds.round_state import Clusters
 
 logger = logging.getLogger(__name__)
 
-Reading = TypeVar("Reading")
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 MOST_FAILURES = 3
@@ -67,6 +66,15 @@ def check_fraction(fraction: float, num_clients: int) -> None:
             f"secure-aggregation is on, but fraction-train is {fraction:g}, which of "
             f"{num_clients} clients is fewer than {masking.FEWEST} in a round, and the sum over "
             "fewer hides no model: choose a larger share, or turn it off."
+        )
+
+
+def check_has_summed(has_summed: bool) -> None:
+    """Raise a RuntimeError if there was a sum in no round."""
+    if not has_summed:
+        raise RuntimeError(
+            "secure-aggregation is on, and no round had a sum, so nothing was learnt: the "
+            "warnings say what was missing."
         )
 
 
@@ -259,6 +267,7 @@ class SecureAggregation:
         self.left_out: dict[int, str] = {}
         self.has_summed = False
         self._conversation = conversation
+        self._training = conversation.training
         self._weighted = weighted
         self._timeout = timeout
         # This round's sums, and in which of them a client is, and at which position.
@@ -291,12 +300,12 @@ class SecureAggregation:
         for client in _senders_of_repeated(keys):  # all others would refuse them
             del keys[client]
             reason = "another client sent one of its keys, too"
-            self._conversation.warn(client, protocol.PUBLIC_KEYS, reason)
+            self._training.warn({client: reason}, failed_at(protocol.PUBLIC_KEYS))
         self._sums = [
             ClusterSum(
                 cluster,
                 members,
-                [self._conversation.roster.name_of(client) for client in members],
+                [self._training.roster.name_of(client) for client in members],
                 np.stack([keys[client] for client in members]),
             )
             for cluster, members in _by_cluster(clusters, keys).items()
@@ -397,7 +406,7 @@ class SecureAggregation:
             logger.warning(
                 "the sum over cluster %d counts with the usual norm in round %d: its own is more "
                 "than %g times as large, so one of its clients may be far off",
-                *(one.cluster, self._conversation.server_round, MOST_TIMES),
+                *(one.cluster, self._training.round, MOST_TIMES),
             )
         return bounded
 
@@ -412,7 +421,7 @@ class SecureAggregation:
                 f"its shares of {one.named(owners)} are not what was announced and are left out; "
                 "either side may be at fault"
             )
-            self._conversation.warn(one.members[holder], protocol.UNMASK, reason)
+            self._training.warn({one.members[holder]: reason}, failed_at(protocol.UNMASK))
         secrets, liars = one.secrets(unfit)
         for position in liars:
             self._leave_out(one.members[position], "it shared something else than its secret")
@@ -446,20 +455,18 @@ class SecureAggregation:
         if not clients:
             return {}
         answers = self._conversation.ask(
-            action, content_for, clients=clients, for_training=True, timeout=self._timeout
+            action, clients, content_for, read, for_training=True, timeout=self._timeout
         )
-        failures: dict[int, str] = {}
-        found = read_answers(answers, failures, read)
-        for client, reason in failures.items():
-            self._conversation.warn(client, action, reason)
-            self._leave_out(client, reason)
-        return found
+        self._training.warn(answers.failures, failed_at(action))
+        for client in sorted(answers.unreadable):
+            self._leave_out(client, answers.failures[client])
+        return answers.values
 
     def _leave_out(self, client: int, reason: str) -> None:
         """Leave a client that has sent what cannot be right out of all further sums."""
         if client not in self.left_out:
             self.left_out[client] = reason
-            name = self._conversation.roster.name_of(client)
+            name = self._training.roster.name_of(client)
             logger.warning("%s takes part in no secure sum of this run any more: %s", name, reason)
 
     def _fail(self, one: ClusterSum, reason: str) -> None:
@@ -481,7 +488,7 @@ class SecureAggregation:
         return number >= least
 
     def _log_lost(self, cluster: int, reason: str) -> None:
-        now = self._conversation.server_round
+        now = self._training.round
         logger.warning("cluster %d keeps its model in round %d: %s", cluster, now, reason)
 
 
@@ -543,10 +550,7 @@ def _read_array(
     content: RecordDict, name: str, shape: tuple[int, ...], kind: type[Scalar]
 ) -> NDArray[Scalar]:
     """Return an array of a client's answer; a ValueError says how it is of another form."""
-    record = content.array_records.get(protocol.ARRAYS, ArrayRecord())
-    if name not in record:
-        raise ValueError(f"its answer has no {name}")
-    array: NDArray[Scalar] = record[name].numpy()
+    array: NDArray[Scalar] = protocol.array_in(content, name)
     if array.shape != shape or array.dtype != kind:
         raise ValueError(
             f"its {name} are {array.dtype} of shape {array.shape}, not {np.dtype(kind)} of {shape}"

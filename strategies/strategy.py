@@ -21,7 +21,7 @@ from flwr.app import (
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from fl_core.masking import FEWEST
+from fl_core.masking import FEWEST, Words
 from fl_core.messages import protocol
 from fl_core.metrics import OF_CLASSES, Metrics
 from fl_core.models.layers import split
@@ -29,14 +29,20 @@ from strategies.aggregations.aggregation import Aggregation, ClusterMean
 from strategies.checks import check_parts, check_resume, check_rounds
 from strategies.clusterings.clustering import Clustering
 from strategies.objectives import LocalObjective, Plain
+from strategies.rounds.ask import Request
 from strategies.rounds.client_registry import Roster
 from strategies.rounds.conversation import Conversation
-from strategies.rounds.exchange import UNTESTED, Exchange, first_model
 from strategies.rounds.participants import draw_participants, draw_testers
-from strategies.rounds.replies import read_tests, read_update
+from strategies.rounds.replies import Tests, read_tests, read_update
 from strategies.rounds.round_state import Clusters, Update
-from strategies.rounds.training import RoundReport, Training, count_from
-from strategies.secure_aggregation import SecureAggregation, check_fraction
+from strategies.rounds.training import (
+    UNTESTED,
+    RoundReport,
+    Training,
+    count_from,
+    first_model,
+)
+from strategies.secure_aggregation import SecureAggregation, check_fraction, check_has_summed
 from strategies.validation import P, clusters_by, combine
 
 logger = logging.getLogger(__name__)
@@ -185,8 +191,6 @@ class ClusteredStrategy(Strategy):
         if checkpoint is None:
             training.identity = str(self.local_told.get(protocol.TRAINING, ""))
             initial, training.private = split(initial, self.local.private_layers_of(initial))
-        conversation.private, conversation.private_of = training.private, training.private_of
-        if checkpoint is None:
             training.begin(initial, clusters_by(training, self.clustering.find, conversation))
             training.seconds.pre_round = time.perf_counter() - started
         # Flower counts from 1 in a resumed run, too; everything here counts `training.reports`.
@@ -195,11 +199,8 @@ class ClusteredStrategy(Strategy):
         left = num_rounds - done
         models = protocol.pack_models(training.records)
         result = super().start(grid, models, left, timeout, train_config, evaluate_config, test)
-        if self._secure is not None and not self._secure.has_summed:
-            raise RuntimeError(
-                "secure-aggregation is on, and no round had a sum, so nothing was learnt: the "
-                "warnings say what was missing."
-            )
+        if self._secure is not None:
+            check_has_summed(self._secure.has_summed)
         count_from(done, result)
         result.arrays = protocol.pack_models(training.records)  # of the last clusters
         return result
@@ -246,18 +247,16 @@ class ClusteredStrategy(Strategy):
         """Meet the clients, and start a training with them or go on with the checkpoint's."""
         patience = self._timeout if self.pre_round_timeout is None else self.pre_round_timeout
         roster = Roster() if self.met is None else self.met.for_another_training()
-        conversation = self._conversation = Conversation(grid, config, patience, roster)
-        if not roster.nodes:
-            conversation.call_roll()
         per_client = self.aggregation.per_client
-        if checkpoint is None:
-            self.training = Training(roster, per_client, pre_round_traffic=conversation.traffic)
-        else:
+        self.training = Training(roster, per_client)
+        conversation = self._conversation = Conversation(grid, config, patience, self.training)
+        if not roster.nodes:
+            conversation.register_clients()
+        if checkpoint is not None:  # what was sent before does not count a second time
             self.training = Training.from_checkpoint(checkpoint, roster, per_client)
+            conversation.training = self.training
             self.clustering.recall(checkpoint["clustering"])
             self.aggregation.recall(checkpoint["aggregation"])
-            conversation.traffic = self.training.pre_round_traffic  # the roll counts once
-        conversation.training_traffic = self.training.train_traffic
         self._secure = None
         if self.secure_aggregation:
             weighted = self.aggregation.weighted
@@ -276,7 +275,6 @@ class ClusteredStrategy(Strategy):
         self._started = time.perf_counter()
         training, conversation = self.training, self._conversation
         training.begin_round(self._num_rounds, self.metrics)
-        conversation.server_round = training.round
         before = dict(training.roster.nodes)
         newcomers = conversation.admit_newcomers()
         now = training.roster.nodes
@@ -294,19 +292,31 @@ class ClusteredStrategy(Strategy):
         self._participants = [client for client in drawn if client in conversation.nodes]
         if secure:
             self._participants = secure.agree(training.clusters, self._participants)
-        self._exchange = Exchange(training, self._participants, training.train_traffic)
+        self._sent = training.models_of(self._participants)
+        timeout, traffic = self._timeout, training.train_traffic
         told = {**config, **self.local_told}
-        messages = self._exchange.messages(protocol.TRAIN, told, self._timeout, self._told)
+        self._request: Request[Any] = training.model_request(
+            protocol.TRAIN, self._sent, self._read_trained, told, timeout, traffic, self._config_for
+        )
+        messages = self._request.messages()
         conversation.models_at.clear()
         return messages
 
-    def _told(self, client: int) -> dict[str, ConfigRecordValues]:
-        """Return the part of a training message that is for this client alone."""
-        told = self.clustering.told_for_training(client)
+    def _read_trained(self, client: int, content: RecordDict) -> Any:
+        """Return a client's update, or its masked update."""
+        model = self._sent[client]
         if self._secure is not None:
-            told = {**told, **self._secure.config_for(client)}
-        kept = self._conversation.place_of_kept(client, self._exchange.sent[client])
-        return told if kept is None else {**told, protocol.KEPT_MODEL: kept}
+            return self._secure.read(client, model, content)
+        cluster = self.clusters.of_client[client]
+        return read_update(client, cluster, content, model, self.training.initial)
+
+    def _config_for(self, client: int) -> dict[str, ConfigRecordValues]:
+        """Return the part of a training message that is for this client alone."""
+        entries = self.clustering.told_for_training(client)
+        if self._secure is not None:
+            entries = {**entries, **self._secure.config_for(client)}
+        kept = self._conversation.place_of_kept(client, self._sent[client])
+        return entries if kept is None else {**entries, protocol.KEPT_MODEL: kept}
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -318,8 +328,16 @@ class ClusteredStrategy(Strategy):
         RuntimeError
             If all clients took part and none sent a usable model.
         """
-        training, report, secure = self.training, self.reports[-1], self._secure
-        losses = self._combine_sums(replies, secure) if secure else self._combine(replies)
+        training, report = self.training, self.reports[-1]
+        answers = self._request.answers(replies)
+        training.warn(answers.failures)
+        if not answers.values:
+            training.lose_round(self._participants, answers.failures)
+        training.heard(self._participants, answers.values)
+        if self._secure is not None:
+            losses = self._combine_sums(answers.values, self._secure)
+        else:
+            losses = self._combine(list(answers.values.values()))
         if known := [loss for loss in losses if loss is not None]:
             report.train_loss = float(np.mean(known))
         report.clusters = dict(self.clusters.of_client)
@@ -328,39 +346,18 @@ class ClusteredStrategy(Strategy):
             {protocol.LOSS: report.train_loss, "num-clients": len(losses)}
         )
 
-    def _combine(self, replies: Iterable[Message]) -> list[float | None]:
+    def _combine(self, updates: list[Update]) -> list[float | None]:
         """Aggregate the models that came back, and return the clients' losses."""
-        training, sent, of_client = self.training, self._exchange.sent, self.clusters.of_client
-
-        def read(client: int, content: RecordDict) -> Update:
-            return read_update(client, of_client[client], content, sent[client], training.initial)
-
-        updates = list(self._exchange.read(replies, read).values())
-        if not updates:
-            self._lose_round()
-        training.heard(sent, (update.client for update in updates))
         if updates:
-            combine(updates, training, self.clustering, self.aggregation)
+            combine(updates, self.training, self.clustering, self.aggregation)
         self.reports[-1].samples = {update.client: update.num_examples for update in updates}
         return [update.loss for update in updates]
 
-    def _lose_round(self) -> None:
-        training, asked, why = self.training, set(self._exchange.sent), self._exchange.why
-        # All may have lost their private layers, in a run that goes on: they are sent them again.
-        again = training.private and training.holders >= asked
-        if asked >= set(training.roster.nodes) and not again:
-            raise RuntimeError(f"no client sent a usable model in round {training.round}: {why}")
-        logger.warning("round %d is lost: no participant sent a usable model", training.round)
-
     def _combine_sums(
-        self, replies: Iterable[Message], secure: SecureAggregation
+        self, masked: Mapping[int, Words], secure: SecureAggregation
     ) -> list[float | None]:
         """Take each cluster's mean from a secure sum; return its mean loss for each client."""
-        training, sent = self.training, self._exchange.sent
-        masked = self._exchange.read(replies, lambda c, content: secure.read(c, sent[c], content))
-        if not masked:
-            self._lose_round()
-        training.heard(sent, masked)
+        training = self.training
         totals = secure.unmask(masked, training.models)
         self.reports[-1].left_out_of_sums = dict(secure.left_out)
         current = enumerate(training.models)
@@ -382,17 +379,23 @@ class ClusteredStrategy(Strategy):
         if last or report.round % self.evaluate_every == 0:
             nodes = list(training.roster.nodes)
             clients = draw_testers(nodes, self.fraction_evaluate, self.seed, report.round)
-        self._exchange = Exchange(training, clients, training.evaluate_traffic, UNTESTED)
-        told = {**config, **self.local_told}
-        return self._exchange.messages(protocol.EVALUATE, told, self._timeout)
+        told, traffic = {**config, **self.local_told}, training.evaluate_traffic
+        self._request = training.model_request(
+            protocol.EVALUATE, clients, self._read_tests, told, self._timeout, traffic
+        )
+        return self._request.messages()
+
+    def _read_tests(self, client: int, content: RecordDict) -> Tests:
+        return read_tests(content, self.reports[-1].metrics)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Keep every client's scores and return the plain means over clients."""
         report = self.reports[-1]
-        tests = self._exchange.read(replies, lambda _, sent: read_tests(sent, report.metrics))
-        for client, found in tests.items():
+        answers = self._request.answers(replies)
+        self.training.warn(answers.failures, UNTESTED)
+        for client, found in answers.values.items():
             report.note(client, *found)
         report.bytes = self.training.bytes
         self.training.seconds.evaluate += time.perf_counter() - self._started

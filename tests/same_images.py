@@ -9,6 +9,7 @@ from clients.handlers import answer_queries
 from fl_core.messages import protocol
 from strategies.rounds.client_registry import Roster
 from strategies.rounds.conversation import Conversation
+from strategies.rounds.training import Training
 from tests.local_grid import LocalGrid
 
 
@@ -32,4 +33,6 @@ def conversation(clients, order=list, kind=SameImages):
     app = ClientApp()
     answer_queries(app, kind)
     nodes = {client: LocalGrid.node_of(client) for client in range(clients)}
-    return Conversation(LocalGrid(app, clients, order=order), {protocol.SEED: 1}, 1, Roster(nodes))
+    return Conversation(
+        LocalGrid(app, clients, order=order), {protocol.SEED: 1}, 1, Training(Roster(nodes))
+    )

@@ -41,7 +41,7 @@ def statistics_in(answer: RecordDict, num_columns: int) -> ColumnStatistics:
         If these cannot be the statistics of so many columns.
     """
     count = protocol.metrics_of(answer).get(protocol.NUM_EXAMPLES)
-    rows = answer.array_records[protocol.ARRAYS][protocol.MOMENTS].numpy()
+    rows = protocol.array_in(answer, protocol.MOMENTS)
     if not (isinstance(count, int) and 1 <= count <= _MOST_ROWS):
         raise ValueError(f"the moments are of {count!r:.40} samples")
     if rows.shape != (3, num_columns) or rows.dtype != np.float64:
@@ -73,13 +73,12 @@ def with_common_scale(agreement: Agreement, roll: Conversation) -> Agreement:
     check_no_pixels("devices", ALL_SITES, agreement.is_float)
     num_columns = agreement.image_shape[0] + agreement.is_regression
 
-    def problem(answer: RecordDict) -> None:
-        statistics_in(answer, num_columns)
-
-    answers = roll.ask(protocol.MOMENTS, None, {**agreement.as_config()}, problem)
-    found = ColumnStatistics.merged(
-        [statistics_in(answer, num_columns) for answer in answers.values()]
+    statistics = roll.query(
+        protocol.MOMENTS,
+        lambda answer: statistics_in(answer, num_columns),
+        options={**agreement.as_config()},
     )
+    found = ColumnStatistics.merged(list(statistics.values()))
     constant = constant_columns(found, ALL_SITES, agreement.image_shape[0])
     for note in constant_notes(constant, agreement.column_names, ALL_SITES):
         logger.warning(note)

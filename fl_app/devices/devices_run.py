@@ -27,7 +27,7 @@ from fl_core.agreement.agreement import Agreement, Survey
 from fl_core.agreement.vote import agree, outvoted, with_whole_numbers
 from fl_core.data.settings import ALL_SITES
 from fl_core.messages import protocol
-from strategies import ClusteredStrategy, Conversation, Roster, RoundReport
+from strategies import ClusteredStrategy, Conversation, Roster, RoundReport, Training
 
 logger = logging.getLogger(__name__)
 
@@ -60,9 +60,9 @@ class Devices:
         if isinstance(grid, KnowsRegistrations):
             self.met.refused = partial(refused_names, grid)
         self._roll = Conversation(
-            grid, {protocol.SEED: config.seed}, config.pre_round_deadline, self.met
+            grid, {protocol.SEED: config.seed}, config.pre_round_deadline, Training(self.met)
         )
-        self._roll.call_roll()
+        self._roll.register_clients()
         self._agreement = checkpoints.agreement or self._agreed()
         checkpoints.agreement = self._agreement
         self.num_clients, self.num_at_start = len(self.met.names), len(self.met.nodes)

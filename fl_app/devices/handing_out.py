@@ -7,12 +7,9 @@ from collections.abc import Mapping
 from flwr.app import ConfigRecord, RecordDict
 from flwr.serverapp import Grid
 
-from fl_app.run.personal_store import query_clients
 from fl_core.messages import protocol
 from strategies import ClusteredStrategy
-from strategies.rounds.conversation import Traffic
-from strategies.rounds.exchange import Exchange
-from strategies.rounds.replies import sort_replies
+from strategies.rounds.ask import Request
 
 
 def hand_out_models(
@@ -25,15 +22,15 @@ def hand_out_models(
     """
     training, roster = strategy.training, strategy.training.roster
     of_client = training.clusters.of_client
-    exchange = Exchange(training, roster.nodes, Traffic())
-    messages = exchange.messages(
+    request = training.model_request(
         protocol.query(protocol.KEEP_MODEL),
+        roster.nodes,
+        _read_kept,
         {**config, **strategy.local_told},
         timeout,
-        lambda client: {protocol.CLUSTER: of_client[client]},
+        config_of=lambda client: {protocol.CLUSTER: of_client[client]},
     )
-    replies = grid.send_and_receive(messages, timeout=timeout)
-    failures = _not_kept(*sort_replies(exchange.asked, replies))
+    failures = request.ask(grid).failures
     absent = (of_client.keys() | roster.names.keys()) - roster.nodes.keys()
     failures |= {client: roster.failures.get(client, "it is not connected") for client in absent}
     return dict(sorted(failures.items()))
@@ -61,11 +58,17 @@ def deploy_models(
     dict of str
         Why clients did not, of those that were told.
     """
-    contents = {client: RecordDict({protocol.CONFIG: told}) for client, told in chosen.items()}
-    return _not_kept(*query_clients(grid, protocol.DEPLOY_MODEL, nodes, contents, timeout))
+    request = Request(
+        protocol.query(protocol.DEPLOY_MODEL),
+        {client: nodes[client] for client in chosen if client in nodes},
+        lambda client: RecordDict({protocol.CONFIG: chosen[client]}),
+        _read_kept,
+        timeout,
+    )
+    return request.ask(grid).failures
 
 
-def _not_kept(answers: Mapping[int, RecordDict], failures: Mapping[int, str]) -> dict[int, str]:
-    """Return why clients do not have their model, of those that were sent a message about it."""
-    kept = {c: protocol.metrics_of(answer).get(protocol.KEPT) for c, answer in answers.items()}
-    return {**failures, **{c: "it has no model-path" for c, one in kept.items() if one != 1}}
+def _read_kept(client: int, content: RecordDict) -> None:
+    """Raise a ValueError unless a client has stored, or now uses, its model."""
+    if protocol.metrics_of(content).get(protocol.KEPT) != 1:
+        raise ValueError("it has no model-path")

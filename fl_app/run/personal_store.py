@@ -15,7 +15,6 @@ from typing import Any
 from flwr.app import (
     ConfigRecord,
     ConfigRecordValues,
-    Message,
     MetricRecord,
     RecordDict,
 )
@@ -23,10 +22,9 @@ from flwr.serverapp import Grid
 
 from fl_core.messages import protocol
 from strategies import ClusteredStrategy
-from strategies.rounds.conversation import Traffic
-from strategies.rounds.exchange import UNTESTED, Exchange
+from strategies.rounds.ask import Request, as_it_is
 from strategies.rounds.participants import draw_testers
-from strategies.rounds.replies import read_answers, sort_replies
+from strategies.rounds.training import UNTESTED
 
 logger = logging.getLogger(__name__)
 
@@ -52,18 +50,21 @@ def keep_states(
     """
     training = strategy.training
     told = {**told, **strategy.local_told, protocol.SERVER_ROUND: training.round}
-    nodes = training.roster.nodes
-    asked = {client: RecordDict({protocol.CONFIG: ConfigRecord({**told})}) for client in nodes}
-    answers, failures = query_clients(grid, protocol.KEEP_STATE, nodes, asked, timeout)
-    handed_over = {client: content for client, content in answers.items() if content}  # no device
-    states = read_answers(handed_over, failures, lambda _, content: _state_in(content))
-    for client, reason in failures.items():
+    request = Request(
+        protocol.query(protocol.KEEP_STATE),
+        dict(training.roster.nodes),
+        lambda client: RecordDict({protocol.CONFIG: ConfigRecord({**told})}),
+        lambda _, content: _state_in(content) if content else None,  # a device sends nothing
+        timeout,
+    )
+    answers = request.ask(grid)
+    for client, reason in answers.failures.items():
         logger.warning(
             "%s has not kept its own part of the model for this checkpoint, and a run that goes on "
             "from it starts that part again: %s",
             *(training.roster.name_of(client), reason),
         )
-    return states
+    return {client: state for client, state in answers.values.items() if state is not None}
 
 
 def _state_in(content: RecordDict) -> dict[str, Any]:
@@ -96,13 +97,22 @@ def restore_states(
     RuntimeError
         If a client does not take its state.
     """
-    asked = {client: RecordDict({protocol.CONFIG: ConfigRecord({**told})}) for client in states}
-    for client, state in states.items():
+
+    def content_of(client: int) -> RecordDict:
+        content, state = RecordDict({protocol.CONFIG: ConfigRecord({**told})}), states[client]
         if "arrays" in state:
-            asked[client][protocol.ARRAYS] = protocol.to_record(state["arrays"])
-            asked[client][protocol.METRICS] = MetricRecord({protocol.KEPT: state["round"]})
-    _, failures = query_clients(grid, protocol.RESTORE_STATE, nodes, asked, timeout)
-    for client, reason in failures.items():
+            content[protocol.ARRAYS] = protocol.to_record(state["arrays"])
+            content[protocol.METRICS] = MetricRecord({protocol.KEPT: state["round"]})
+        return content
+
+    request = Request(
+        protocol.query(protocol.RESTORE_STATE),
+        {client: nodes[client] for client in states if client in nodes},
+        content_of,
+        as_it_is,
+        timeout,
+    )
+    for client, reason in request.ask(grid).failures.items():
         raise RuntimeError(f"client {client} did not take back what it had kept: {reason}")
 
 
@@ -123,39 +133,7 @@ def compare_again(
     # Who has come since has no model of it.
     nodes = [client for client in training.roster.nodes if client in training.model_of_client]
     clients = draw_testers(nodes, strategy.fraction_evaluate, strategy.seed, training.round)
-    exchange = Exchange(training, clients, Traffic(), UNTESTED)
-    messages = exchange.messages(protocol.EVALUATE, {**told, **strategy.local_told}, timeout)
-    exchange.read(grid.send_and_receive(messages, timeout=timeout), lambda client, content: None)
-
-
-def query_clients(
-    grid: Grid,
-    action: str,
-    nodes: Mapping[int, int],
-    contents: Mapping[int, RecordDict],
-    timeout: float,
-) -> tuple[dict[int, RecordDict], dict[int, str]]:
-    """Send clients a query each, and return their answers, and why others failed.
-
-    Parameters
-    ----------
-    action : str
-        The query's name.
-    nodes : mapping of int
-        From client to node; a client without one is not asked.
-    contents : mapping of RecordDict
-        What each client is sent.
-    timeout : float
-        Seconds to wait.
-    """
-    asked = {nodes[client]: client for client in contents if client in nodes}
-    messages = [
-        Message(
-            contents[client],
-            dst_node_id=node,
-            message_type=protocol.query(action),
-            ttl=timeout,
-        )
-        for node, client in asked.items()
-    ]
-    return sort_replies(asked, grid.send_and_receive(messages, timeout=timeout))
+    request = training.model_request(
+        protocol.EVALUATE, clients, as_it_is, {**told, **strategy.local_told}, timeout
+    )
+    training.warn(request.ask(grid).failures, UNTESTED)

@@ -27,7 +27,7 @@ from fl_core.messages import protocol
 from fl_core.partitions.federation import Federation, simulate_federation
 from fl_core.partitions.tasks import are_random
 from fl_core.text import listed, printable
-from strategies import ClusteredStrategy, Conversation, Roster, RoundReport
+from strategies import ClusteredStrategy, Conversation, Roster, RoundReport, Training
 
 logger = logging.getLogger(__name__)
 
@@ -123,8 +123,10 @@ class Simulation:
         entries = {**self.told, protocol.SEED: self._config.seed}
         for note in (*federation.dataset.notes, *_of_one_class(federation)):
             logger.warning(note)
-        roll = Conversation(self._grid, entries, self._config.pre_round_deadline, self.met)
-        roll.call_roll()
+        roll = Conversation(
+            self._grid, entries, self._config.pre_round_deadline, Training(self.met)
+        )
+        roll.register_clients()
         self._nodes = roll.nodes
         progress.clients_ready()
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MessageType, MetricRecord, RecordDict
 from numpy.typing import NDArray
+
+from fl_core.text import one_line
 
 NDArrays = dict[str, NDArray[np.generic]]
 """A model on the server: parameter and buffer names to arrays, in the model's own order."""
@@ -117,6 +120,23 @@ def to_record(arrays: Mapping[str, NDArray[np.generic]]) -> ArrayRecord:
 def with_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> RecordDict:
     """Return a message's content that is `arrays` and nothing else."""
     return RecordDict({ARRAYS: to_record(arrays)})
+
+
+def array_in(content: RecordDict, name: str) -> NDArray[Any]:
+    """Return an array of an answer, which may hold anything.
+
+    Raises
+    ------
+    ValueError
+        If there is none of this name, or its bytes are none.
+    """
+    record = content.array_records.get(ARRAYS, ArrayRecord())
+    if name not in record:
+        raise ValueError(f"its answer holds no {name}")
+    try:
+        return record[name].numpy()
+    except Exception as error:  # bytes from the network may be anything
+        raise ValueError(f"its {name} cannot be read: {one_line(str(error))}") from error
 
 
 def pack_models(models: Sequence[ArrayRecord]) -> ArrayRecord:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
+from flwr.app import ConfigRecordValues, RecordDict
 from numpy.typing import NDArray
 
 from fl_core.messages import protocol
@@ -245,24 +245,16 @@ def ask_signatures(
         By client index, ascending.
     """
     most = options[protocol.NUM_CENTROIDS]
-    answers = conversation.ask(
+    found = conversation.query(
         protocol.SIGNATURE,
+        lambda answer: Signature(_read_centroids(answer, most, width), _sketch(answer)),
         content,
-        options=options,
-        check=lambda answer: _wrong_centroids(answer, most, width),
+        options,
         clients=clients,
     )
-    found = {
-        client: Signature(_centroids(answer).astype(np.float32), _sketch(answer))
-        for client, answer in answers.items()
-    }
     widths = {client: own.centroids.shape[1] for client, own in found.items()}
     alike = conversation.keep_common_size(protocol.SIGNATURE, widths, _WIDTH)
     return {client: found[client] for client in alike}
-
-
-def _centroids(content: RecordDict) -> NDArray[np.generic]:
-    return content.array_records[protocol.ARRAYS][protocol.CENTROIDS].numpy()
 
 
 def _sketch(content: RecordDict) -> list[float]:
@@ -272,15 +264,12 @@ def _sketch(content: RecordDict) -> list[float]:
     return found if whole else []
 
 
-def _wrong_centroids(content: RecordDict, most: int, width: int | None) -> str | None:
-    """Say what is wrong with a client's centroids, if anything is."""
-    if protocol.CENTROIDS not in content.array_records.get(protocol.ARRAYS, ArrayRecord()):
-        return "its answer holds no centroids"
-    rows = _centroids(content)
+def _read_centroids(content: RecordDict, most: int, width: int | None) -> Float32:
+    rows = protocol.array_in(content, protocol.CENTROIDS)
     if rows.ndim != 2 or not 1 <= rows.shape[0] <= most or not rows.shape[1]:
-        return f"its centroids have shape {rows.shape}, not (1 to {most}, e)"
+        raise ValueError(f"its centroids have shape {rows.shape}, not (1 to {most}, e)")
     if width is not None and rows.shape[1] != width:
-        return f"{_WIDTH.format(rows.shape[1])}, the others' {width}"
+        raise ValueError(f"{_WIDTH.format(rows.shape[1])}, the others' {width}")
     if rows.dtype.kind != "f" or not (np.abs(rows) < _LARGEST).all():  # NaN fails as well
-        return f"its centroids are not all numbers below {_LARGEST:g}"
-    return None
+        raise ValueError(f"its centroids are not all numbers below {_LARGEST:g}")
+    return rows.astype(np.float32)

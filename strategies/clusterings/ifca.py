@@ -165,7 +165,7 @@ class LossClustering(Clustering):
         if self._warms_up:
             return Clusters(dict.fromkeys(conversation.nodes, 0), self.num_clusters)
         for draw in range(MAX_DRAWS if self.enforce else 1):
-            self._models = self._drawn(draw, conversation.private)
+            self._models = self._drawn(draw, conversation.training.private)
             losses = ask_losses(conversation, self._models, None)
             self._check_number(len(losses))
             labels = lowest_loss(np.array(list(losses.values())))
@@ -284,27 +284,24 @@ def ask_losses(
 ) -> dict[int, list[float]]:
     """Return the losses, one on each model, of each client that answers; None asks everybody."""
     packed = protocol.pack_models([protocol.to_record(model) for model in models])
-    answers = conversation.ask(
+    private_of = conversation.training.private_of
+    losses = conversation.query(
         protocol.LOSSES,
-        lambda client: RecordDict({protocol.ARRAYS: packed, **conversation.private_of(client)}),
-        check=lambda content: _wrong_losses(content, len(models)),
+        lambda content: _read_losses(content, len(models)),
+        lambda client: RecordDict({protocol.ARRAYS: packed, **private_of(client)}),
         clients=clients,
         for_training=for_training,
     )
-    conversation.models_at.update(dict.fromkeys(answers, models))
-    return {client: _losses(content) for client, content in answers.items()}
+    conversation.models_at.update(dict.fromkeys(losses, models))
+    return losses
 
 
-def _losses(content: RecordDict) -> list[float]:
-    """Return what a client says; one that is no finite number is the worst there can be."""
-    said = protocol.numbers(content, protocol.LOSSES)
-    return [one if math.isfinite(one) else math.inf for one in said]
-
-
-def _wrong_losses(content: RecordDict, count: int) -> str | None:
-    """Say what is wrong with a client's losses, if anything is."""
-    losses = _losses(content)
-    if len(losses) != count:
-        return f"its answer does not hold {count} losses"
-    # One model that a client has spoilt, of its own cluster, is bad for all, and nobody's fault.
-    return None if np.isfinite(losses).any() else "none of its losses is a finite number"
+def _read_losses(content: RecordDict, count: int) -> list[float]:
+    """Return a client's losses; one that is no finite number is the worst there can be."""
+    sent = protocol.numbers(content, protocol.LOSSES)
+    if len(sent) != count:
+        raise ValueError(f"its answer does not hold {count} losses")
+    # One model that a client has corrupted, of its own cluster, is bad for all its clients.
+    if not np.isfinite(sent).any():
+        raise ValueError("none of its losses is a finite number")
+    return [one if math.isfinite(one) else math.inf for one in sent]

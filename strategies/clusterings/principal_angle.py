@@ -26,7 +26,7 @@ from strategies.clusterings.agglomeration import (
 )
 from strategies.clusterings.clustering import Clustering
 from strategies.clusterings.server_relevance import Spectra, smallest_angles
-from strategies.clusterings.spectral import DIMENSIONS, SpectralClustering, ask_eigenvectors
+from strategies.clusterings.spectral import DIMENSIONS, SpectralClustering, read_eigenvectors
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.round_state import Clusters, Comparison
 from strategies.rounds.state import learnt
@@ -91,9 +91,7 @@ class PrincipalAngleClustering(Clustering):
 
     def find(self, conversation: Conversation) -> Clusters:
         """Ask for singular vectors, then agglomerate."""
-        asked, _ = ask_eigenvectors(
-            conversation, self.num_eigenvectors, None, self.dimension, protocol.COMPARED_THERE
-        )
+        asked = self._ask(conversation, None, self.dimension)
         lengths = {client: len(own) for client, own in asked.items()}
         similar = conversation.keep_common_size(protocol.SPECTRUM, lengths, DIMENSIONS)
         self._vectors = {client: asked[client] for client in similar}
@@ -116,9 +114,7 @@ class PrincipalAngleClustering(Clustering):
         """Ask newcomers alone, and place each in the nearest cluster, if it is near enough."""
         known = self._vectors
         dimension = len(next(iter(known.values())))
-        fresh, _ = ask_eigenvectors(
-            conversation, self.num_eigenvectors, newcomers, dimension, protocol.COMPARED_THERE
-        )
+        fresh = self._ask(conversation, newcomers, dimension)
         if not fresh:
             return clusters
         angles = self._angles(fresh, known)
@@ -156,6 +152,17 @@ class PrincipalAngleClustering(Clustering):
         most = 90 * (self.num_eigenvectors if self.measure == "sum" else 1)
         closeness: Float64 = np.clip(1 - angles / most, 0, 1)
         return closeness
+
+    def _ask(
+        self, conversation: Conversation, clients: Sequence[int] | None, dimension: int | None
+    ) -> dict[int, Float32]:
+        p = self.num_eigenvectors
+        return conversation.query(
+            protocol.SPECTRUM,
+            lambda content: read_eigenvectors(content, p, dimension),
+            options={protocol.NUM_EIGENVECTORS: p, protocol.COMPARED_THERE: 1},
+            clients=clients,
+        )
 
 
 def corresponding_angles(own: Spectra, others: Spectra, count: int) -> Float64:

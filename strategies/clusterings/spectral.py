@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecordValues, RecordDict
+from flwr.app import ConfigRecordValues, RecordDict
 from numpy.typing import NDArray
 
 from fl_core.messages import protocol
@@ -223,17 +223,24 @@ class SpectralClustering(Clustering):
     def _ask_spectra(
         self, conversation: Conversation, clients: Sequence[int] | None, dimension: int | None
     ) -> dict[int, Eigenvectors]:
-        if self.relevance_at == AT_CLIENTS:
-            return ask_eigenvectors(conversation, self.num_shared, clients, dimension)[0]
-        k = max(self.num_shared, RANK)  # what stands for a Gram matrix
-        vectors, answers = ask_eigenvectors(
-            *(conversation, k, clients, dimension, protocol.WITH_EIGENVALUES, _wrong_eigenvalues)
+        k, at_server = self.num_shared, self.relevance_at == AT_SERVER
+        if at_server:
+            k = max(k, RANK)  # what stands for a Gram matrix
+        options: dict[str, ConfigRecordValues] = {protocol.NUM_EIGENVECTORS: k}
+        if at_server:
+            options[protocol.WITH_EIGENVALUES] = 1
+        answers = conversation.query(
+            protocol.SPECTRUM,
+            lambda content: (
+                read_eigenvectors(content, k, dimension),
+                _read_eigenvalues(content) if at_server else np.empty(0),
+            ),
+            options=options,
+            clients=clients,
         )
-        self._values |= {
-            client: record[protocol.EIGENVALUES].numpy().astype(np.float64)
-            for client, record in answers.items()
-        }
-        return vectors
+        if at_server:
+            self._values |= {client: values for client, (_, values) in answers.items()}
+        return {client: vectors for client, (vectors, _) in answers.items()}
 
     def _ask_relevances(
         self,
@@ -248,17 +255,13 @@ class SpectralClustering(Clustering):
             protocol.RELEVANCE_FORMULA: self.relevance,
             protocol.NUM_COLUMNS: [own.shape[1] for own in spectra.values()],
         }
-        answers = conversation.ask(
+        return conversation.query(
             protocol.RELEVANCE,
+            lambda content: _read_relevances(content, len(spectra)),
             protocol.with_arrays({protocol.EIGENVECTORS: everybody}),
-            options=options,
-            check=lambda content: _wrong_relevances(content, len(spectra)),
+            options,
             clients=clients if clients is None else list(clients),
         )
-        return {
-            client: protocol.numbers(content, protocol.RELEVANCES)
-            for client, content in answers.items()
-        }
 
 
 def _all_scores(
@@ -278,72 +281,38 @@ def _rng(conversation: Conversation, stream: int) -> np.random.Generator:
     return np.random.default_rng([int(str(conversation.config.get(protocol.SEED, 0))), stream])
 
 
-def ask_eigenvectors(
-    conversation: Conversation,
-    k: int,
-    clients: Sequence[int] | None,
-    dimension: int | None,
-    option: str = "",
-    wrong: Callable[[RecordDict], str | None] = lambda _: None,
-) -> tuple[dict[int, Eigenvectors], dict[int, ArrayRecord]]:
-    """Ask clients, or all of them, for at most k eigenvectors, and return these and all arrays.
-
-    `option` is one more option of the query, and `wrong` says what else is wrong with an answer.
-    """
-    answers = conversation.ask(
-        protocol.SPECTRUM,
-        options={protocol.NUM_EIGENVECTORS: k, **({option: 1} if option else {})},
-        check=lambda content: _wrong_eigenvectors(content, k, dimension) or wrong(content),
-        clients=clients,
-    )
-    records = {client: answer.array_records[protocol.ARRAYS] for client, answer in answers.items()}
-    vectors = {
-        client: np.ascontiguousarray(record[protocol.EIGENVECTORS].numpy(), np.float32)
-        for client, record in records.items()
-    }
-    return vectors, records
-
-
-def _wrong_eigenvectors(content: RecordDict, k: int, dimension: int | None) -> str | None:
-    """Say what is wrong with a client's eigenvectors, if anything is."""
-    record = content.array_records.get(protocol.ARRAYS, ArrayRecord())
-    if protocol.EIGENVECTORS not in record:
-        return "its answer holds no eigenvectors"
-    vectors = record[protocol.EIGENVECTORS].numpy()
+def read_eigenvectors(content: RecordDict, k: int, dimension: int | None) -> Eigenvectors:
+    """Return a client's eigenvectors, or say by a ValueError what is wrong with them."""
+    vectors = protocol.array_in(content, protocol.EIGENVECTORS)
     if vectors.ndim != 2 or not 1 <= vectors.shape[1] <= k:
-        return f"its eigenvectors have shape {vectors.shape}, not (d, 1 to {k})"
+        raise ValueError(f"its eigenvectors have shape {vectors.shape}, not (d, 1 to {k})")
     if vectors.dtype.kind != "f" or not np.isfinite(vectors).all():
-        return "its eigenvectors are not all finite numbers"
+        raise ValueError("its eigenvectors are not all finite numbers")
     if dimension is not None and len(vectors) != dimension:
-        return f"{DIMENSIONS.format(len(vectors))}, the others' {dimension}"
+        raise ValueError(f"{DIMENSIONS.format(len(vectors))}, the others' {dimension}")
     products = vectors.astype(np.float64).T @ vectors
     if not np.allclose(products, np.eye(len(products)), atol=1e-3):
-        return "its eigenvectors are not orthonormal"
-    return None
+        raise ValueError("its eigenvectors are not orthonormal")
+    return np.ascontiguousarray(vectors, np.float32)
 
 
-def _wrong_eigenvalues(content: RecordDict) -> str | None:
-    """Say what is wrong with a client's eigenvalues, if anything is."""
-    record = content.array_records[protocol.ARRAYS]
-    if protocol.EIGENVALUES not in record:
-        return "its answer holds no eigenvalues"
-    values = record[protocol.EIGENVALUES].numpy()
-    count = record[protocol.EIGENVECTORS].numpy().shape[1]  # what it declares may be a lie
+def _read_eigenvalues(content: RecordDict) -> Float64:
+    values = protocol.array_in(content, protocol.EIGENVALUES)
+    count = protocol.array_in(content, protocol.EIGENVECTORS).shape[1]
     if values.shape != (count,) or values.dtype not in (np.float32, np.float64):
         said = f"{values.dtype} of shape {values.shape}"
-        return f"its eigenvalues are {said}, not float32 of shape ({count},)"
+        raise ValueError(f"its eigenvalues are {said}, not float32 of shape ({count},)")
     # What is smaller than float32 can tell from nothing is left out by clients.
     within = np.isfinite(values) & (values > _LEAST_SHARE * values.max())
     if not within.all() or (np.diff(values) > 0).any():
-        return "its eigenvalues are not finite, positive and descending"
-    return None
+        raise ValueError("its eigenvalues are not finite, positive and descending")
+    return values.astype(np.float64)
 
 
-def _wrong_relevances(content: RecordDict, count: int) -> str | None:
-    """Say what is wrong with a client's relevances, if anything is."""
+def _read_relevances(content: RecordDict, count: int) -> list[float]:
     scores = protocol.numbers(content, protocol.RELEVANCES)
     if len(scores) != count:
-        return f"its answer does not hold {count} relevances"
+        raise ValueError(f"its answer does not hold {count} relevances")
     if not all(0 <= score <= 1 + 1e-6 for score in scores):  # NaN fails as well
-        return "its relevances are not all numbers in [0, 1]"
-    return None
+        raise ValueError("its relevances are not all numbers in [0, 1]")
+    return scores

@@ -1,28 +1,17 @@
-"""How the server asks clients: one query to each, and every reply or a name."""
+"""Queries to the clients of a training: before it starts, and between its rounds."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from flwr.app import ArrayRecord, ConfigRecord, ConfigRecordValues, Message, RecordDict
+from flwr.app import ConfigRecord, ConfigRecordValues, RecordDict
 from flwr.serverapp import Grid
 
 from fl_core.messages import protocol
-from fl_core.text import one_line
+from strategies.rounds.ask import Answers, Reading, Request, Traffic, as_it_is
 from strategies.rounds.client_registry import Roster
-from strategies.rounds.replies import sort_replies
-
-logger = logging.getLogger(__name__)
-
-
-@dataclass
-class Traffic:
-    """Payload bytes of all clients together, without headers."""
-
-    down: int = 0
-    up: int = 0
+from strategies.rounds.training import Training
 
 
 @dataclass(eq=False)
@@ -37,38 +26,29 @@ class Conversation:
         Entries of the config record that each query carries (the seed, say).
     timeout : float
         Seconds to wait for the replies to one query; after that, nodes no longer get it.
-    roster : Roster
-        Who is asked.
-    traffic, training_traffic : Traffic
-        Bytes of queries so far: those that find clusters, and those that are part of a round's
-        training (IFCA's models).
-    server_round : int
-        Told to the clients; 0 before training.
+    training : Training
+        Its clients are asked, its round is sent, and its traffic counts the bytes.
     models_at : dict of sequences
         From client to the models that it was sent in this round and keeps until it has trained.
-    private_of : callable
-        From client to the records that make a shared model whole for it (`Training.private_of`).
-    private : mapping of arrays
-        Those layers: models that are sent do not have them.
     """
 
     grid: Grid
     config: Mapping[str, ConfigRecordValues]
     timeout: float
-    roster: Roster = field(default_factory=Roster)
-    traffic: Traffic = field(default_factory=Traffic)
-    training_traffic: Traffic = field(default_factory=Traffic)
-    server_round: int = 0
+    training: Training = field(default_factory=Training)
     models_at: dict[int, Sequence[protocol.NDArrays]] = field(default_factory=dict)
-    private_of: Callable[[int], Mapping[str, ArrayRecord]] = lambda client: {}
-    private: protocol.NDArrays = field(default_factory=dict)
+
+    @property
+    def roster(self) -> Roster:
+        """Return who takes part."""
+        return self.training.roster
 
     @property
     def nodes(self) -> dict[int, int]:
         """Return the clients still in: from client index to node id, ascending."""
         return self.roster.nodes
 
-    def call_roll(self) -> None:
+    def register_clients(self) -> None:
         """Ask every connected node for its client index.
 
         Of two nodes that claim the same name, the second is left out.
@@ -80,7 +60,7 @@ class Conversation:
         RuntimeError
             If no node answers.
         """
-        found, failures = self._meet(twice_is_an_error=True)
+        found, failures = self._recognise(twice_is_an_error=True)
         if not found:
             reasons = failures or self.roster.failures
             raise RuntimeError("no client answered: " + _first_reason(reasons))
@@ -92,21 +72,20 @@ class Conversation:
         A client that was left out is a newcomer, too, when it has reconnected, and once or twice
         more while it stays connected: it may have been slow.
         """
-        found, _ = self._meet(twice_is_an_error=False)
+        found, _ = self._recognise(twice_is_an_error=False)
         return self.roster.admit(found)
 
-    def ask(
+    def query(
         self,
         action: str,
+        read: Callable[[RecordDict], Reading],
         content: RecordDict | Callable[[int], RecordDict] | None = None,
         options: Mapping[str, ConfigRecordValues] | None = None,
-        check: Callable[[RecordDict], str | None] = lambda _: None,
         *,
         clients: Collection[int] | None = None,
         for_training: bool = False,
-        timeout: float | None = None,
-    ) -> dict[int, RecordDict]:
-        """Send one query; those that fail are named.
+    ) -> dict[int, Reading]:
+        """Return what is read of each client's answer to a query; the clients that fail are named.
 
         In the pre-round and when it joins, a client that fails is left out: nothing is known about
         it. Later, in a round that asks all clients again, it stays in as it was.
@@ -115,23 +94,21 @@ class Conversation:
         ----------
         action : str
             The query's name.
+        read : callable
+            From an answer to its value. A ValueError says what is wrong with the answer.
         content : RecordDict or callable, optional
             What all of them are sent, or from client to what it is sent, next to the config record.
         options : mapping, optional
             More entries of the config record.
-        check : callable
-            Says what is wrong with an answer, or None.
         clients : collection of int, optional
             Who is asked; all clients still in by default.
         for_training : bool
             Count the bytes as the round's training, in which the asked stay in even if they fail.
-        timeout : float, optional
-            Seconds to wait for the replies; the conversation's by default.
 
         Returns
         -------
-        dict of RecordDict
-            Good answers by client index, ascending.
+        dict
+            By client index, ascending.
 
         Raises
         ------
@@ -139,33 +116,46 @@ class Conversation:
             If no client answers in the pre-round.
         """
         everybody = clients is None
-        traffic = self.training_traffic if for_training else self.traffic
-        chosen = self.nodes if clients is None else sorted(clients)
-        asked = {self.nodes[client]: client for client in chosen}
         content_of = content if callable(content) else lambda _: content or RecordDict()
-        answers, failures = self._exchange(
-            action, content_of, asked, options or {}, traffic, timeout
+        answers = self.ask(
+            action,
+            self.nodes if clients is None else sorted(clients),
+            content_of,
+            lambda _, reply: read(reply),
+            options,
+            for_training=for_training,
         )
-        for client, answer in list(answers.items()):
-            if wrong := _problem(answer, check):
-                failures[client] = wrong
-                del answers[client]
-        stay = self.server_round > 0 and (for_training or everybody)
-        for client, reason in sorted(failures.items()):
-            if stay:
-                self.warn(client, action, reason)
-            else:
-                self.roster.leave_out(client, action, reason)
-        if everybody and not answers and not stay:
-            raise RuntimeError(f"every client failed at {action}: " + _first_reason(failures))
-        return answers
+        stay = self.training.round > 0 and (for_training or everybody)
+        if stay:
+            self.training.warn(answers.failures, failed_at(action))
+        for client, reason in answers.failures.items() if not stay else ():
+            self.roster.leave_out(client, action, reason)
+        if everybody and not answers.values and not stay:
+            reason = _first_reason(answers.failures)
+            raise RuntimeError(f"every client failed at {action}: {reason}")
+        return answers.values
 
-    def warn(self, client: int, action: str, reason: str) -> None:
-        """Log that a client failed at a query of the present round, and stays in."""
-        logger.warning(
-            "%s failed at %s in round %d: %s",
-            *(self.roster.name_of(client), action, self.server_round, one_line(reason)),
-        )
+    def ask(
+        self,
+        action: str,
+        clients: Collection[int],
+        content_of: Callable[[int], RecordDict],
+        read: Callable[[int, RecordDict], Reading],
+        options: Mapping[str, ConfigRecordValues] | None = None,
+        *,
+        for_training: bool = False,
+        timeout: float | None = None,
+    ) -> Answers[Reading]:
+        """Send some clients a query; what follows for those that fail is the caller's decision.
+
+        Parameters are as in `query`, but `read` is given the client, too; `timeout` is the
+        conversation's by default.
+        """
+        training = self.training
+        traffic = training.train_traffic if for_training else training.pre_round_traffic
+        nodes = {client: self.nodes[client] for client in clients}
+        config = {**self.config, **(options or {})}
+        return self._ask(action, nodes, content_of, read, config, traffic, timeout)
 
     def keep_common_size(self, action: str, sizes: Mapping[int, int], described: str) -> list[int]:
         """Leave out, and name, clients whose size is not the most common one; return the others.
@@ -185,52 +175,53 @@ class Conversation:
         models = self.models_at.get(client, ())
         return next((place for place, sent in enumerate(models) if sent is model), None)
 
-    def _meet(self, *, twice_is_an_error: bool) -> tuple[dict[int, int], dict[int, str]]:
+    def _recognise(self, *, twice_is_an_error: bool) -> tuple[dict[int, int], dict[int, str]]:
         """Return the new clients' nodes, and why other new nodes did not answer."""
         new = self.roster.look(self.grid.get_node_ids())
         if not new:
             return {}, {}
-        asked = {node: node for node in new}
-        answers, failures = self._exchange(
-            protocol.DESCRIBE, lambda _: RecordDict(), asked, {}, self.traffic
+        answers = self._ask(
+            protocol.DESCRIBE,
+            {node: node for node in new},
+            lambda _: RecordDict(),
+            as_it_is,
+            self.config,
+            self.training.pre_round_traffic,
         )
-        found = self.roster.recognise(answers, failures, twice_is_an_error=twice_is_an_error)
-        return found, failures
+        found = self.roster.recognise(
+            answers.values, answers.failures, twice_is_an_error=twice_is_an_error
+        )
+        return found, answers.failures
 
-    def _exchange(
+    def _ask(
         self,
         action: str,
+        nodes: Mapping[int, int],
         content_of: Callable[[int], RecordDict],
-        asked: Mapping[int, int],
-        options: Mapping[str, ConfigRecordValues],
+        read: Callable[[int, RecordDict], Reading],
+        config: Mapping[str, ConfigRecordValues],
         traffic: Traffic,
         timeout: float | None = None,
-    ) -> tuple[dict[int, RecordDict], dict[int, str]]:
-        timeout = self.timeout if timeout is None else timeout
-        config = {**self.config, protocol.SERVER_ROUND: self.server_round, **options}
-        messages = [
-            Message(
-                RecordDict({**content_of(client), protocol.CONFIG: ConfigRecord(dict(config))}),
-                dst_node_id=node,
-                message_type=protocol.query(action),
-                group_id=str(self.server_round) if self.server_round else protocol.PRE_ROUND,
-                ttl=timeout,
-            )
-            for node, client in asked.items()
-        ]
-        traffic.down += sum(protocol.payload_bytes(m.content) for m in messages)
-        replies = self.grid.send_and_receive(messages, timeout=timeout)
-        answers, failures = sort_replies(asked, replies)
-        traffic.up += sum(protocol.payload_bytes(answer) for answer in answers.values())
-        return answers, failures
+    ) -> Answers[Reading]:
+        number = self.training.round
+        config = {**config, protocol.SERVER_ROUND: number}
+        request = Request(
+            protocol.query(action),
+            nodes,
+            lambda client: RecordDict(
+                {**content_of(client), protocol.CONFIG: ConfigRecord(dict(config))}
+            ),
+            read,
+            self.timeout if timeout is None else timeout,
+            traffic,
+            str(number) if number else protocol.PRE_ROUND,
+        )
+        return request.ask(self.grid)
 
 
-def _problem(answer: RecordDict, check: Callable[[RecordDict], str | None]) -> str | None:
-    """Check an answer; one that `check` cannot even read is a problem, too."""
-    try:
-        return check(answer)
-    except Exception as error:  # bytes from the network may be anything
-        return f"its answer cannot be read: {one_line(str(error))}"
+def failed_at(action: str) -> str:
+    """Return the sentence of `Training.warn` for clients that failed at a query."""
+    return f"%s failed at {action} in round %d: %s"
 
 
 def _first_reason(failures: Mapping[int, str]) -> str:

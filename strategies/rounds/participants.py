@@ -6,7 +6,6 @@ from collections.abc import Collection
 
 import numpy as np
 
-from strategies.rounds.exchange import warn
 from strategies.rounds.training import Training
 
 _PARTICIPANTS, _TESTS = 0xDEA1, 0x7E575
@@ -45,8 +44,7 @@ def draw_participants(
         raise RuntimeError(
             "no client is left to train: start those that are missing, then resume the run"
         )
-    for client in sorted(set(nodes) - set(there)):
-        warn(training, client, "it is not connected")
+    training.warn(dict.fromkeys(sorted(set(nodes) - set(there)), "it is not connected"))
     count = min(len(clients), max(at_least, _share_of(len(there), fraction)))
     drawn = _draw(clients, count, seed, training.round, _PARTICIPANTS)
     never = set(training.roster.connected()) - set(training.num_examples) - set(without)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from flwr.app import Message, MetricRecord, RecordDict
@@ -19,8 +19,6 @@ from fl_core.metrics import Metrics
 from fl_core.text import one_line
 from strategies.rounds.round_state import Update
 
-Reading = TypeVar("Reading")
-
 _MOST_GROWTH = 1e3  # of an array's largest number, or of 1 if that is more, in all of a training
 _MOST_EXAMPLES = 1e12  # more is no number of samples
 _STATISTICS = ("running_mean", "running_var")  # of normalising layers
@@ -28,14 +26,14 @@ _MOST_STATISTIC = 1e12
 _LARGEST = float(np.finfo(np.float32).max)  # of what samples can be
 _MOST_COMPARED, _LONGEST_LABEL = 500, 500
 _FARTHEST = 1e30  # between two models: intervals of means are many times as wide
-_NO_ANSWER = "no answer in time"
+NO_ANSWER = "no answer in time"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _TRACEBACK = re.compile(r'^  File ".*", line \d+', re.MULTILINE)
 _RAISED = re.compile(r"Exception \w+ occurred\. Message: ")  # before what a client raised
 # Flower says so, too, if it looks first: messages expire with our deadlines.
 _REASONS = {
-    ErrorCode.MESSAGE_UNAVAILABLE: _NO_ANSWER,
-    ErrorCode.REPLY_MESSAGE_UNAVAILABLE: _NO_ANSWER,
+    ErrorCode.MESSAGE_UNAVAILABLE: NO_ANSWER,
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE: NO_ANSWER,
     ErrorCode.NODE_UNAVAILABLE: "it is no longer connected",
 }
 
@@ -58,45 +56,6 @@ def error_text(message: Message) -> str:
     return one_line(text)
 
 
-def sort_replies(
-    asked: Mapping[int, int], replies: Iterable[Message]
-) -> tuple[dict[int, RecordDict], dict[int, str]]:
-    """Tell answers from failures, both by client index in ascending order.
-
-    `asked` is from node id to client index. A client that was asked and did not answer is a
-    failure, too.
-    """
-    answers: dict[int, RecordDict] = {}
-    failures: dict[int, str] = {}
-    for reply in replies:
-        client = asked.get(reply.metadata.src_node_id)
-        if client is None:
-            continue
-        if reply.has_error():
-            failures[client] = error_text(reply)
-        else:
-            answers[client] = reply.content
-    for client in asked.values():
-        if client not in answers:
-            failures.setdefault(client, _NO_ANSWER)
-    return dict(sorted(answers.items())), dict(sorted(failures.items()))
-
-
-def read_answers(
-    answers: Mapping[int, RecordDict],
-    failures: dict[int, str],
-    read: Callable[[int, RecordDict], Reading],
-) -> dict[int, Reading]:
-    """Return what `read` makes of each client's answer; where it fails, `failures` says why."""
-    readings = {}
-    for client, content in answers.items():
-        try:
-            readings[client] = read(client, content)
-        except Exception as error:  # bytes from the network may be anything
-            failures[client] = one_line(str(error))
-    return readings
-
-
 def read_update(
     client: int, cluster: int, content: RecordDict, received: NDArrays, initial: NDArrays
 ) -> Update:
@@ -116,7 +75,7 @@ def read_update(
         raise ValueError(f"its {protocol.NUM_EXAMPLES} is {metrics.get(protocol.NUM_EXAMPLES)}")
     arrays = {}
     for name, sent in received.items():
-        array = record[name].numpy()
+        array = protocol.array_in(content, name)
         if array.dtype != sent.dtype or array.shape != sent.shape:
             raise ValueError(
                 f"its {name} is {array.dtype} of shape {array.shape}, not {sent.dtype} of "

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, ConfigRecordValues, MetricRecord, RecordDict
 from flwr.serverapp.strategy import Result
 
 from fl_core.messages import protocol
 from fl_core.messages.protocol import NDArrays
 from fl_core.metrics import Metrics, metrics_of
+from fl_core.text import one_line
+from strategies.rounds.ask import Reading, Request, Traffic
 from strategies.rounds.client_registry import Roster
-from strategies.rounds.conversation import Traffic
 from strategies.rounds.means import carry_over, take_over
 from strategies.rounds.round_state import Clusters, Comparison, Round, Update
 
+logger = logging.getLogger(__name__)
+
+# A client's name, the round, and why.
+LEFT_OUT = "%s failed in round %d and is left out of it: %s"
+UNTESTED = "%s could not be tested in round %d: %s"
 _TRAFFICS = ("pre_round_traffic", "train_traffic", "evaluate_traffic", "server_traffic")
 
 
@@ -254,6 +261,66 @@ class Training:
         roster.go_on(training.clusters.of_client, saved["failures"])
         return training
 
+    def model_request(
+        self,
+        message_type: str,
+        clients: Iterable[int],
+        read: Callable[[int, RecordDict], Reading],
+        config: Mapping[str, ConfigRecordValues],
+        timeout: float,
+        traffic: Traffic | None = None,
+        config_of: Callable[[int], Mapping[str, ConfigRecordValues]] = lambda client: {},
+    ) -> Request[Reading]:
+        """Return a request that sends some clients the model that each holds.
+
+        The client with the most samples comes first: in a simulation, no long training is then left
+        over at the end, when the other workers have nothing to do.
+
+        Parameters
+        ----------
+        message_type, clients, read, timeout, traffic
+            As in `Request`.
+        config : mapping
+            Entries of each message's config record.
+        config_of : callable
+            From client to further entries. A client that is sent `protocol.KEPT_MODEL` has the
+            model already (IFCA), and is sent none.
+        """
+        numbers, known = self.model_of_client, self.num_examples
+
+        def content_of(client: int) -> RecordDict:
+            # One config record a message: what is shared between messages is shared state.
+            entries = {**config, protocol.SERVER_ROUND: self.round, **config_of(client)}
+            content = RecordDict({**self.private_of(client)})
+            if protocol.KEPT_MODEL not in entries:
+                content[protocol.ARRAYS] = self.records[numbers[client]]
+            content[protocol.CONFIG] = ConfigRecord(entries)
+            return content
+
+        ordered = sorted(clients, key=lambda client: -known.get(client, 0))
+        nodes = {client: self.roster.nodes[client] for client in ordered}
+        counted = Traffic() if traffic is None else traffic
+        return Request(message_type, nodes, content_of, read, timeout, counted, str(self.round))
+
+    def models_of(self, clients: Iterable[int]) -> dict[int, NDArrays]:
+        """Return the model that each of some clients holds."""
+        numbers = self.model_of_client
+        return {client: self.models[numbers[client]] for client in clients}
+
+    def warn(self, failures: Mapping[int, str], sentence: str = LEFT_OUT) -> None:
+        """Log which clients failed in the present round, and why; they stay in the training."""
+        for client, reason in failures.items():
+            logger.warning(sentence, self.roster.name_of(client), self.round, one_line(reason))
+
+    def lose_round(self, asked: Collection[int], failures: Mapping[int, str]) -> None:
+        """Log that no participant sent a usable model; if all took part, a RuntimeError says so."""
+        # All may have lost their private layers, in a run that goes on: they are sent them again.
+        again = self.private and self.holders.issuperset(asked)
+        if self.roster.nodes.keys() <= set(asked) and not again:
+            why = next(iter(failures.values()), "nobody answered")
+            raise RuntimeError(f"no client sent a usable model in round {self.round}: {why}")
+        logger.warning("round %d is lost: no participant sent a usable model", self.round)
+
     def private_of(self, client: int) -> Mapping[str, ArrayRecord]:
         """Return a message's other records: first private layers, where a client needs them."""
         if not self.private or client in self.holders:
@@ -319,6 +386,24 @@ class Training:
             per_client=self.per_client,
             initial=self.initial,
         )
+
+
+def first_model(record: ArrayRecord) -> NDArrays:
+    """Return the arrays of the model that a training starts from.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is complex: means, norms and directions here are of real numbers.
+    """
+    model = protocol.to_arrays(record)
+    for name, array in model.items():
+        if array.dtype.kind == "c":
+            raise ValueError(
+                f"the model's {name} is {array.dtype}, but parameters must be real numbers: store "
+                "its real and its imaginary part as two parameters."
+            )
+    return model
 
 
 def count_from(done: int, result: Result) -> None:

@@ -14,6 +14,7 @@ from strategies.rounds.conversation import Conversation
 from strategies.rounds.means import mean_model
 from strategies.rounds.replies import read_tests, read_update
 from strategies.rounds.round_state import Clusters
+from strategies.rounds.training import Training
 from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import ENCODER, run, toy_app, weights, with_metrics
 
@@ -156,7 +157,7 @@ def test_a_mean_refuses_weights_without_a_finite_sum():
 
 @pytest.mark.parametrize("clustering", [GivenClusters({0: 0, 1: 1}), RandomClusters([1, 1], 0)])
 def test_a_newcomer_that_nobody_expected_is_left_out(clustering):
-    conversation = Conversation(LocalGrid(toy_app(), 3), {}, 1, Roster({0: 1, 1: 2}))
+    conversation = Conversation(LocalGrid(toy_app(), 3), {}, 1, Training(Roster({0: 1, 1: 2})))
     found = clustering.find(conversation)
     conversation.nodes[2] = 3
     assert clustering.place([2], found, conversation).of_client == found.of_client

@@ -9,7 +9,7 @@ from fl_core.models.build import build_model
 from fl_core.options import options_of
 from strategies import Clusters, LpsGps, MtHfl, Round, Update
 from strategies.aggregations.lps_gps import common_layers
-from strategies.rounds.conversation import Traffic
+from strategies.rounds.ask import Traffic
 from tests.local_grid import LocalGrid
 from tests.toy_app import run, toy_app
 

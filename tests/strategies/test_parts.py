@@ -116,7 +116,8 @@ def test_who_fails_while_a_clustering_asks_may_be_among_its_clients(caplog):
     class Asks(Found):
         def find(self, conversation):
             everybody = list(conversation.nodes)
-            conversation.ask(protocol.LOSSES, RecordDict({protocol.ARRAYS: MODELS}))
+            sent = RecordDict({protocol.ARRAYS: MODELS})
+            conversation.query(protocol.LOSSES, protocol.metrics_of, sent)
             return Clusters(dict.fromkeys(everybody, 0))
 
     app = SpoiledApp(toy_app([0] * 3), {(protocol.query(protocol.LOSSES), 1): fail})

@@ -145,7 +145,7 @@ class TestClustering:
             found.comparison.similarity, asked.comparison.similarity, atol=1e-4
         )
         # One question of a few words, against one with everybody's eigenvectors.
-        assert spoken.traffic.down < other.traffic.down
+        assert spoken.training.pre_round_traffic.down < other.training.pre_round_traffic.down
         assert len(spoken.roster.failures) == 0
 
     def test_newcomers_are_placed_without_anybodys_eigenvectors(self):
@@ -153,13 +153,13 @@ class TestClustering:
         late = {client: spoken.nodes.pop(client) for client in (6, 7)}
         clustering = self.clustering()
         found = clustering.find(spoken)
-        before = spoken.traffic.down
+        before = spoken.training.pre_round_traffic.down
         recalled = self.clustering()
         recalled.recall(clustering.memory())
         spoken.nodes.update(late)
         placed = recalled.place([6, 7], found, spoken)
         assert set(placed.of_client) == set(range(8))
-        assert spoken.traffic.down - before < 1000
+        assert spoken.training.pre_round_traffic.down - before < 1000
 
     def test_who_comes_back_with_other_eigenpairs_is_placed_by_those(self):
         """It is compared with what it was, too, of which there may be fewer or more."""

@@ -1,0 +1,129 @@
+"""One way to ask clients: a message to each, what its reply says, and why others have none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from fl_core.messages import protocol
+from fl_core.text import one_line
+from strategies.rounds.replies import NO_ANSWER, error_text
+
+Reading = TypeVar("Reading")
+
+
+@dataclass
+class Traffic:
+    """Payload bytes of all clients together, without headers."""
+
+    down: int = 0
+    up: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Answers(Generic[Reading]):
+    """What clients answered.
+
+    Attributes
+    ----------
+    values : dict
+        What was read of each client's reply, by client index, ascending.
+    failures : dict of str
+        Why the other clients have no value, by client index, ascending.
+    unreadable : set of int
+        Those of `failures` whose reply came, but could not be read.
+    """
+
+    values: dict[int, Reading]
+    failures: dict[int, str]
+    unreadable: set[int]
+
+
+@dataclass(frozen=True, eq=False)
+class Request(Generic[Reading]):
+    """One message to each of some clients, and how their replies are read.
+
+    Attributes
+    ----------
+    message_type : str
+    nodes : mapping of int
+        From client index to node id, in the order in which messages are sent.
+    content_of : callable
+        From client index to what it is sent.
+    read : callable
+        From client index and reply to a value. What it raises makes the client fail.
+    timeout : float
+        Seconds to wait for the replies; after that, nodes no longer get the message.
+    traffic : Traffic
+        Where bytes are counted.
+    group : str
+        The round, for Flower.
+    """
+
+    message_type: str
+    nodes: Mapping[int, int]
+    content_of: Callable[[int], RecordDict]
+    read: Callable[[int, RecordDict], Reading]
+    timeout: float
+    traffic: Traffic = field(default_factory=Traffic)
+    group: str = ""
+
+    def ask(self, grid: Grid) -> Answers[Reading]:
+        """Send the messages, wait, and read the replies."""
+        return self.answers(grid.send_and_receive(self.messages(), timeout=self.timeout))
+
+    def messages(self) -> list[Message]:
+        """Return each client's message."""
+        messages = [
+            Message(
+                self.content_of(client),
+                dst_node_id=node,
+                message_type=self.message_type,
+                group_id=self.group,
+                ttl=self.timeout,
+            )
+            for client, node in self.nodes.items()
+        ]
+        self.traffic.down += sum(protocol.payload_bytes(m.content) for m in messages)
+        return messages
+
+    def answers(self, replies: Iterable[Message]) -> Answers[Reading]:
+        """Read the replies; a client that was sent a message and did not reply has failed."""
+        client_at = {node: client for client, node in self.nodes.items()}
+        contents: dict[int, RecordDict] = {}
+        failures = dict.fromkeys(self.nodes, NO_ANSWER)
+        for reply in replies:
+            client = client_at.get(reply.metadata.src_node_id)
+            if client is None:
+                continue
+            if reply.has_error():
+                failures[client] = error_text(reply)
+            else:
+                contents[client] = reply.content
+        values: dict[int, Reading] = {}
+        unreadable = set()
+        for client, content in sorted(contents.items()):
+            self.traffic.up += protocol.payload_bytes(content)
+            try:
+                values[client] = self.read(client, content)
+            except Exception as error:  # bytes from the network may be anything
+                unreadable.add(client)
+                failures[client] = _problem(error)
+            else:
+                del failures[client]
+        return Answers(values, dict(sorted(failures.items())), unreadable)
+
+
+def as_it_is(client: int, reply: RecordDict) -> RecordDict:
+    """Return a reply as it is: a `read` that checks nothing."""
+    return reply
+
+
+def _problem(error: Exception) -> str:
+    """Say what is wrong with a reply; a ValueError says it itself."""
+    said = one_line(str(error))
+    return said if isinstance(error, ValueError) else f"its answer cannot be read: {said}"

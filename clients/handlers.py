@@ -38,7 +38,7 @@ from clients.training.local_training import (
 )
 from clients.training.losses import measure_of
 from clients.training.paired_comparison import compare_candidate
-from clients.training.train import Errors, Scores, each_score, evaluate, evaluate_both, train
+from clients.training.train import Errors, Scores, each_score, evaluate_both, train
 from fl_core.data.scaling import Scaling
 from fl_core.messages import protocol
 from fl_core.models.build import seeded
@@ -156,40 +156,32 @@ def _trained(client: Client) -> RecordDict:
     restore_model(message, client.context)
     images, labels = client.training_data()
     metrics = MetricRecord({protocol.NUM_EXAMPLES: len(labels)})
-    if client.promise().training_epsilon:
+    if is_private := client.promise().training_epsilon > 0:
         _check_noise(client, len(labels))
-        fit = _private_fit(client, images, labels)
-        shared, _ = train_by_objective(message, client.personal(), model, fit)
-    else:
-        fit = _fit(client, images, labels)
-        shared, metrics[protocol.LOSS] = train_by_objective(message, client.personal(), model, fit)
-        metrics.update(change_flag(message, images))
+    fit = _fit(client, images, labels, is_private=is_private)
+    shared, loss = train_by_objective(message, client.personal(), model, fit)
+    if not is_private:  # neither would have noise
+        metrics.update({protocol.LOSS: loss, **change_flag(message, images)})
     return RecordDict({protocol.ARRAYS: shared, protocol.METRICS: metrics})
 
 
-def _fit(client: Client, images: torch.Tensor, labels: torch.Tensor) -> Fit:
-    """Return the usual training; each time, samples come in the same order from the first on."""
-    settings, seed = client.training_settings(), seed_of(client, 0x7EA1)
+def _fit(client: Client, images: torch.Tensor, labels: torch.Tensor, *, is_private: bool) -> Fit:
+    """Return the usual training, or one with noise, whose loss is NaN.
+
+    Each time it is called, what depends on the seed is drawn again from the start: the order of the
+    samples, and what a model itself draws, such as dropout.
+    """
+    settings, seed = client.training_settings(), seed_of(client, 0xD409 if is_private else 0x7EA1)
 
     def fit(model: nn.Module, add_term: GradientTerm, epochs: int | None) -> float:
-        generator = torch.Generator().manual_seed(seed)
         own = settings if epochs is None else replace(settings, local_epochs=epochs)
-        with seeded(seed, images.device):  # what a model itself draws, such as dropout
-            return train(model, images, labels, own, generator, add_term)
-
-    return fit
-
-
-def _private_fit(client: Client, images: torch.Tensor, labels: torch.Tensor) -> Fit:
-    """Return a training with noise; its loss, which would have none, is not told."""
-    settings, promise = client.training_settings(), client.promise()
-    seed = seed_of(client, 0xD409)
-
-    def fit(model: nn.Module, add_term: GradientTerm, epochs: int | None) -> float:
-        own = client.randomness()
         with seeded(seed, images.device):
-            train_privately(model, images, labels, settings, promise, own, add_term)
-        return float("nan")
+            if not is_private:
+                generator = torch.Generator().manual_seed(seed)
+                return train(model, images, labels, own, generator, add_term)
+            noise = client.randomness()
+            train_privately(model, images, labels, own, client.promise(), noise, add_term)
+            return math.nan
 
     return fit
 
@@ -236,12 +228,10 @@ def _evaluated(client: Client) -> RecordDict:
     model, (images, labels) = client.model(), client.test_data()
     arrays = model_to_test(client.message, client.personal())
     model.load_state_dict(arrays.to_torch_state_dict())
-    other, loss, scaling = client.other_test_data(), client.loss(), client.scaling()
+    loss, scaling = client.loss(), client.scaling()
     measure = measure_of(client.metric(), scaling)
-    if other is None:
-        found, beside = evaluate(model, images, labels, loss=loss, measure=measure), None
-    else:
-        found, beside = evaluate_both(model, images, labels, other, loss, measure)
+    other = client.other_test_data()
+    found, beside = evaluate_both(model, images, labels, other, loss, measure)
     metrics = MetricRecord({protocol.NUM_EXAMPLES: len(labels), **told_of(found, scaling, loss)})
     content = RecordDict({protocol.METRICS: metrics})
     if beside is not None:

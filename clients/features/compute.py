@@ -12,11 +12,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from clients.features.dimensions import check_feature_name
 from clients.features.encoders import ENCODERS, load_encoder
 from clients.features.formulas import fourier, power_spectrum, raw_values
 from clients.features.hog import hog
 from clients.features.user_features import own_features
+from clients.settings import FEATURES
 from fl_core.user_code import is_own
 
 FeatureMap = Callable[[Tensor], Tensor]
@@ -64,9 +64,10 @@ def feature_map(
     ImportError
         If the packages of `efficientnet-lite0` are not installed.
     """
-    check_feature_name(name)
     if name in ENCODERS:
         return load_encoder(ENCODERS[name], cache_dir, device or torch.device("cpu"))
     if is_own(name):
         return own_features(name)
+    if name not in _FORMULAS:
+        raise ValueError(f'features is "{name}", but must be one of {", ".join(FEATURES)}.')
     return _FORMULAS[name]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from clients.privacy import PROJECTED
-from clients.settings import AUTO, FEATURES
+from clients.settings import AUTO
 from fl_core.data.samples import are_images, described
 from fl_core.relevance import USUAL_EIGENVECTORS
 from fl_core.user_code import is_own
@@ -83,10 +83,8 @@ def feature_dimension(name: str, shape: tuple[int, ...], *, is_float: bool = Fal
     Raises
     ------
     ValueError
-        If the name is unknown, it takes images or series only and these are none, or they are too
-        small for `hog`.
+        If it takes images or series only and these are none, or they are too small for `hog`.
     """
-    check_feature_name(name)
     if is_own(name):
         from clients.features.user_features import own_dimension  # noqa: PLC0415 - PyTorch takes seconds
 
@@ -124,12 +122,6 @@ def compared_dimension(
     """
     dimension = feature_dimension(name, shape, is_float=is_float)
     return min(dimension, PROJECTED) if is_private else dimension
-
-
-def check_feature_name(name: str) -> None:
-    """Raise ValueError unless there is a feature map of this name, or it is one's own."""
-    if name not in FEATURES and not is_own(name):
-        raise ValueError(f'features is "{name}", but must be one of {", ".join(FEATURES)}.')
 
 
 def cell_size(height: int, width: int) -> tuple[int, int]:

@@ -168,7 +168,7 @@ def evaluate(
     measure : callable, optional
         A metric of one's own, as in `measure_of`.
     """
-    return _found(_outputs(model, images), labels, loss, measure)
+    return evaluate_both(model, images, labels, None, loss, measure)[0]
 
 
 @torch.inference_mode()
@@ -176,17 +176,20 @@ def evaluate_both(
     model: nn.Module,
     images: torch.Tensor,
     labels: torch.Tensor,
-    other: OtherTest,
+    other: OtherTest | None,
     loss: str = "",
     measure: Measure | None = None,
-) -> tuple[Scores | Errors, Scores | Errors]:
+) -> tuple[Scores | Errors, Scores | Errors | None]:
     """Test a model as `evaluate` does, and on another test; it sees a sample of both once."""
     outputs = _outputs(model, images)
+    found = _found(outputs, labels, loss, measure)
+    if other is None:
+        return found, None
     said, truth = outputs[other.shared], labels[other.shared]
     if len(other.labels):
         said = torch.cat([said, _outputs(model, other.images)])
         truth = torch.cat([truth, other.labels])
-    return _found(outputs, labels, loss, measure), _found(said, truth, loss, measure)
+    return found, _found(said, truth, loss, measure)
 
 
 @torch.inference_mode()

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from fl_app.devices.names import Registration
-    from fl_app.devices.registry import ClustersOfRun
 
 
 def add_command(
@@ -83,12 +82,12 @@ def _list(options: argparse.Namespace) -> int:
         )
     with control_client(options.superlink, options.certificates) as client:
         devices = list_devices(client)
-    clusters = last_clusters(options.folder)
+    last_run, clusters = last_clusters(options.folder)
     print(render(device_table(devices, clusters)), end="")
     for sentence in refused_devices(devices):
         print(sentence)
-    if clusters is not None:
-        print(f"clusters: {clusters.strategy}, seed {clusters.seed}, {clusters.summary}")
+    if last_run:
+        print(last_run)
     return 0
 
 
@@ -105,7 +104,7 @@ def _revoke(options: argparse.Namespace) -> int:
     return 0
 
 
-def device_table(devices: list[Registration], clusters: ClustersOfRun | None) -> Table:
+def device_table(devices: list[Registration], clusters: dict[str, int]) -> Table:
     """Return one row per device."""
     from rich.table import Table  # noqa: PLC0415
 
@@ -114,14 +113,12 @@ def device_table(devices: list[Registration], clusters: ClustersOfRun | None) ->
     table = Table(title=f"{len(devices)} devices", title_justify="left")
     for column in ("name", "key", "connected", "cluster", "node"):
         table.add_column(column, overflow="fold")
-    of_name = {} if clusters is None else clusters.of_name
     for device in devices:
-        cluster = of_name.get(device.name)
         table.add_row(
             device.name or "(none)",
             short(device.key),
             _connected(device),
-            "" if cluster is None else str(cluster),
+            str(clusters.get(device.name, "")),
             str(device.node),
         )
     return table

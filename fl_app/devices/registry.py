@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import httpx
 
@@ -20,25 +19,6 @@ from fl_core.flower.messages import ListNodesRequest
 from fl_core.flower.server import ControlHttpClient
 
 _log = logging.getLogger(__name__)
-
-
-class ClustersOfRun(NamedTuple):
-    """The clusters of the devices at the end of a run.
-
-    Attributes
-    ----------
-    summary : Path
-        The run's summary.json.
-    strategy : str
-    seed : int
-    of_name : mapping
-        From device name to its cluster, of those that had one.
-    """
-
-    summary: Path
-    strategy: str
-    seed: int
-    of_name: Mapping[str, int]
 
 
 @contextmanager
@@ -122,29 +102,22 @@ def one_device(devices: Iterable[Registration], called: str) -> Registration:
     return found[0]
 
 
-def last_clusters(folder: Path) -> ClustersOfRun | None:
-    """Return the clusters that the last run on devices found, if one is there.
+def last_clusters(folder: Path) -> tuple[str, dict[str, int]]:
+    """Return in words which run on devices was the last, and each device's cluster at its end.
 
     It is the last to have written results below `folder`/results; its first strategy counts, whose
-    models the devices keep.
+    models the devices keep. Where there is no such run, both are empty.
     """
-    summaries = sorted((folder / "results").glob("*/summary.json"), key=_written, reverse=True)
-    for path in summaries:
+    summaries = (folder / "results").glob("*/summary.json")
+    for path in sorted(summaries, key=lambda path: path.stat().st_mtime_ns, reverse=True):
         try:
             runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
             if runs and "models-not-kept" in runs[0]:  # which a simulation has not
-                return _clusters_of(path, runs[0])
+                run = runs[0]
+                pairs = zip(run["names"], run["clusters"], strict=True)
+                of_name = {name: cluster for name, cluster in pairs if cluster >= 0}
+                return f"clusters: {run['strategy']}, seed {run['seed']}, {path}", of_name
         except (OSError, ValueError, TypeError, KeyError):
             # Devices must be listed, and can be revoked, whatever lies there.
             _log.warning("%s is passed over: it is no summary of a run", path)
-    return None
-
-
-def _clusters_of(summary: Path, run: Mapping[str, Any]) -> ClustersOfRun:
-    pairs = zip(run["names"], run["clusters"], strict=True)
-    of_name = {name: cluster for name, cluster in pairs if cluster >= 0}
-    return ClustersOfRun(summary, run["strategy"], run["seed"], of_name)
-
-
-def _written(path: Path) -> int:
-    return path.stat().st_mtime_ns
+    return "", {}

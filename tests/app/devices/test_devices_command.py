@@ -107,7 +107,7 @@ def write_summary(folder, name, runs):
 
 
 def test_the_clusters_are_those_of_the_last_run_on_devices(tmp_path):
-    assert last_clusters(tmp_path) is None
+    assert last_clusters(tmp_path) == ("", {})
     first = {"names": ["berlin", "lyon"], "clusters": [0, 1]}
     last = {"names": ["berlin", "lyon"], "clusters": [2, -1]}
     single = {"names": ["berlin", "lyon"], "clusters": [0, 0], "strategy": "single"}
@@ -116,9 +116,8 @@ def test_the_clusters_are_those_of_the_last_run_on_devices(tmp_path):
     write_summary(tmp_path, "c", [])
     simulated = {"runs": [{"names": ["berlin", "lyon"], "clusters": [0, 1]}]}
     (tmp_path / "results/c/summary.json").write_text(json.dumps(simulated), encoding="utf-8")
-    found = last_clusters(tmp_path)
-    assert (found.strategy, found.of_name) == ("rcc-pfl", {"berlin": 2})
-    assert found.summary == tmp_path / "results/a/summary.json"
+    said = f"clusters: rcc-pfl, seed 0, {tmp_path / 'results/a/summary.json'}"
+    assert last_clusters(tmp_path) == (said, {"berlin": 2})
 
 
 @pytest.mark.parametrize(
@@ -138,7 +137,7 @@ def test_a_summary_that_is_none_is_passed_over(tmp_path, caplog, text):
     text = text.replace('{"names"', '{"models-not-kept": {}, "names"')
     bad.write_bytes(text.encode("latin-1"))
     os.utime(bad, (2**32, 2**32))  # it is the last
-    assert last_clusters(tmp_path).of_name == {"berlin": 0}
+    assert last_clusters(tmp_path)[1] == {"berlin": 0}
     assert caplog.messages == [f"{bad} is passed over: it is no summary of a run"]
 
 
@@ -147,7 +146,7 @@ def test_a_summary_that_cannot_be_read_is_passed_over(tmp_path, caplog):
     bad = tmp_path / "results/bad/summary.json"
     bad.mkdir(parents=True)
     os.utime(bad, (2**32, 2**32))
-    assert last_clusters(tmp_path).of_name == {"berlin": 0}
+    assert last_clusters(tmp_path)[1] == {"berlin": 0}
     assert caplog.messages == [f"{bad} is passed over: it is no summary of a run"]
 
 

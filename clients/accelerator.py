@@ -15,11 +15,6 @@ def torch_device(name: str) -> torch.device:
     """Return the device of that name, `AUTO` for a GPU if this process sees one.
 
     A GPU is asked for deterministic kernels, where PyTorch has them.
-
-    Raises
-    ------
-    ValueError
-        If it is to be a GPU, and this process sees none.
     """
     if name == CPU or (name == AUTO and not torch.cuda.is_available()):
         return torch.device(CPU)

@@ -21,13 +21,6 @@ def check_private_model(path: str, model: nn.Module, samples: torch.Tensor, epsi
     samples : torch.Tensor, float32, shape (n, …)
         A few, at least two, as they are in training.
     epsilon : float
-
-    Raises
-    ------
-    ValueError
-        If it is refused.
-    MissingExtraError
-        If it does not mix samples, and Opacus is not installed.
     """
     if _mixes_samples(model, samples):
         raise ValueError(

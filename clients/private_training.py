@@ -49,11 +49,6 @@ def training_noise(epsilon: float, delta: float, rate: float, steps: int) -> flo
         With what probability each sample is in a step.
     steps : int
         Of all rounds together.
-
-    Raises
-    ------
-    ValueError
-        If no noise that the accountant considers is enough.
     """
     utils = load_extra("opacus.accountants.utils", _USER)
     try:
@@ -101,13 +96,6 @@ def train_privately(
         Draws the samples of each step, and the noise.
     add_term : callable
         Called in each step once gradients have their noise; it must not look at samples.
-
-    Raises
-    ------
-    MissingExtraError
-        If Opacus is not installed.
-    ValueError
-        If ε cannot be reached, or the model keeps something of samples beside its parameters.
     """
     opacus = load_extra("opacus", _USER)
     steps, rate = num_steps(len(labels), settings), sample_rate(len(labels), settings)

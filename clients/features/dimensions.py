@@ -79,11 +79,6 @@ def feature_dimension(name: str, shape: tuple[int, ...], *, is_float: bool = Fal
     """Return d of a feature map for samples of this shape, float32 or else uint8.
 
     None are computed, but by a map of one's own. Images have shape (C, H, W).
-
-    Raises
-    ------
-    ValueError
-        If it takes images or series only and these are none, or they are too small for `hog`.
     """
     if is_own(name):
         from clients.features.user_features import own_dimension  # noqa: PLC0415 - PyTorch takes seconds
@@ -113,13 +108,7 @@ def feature_dimension(name: str, shape: tuple[int, ...], *, is_float: bool = Fal
 def compared_dimension(
     name: str, shape: tuple[int, ...], *, is_float: bool = False, is_private: bool = False
 ) -> int:
-    """Return in how many dimensions clients are compared: fewer, if noise makes features private.
-
-    Raises
-    ------
-    ValueError
-        As `feature_dimension`.
-    """
+    """Return in how many dimensions clients are compared: fewer, if features have noise."""
     dimension = feature_dimension(name, shape, is_float=is_float)
     return min(dimension, PROJECTED) if is_private else dimension
 
@@ -130,13 +119,7 @@ def cell_size(height: int, width: int) -> tuple[int, int]:
 
 
 def hog_dimension(height: int, width: int) -> int:
-    """Return d, the number of features that `hog` gives an image of height × width pixels.
-
-    Raises
-    ------
-    ValueError
-        If the image is smaller than 8 × 8 pixels.
-    """
+    """Return d, the number of features that `hog` gives an image of height × width pixels."""
     if min(height, width) < SMALLEST_SIDE:
         raise ValueError(
             f'features="hog" was given images of {height} × {width} pixels, but needs at least '

@@ -20,13 +20,7 @@ _TINY = 1e-12
 
 
 def raw_values(samples: Tensor) -> Tensor:
-    """Return each sample's numbers, float32 (n, d): pixels in [0, 1] of uint8, others as they are.
-
-    Raises
-    ------
-    ValueError
-        If samples are of another type, or not of shape (n, …).
-    """
+    """Return each sample's numbers, float32 (n, d): of uint8, pixels in [0, 1]."""
     if samples.dtype not in (torch.uint8, torch.float32) or samples.ndim < 2:
         raise ValueError(
             f"the samples are {samples.dtype} of shape {tuple(samples.shape)}, but features need "
@@ -41,11 +35,6 @@ def fourier(samples: Tensor) -> Tensor:
     cos(xw) and sin(xw) of 128 directions w, divided by √128: the inner product of two rows
     approximates the Gaussian kernel exp(−‖x − y‖²/(2p)). Its width, √p, is about the distance of
     a sample to the middle if each column has a deviation of 1, so scale columns first.
-
-    Raises
-    ------
-    ValueError
-        As `raw_values`.
     """
     values = raw_values(samples).numpy().astype(np.float64)
     angles = values @ _directions(values.shape[1])
@@ -74,11 +63,6 @@ def power_spectrum(series: Tensor) -> Tensor:
     ----------
     series : Tensor, float32, shape (n, C, T)
         T at least 2.
-
-    Raises
-    ------
-    ValueError
-        If they are none.
     """
     is_float = series.dtype == torch.float32
     if not are_series(tuple(series.shape[1:]), is_float=is_float):

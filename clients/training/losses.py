@@ -29,13 +29,7 @@ Measure = Callable[[torch.Tensor, torch.Tensor], float]
 
 
 def loss_of(path: str, labels: torch.Tensor) -> Loss:
-    """Return the loss of an import path; where it is empty, the usual one for such labels.
-
-    Raises
-    ------
-    ValueError
-        If there is no such function; and one's own raises it for all that it raises.
-    """
+    """Return the loss of an import path; where it is empty, the usual one for such labels."""
     if not path:
         return squared_error if labels.is_floating_point() else F.cross_entropy
     loss = own_function(_KEY, path)

@@ -81,14 +81,6 @@ def make_certificates(
         Names of new devices.
     now : datetime, optional
         With a time zone; from when the certificates are valid (default: now).
-
-    Raises
-    ------
-    ValueError
-        If nothing is requested, a name is not valid, a file exists already, or the authority is
-        missing or cannot sign.
-    OSError
-        If a file cannot be read or written; the files written before it are removed.
     """
     if not servers and not devices:
         raise ValueError("there is nothing to make: name a --server, a --device or both.")

@@ -33,13 +33,7 @@ def statistics_answer(found: ColumnStatistics) -> RecordDict:
 
 
 def statistics_in(answer: RecordDict, num_columns: int) -> ColumnStatistics:
-    """Undo `statistics_answer`.
-
-    Raises
-    ------
-    ValueError
-        If these cannot be the statistics of so many columns.
-    """
+    """Undo `statistics_answer`."""
     count = protocol.metrics_of(answer).get(protocol.NUM_EXAMPLES)
     rows = protocol.array_in(answer, protocol.MOMENTS)
     if not (isinstance(count, int) and 1 <= count <= _MOST_ROWS):
@@ -62,13 +56,6 @@ def with_common_scale(agreement: Agreement, roll: Conversation) -> Agreement:
     """Ask all devices for the statistics of their training samples, and agree on one scale.
 
     A device whose answer cannot be right is left out.
-
-    Raises
-    ------
-    ValueError
-        If samples are pixels.
-    RuntimeError
-        If no device is left.
     """
     check_no_pixels("devices", ALL_SITES, agreement.is_float)
     num_columns = agreement.image_shape[0] + agreement.is_regression

@@ -37,11 +37,6 @@ class PatientDatabase(CreateEnginePlugin):
 
         SQLite takes an empty file for an empty database, and gives those beside it the same mode.
         So it is with one that was there before, such as a backup that was put back.
-
-        Raises
-        ------
-        OSError
-            If it cannot be made, or is another account's.
         """
         if (path := url.database) and path != ":memory:":
             try:

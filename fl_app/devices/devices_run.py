@@ -45,11 +45,6 @@ class Devices:
         What every message tells a device, beside the seed.
     met : Roster
         Who they are: strategies need not ask them again.
-
-    Raises
-    ------
-    ValueError, RuntimeError
-        If no device has come, or none says anything sensible, or they do not agree.
     """
 
     def __init__(self, config: Config, grid: Grid, checkpoints: Checkpoints) -> None:
@@ -170,13 +165,7 @@ class Devices:
 
 
 def wait_for_devices(grid: Grid, wanted: int, deadline: float) -> None:
-    """Wait `deadline` seconds at most until `wanted` devices, or at least one, are connected.
-
-    Raises
-    ------
-    ValueError
-        If no device has come.
-    """
+    """Wait `deadline` seconds at most until `wanted` devices, or at least one, are connected."""
     started = time.monotonic()
     shown = -1
     while (count := len(list(grid.get_node_ids()))) < max(wanted, 1):
@@ -204,13 +193,6 @@ def _surveys(roll: Conversation) -> dict[str, Survey]:
 
     One that tells nothing sensible is left out, and so is one whose data are of another kind than
     most devices' are.
-
-    Raises
-    ------
-    RuntimeError
-        If none is left.
-    ValueError
-        If as many devices have data of one kind as of another.
     """
     clients: dict[str, int] = {}
     surveys: dict[str, Survey] = {}

@@ -240,13 +240,7 @@ class DeviceGrid(QuorumGrid):
     def _unpacked(
         self, message_id: str, tree: ObjectTree, asked: Message, over: threading.Event
     ) -> Message:
-        """Fetch an answer's objects and put them together.
-
-        Raises
-        ------
-        ValueError
-            If it holds more than it may, or says what no answer says.
-        """
+        """Fetch an answer's objects and put them together."""
         client, run_id = self._http._runtime_client, self.run.run_id
         most = most_bytes_of_answer(self._largest)
         pull = make_pull_object_fn_protobuf(client.PullObject, self._node, run_id)

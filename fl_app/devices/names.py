@@ -71,13 +71,7 @@ class KnowsRegistrations(Protocol):
 
 
 def fingerprint(public_key: bytes) -> str:
-    """Return a key's fingerprint as `ssh-keygen -l -f berlin.pub` shows it; Flower gives it as PEM.
-
-    Raises
-    ------
-    ValueError
-        If it is no public key.
-    """
+    """Return the fingerprint of a key in PEM, as `ssh-keygen -l -f berlin.pub` shows it."""
     key = load_pem_public_key(public_key)
     digest = ssh_key_fingerprint(key, hashes.SHA256())  # type: ignore[arg-type]
     return "SHA256:" + base64.b64encode(digest).decode("ascii").rstrip("=")

@@ -31,13 +31,6 @@ def control_client(superlink: str, certificates: Path) -> Iterator[ControlHttpCl
         HOST:PORT.
     certificates : Path
         The folder with ca.crt.
-
-    Raises
-    ------
-    ValueError
-        If there is no ca.crt, or it is no certificate.
-    RuntimeError
-        If the SuperLink does not answer, or fails.
     """
     superlink_tls(certificates)  # which says in a sentence what is wrong with ca.crt
     root = (certificates / "ca.crt").read_bytes()
@@ -82,13 +75,7 @@ def refused_devices(devices: Iterable[Registration]) -> list[str]:
 
 
 def one_device(devices: Iterable[Registration], called: str) -> Registration:
-    """Return the device with a name, or with a key that begins so.
-
-    Raises
-    ------
-    ValueError
-        If there is none, or more than one.
-    """
+    """Return the device with a name, or with a key that begins so."""
     devices = list(devices)
     found = [device for device in devices if called and device.name == called]
     beginning = called.rstrip("…")

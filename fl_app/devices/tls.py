@@ -14,11 +14,6 @@ def parse_address(text: str, option: str) -> tuple[str, int]:
     --------
     >>> parse_address("[::1]:9092", "--listen")
     ('::1', 9092)
-
-    Raises
-    ------
-    ValueError
-        If it is something else.
     """
     try:
         parts = urlsplit(f"//{text}")

@@ -276,13 +276,7 @@ class Gate:
 
 
 def _stated_length(scope: Event) -> int:
-    """Return how long a request says that its body is.
-
-    Raises
-    ------
-    RefusedError
-        If its head alone is reason enough.
-    """
+    """Return how long a request says that its body is."""
     path = scope["raw_path"]
     # Compared as it came, before anybody decodes or shortens it: no trick of spelling passes.
     if scope["method"] != "POST" or path not in FLEET_PATHS or scope["query_string"]:

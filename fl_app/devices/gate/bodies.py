@@ -27,13 +27,7 @@ class DeviceGoneError(Exception):
 
 
 async def pieces(receive: Receive) -> AsyncIterator[bytes]:
-    """Yield a body as it arrives, to its end. nginx ends callers that are slow.
-
-    Raises
-    ------
-    DeviceGoneError
-        If the device closes its connection before the end.
-    """
+    """Yield a body as it arrives, to its end. nginx ends callers that are slow."""
     more = True
     while more:
         message = await receive()

@@ -105,13 +105,7 @@ class Callers:
 
     @contextmanager
     def room(self, device: Device | None, count: int) -> Iterator[None]:
-        """Count so many bytes for the length of the block.
-
-        Raises
-        ------
-        FullError
-            If there is no room for them.
-        """
+        """Count so many bytes for the length of the block; where they have no room: FullError."""
         if self.bytes + count > MOST_BYTES_HELD:
             raise FullError
         if device is not None and device.bytes + count > MOST_BYTES_OF_DEVICE:

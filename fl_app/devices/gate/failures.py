@@ -25,13 +25,7 @@ Tell = Callable[[str, Request], Awaitable[bytes]]
 
 
 async def answer_for(post: Post, reason: str, tell: Tell) -> None:
-    """Answer the message that a device was handed out last with an error, once.
-
-    Raises
-    ------
-    DecodeError
-        If the SuperLink's answer cannot be read; and whatever `tell` raises.
-    """
+    """Answer the message that a device was handed out last with an error, once."""
     asked, post.asked = post.asked, None
     if asked is None:
         return

@@ -42,11 +42,6 @@ def check_push(body: bytes) -> PushMessagesRequest:
     """Read what a device sends to `push-messages`, and refuse what it may not.
 
     That the caller is the node that it says it is, the SuperLink checks by its key.
-
-    Raises
-    ------
-    RefusedError
-        With the reason.
     """
     try:
         request: PushMessagesRequest = PushMessagesRequest.FromString(body)

@@ -83,12 +83,9 @@ class Sizes:
 
     @contextmanager
     def room_for(self, post: Post, size: int) -> Iterator[None]:
-        """Let a device push `size` bytes in the block; they count unless it raises.
+        """Let a device push `size` bytes in the block, or raise a TooLargeError.
 
-        Raises
-        ------
-        TooLargeError
-            If its reply is too large with them.
+        They do not count where the block raises.
         """
         most = most_bytes_of_answer(self._largest)
         if post.pushed + size > most:

@@ -87,15 +87,7 @@ class NodeConfig(NamedTuple):
 
     @classmethod
     def of(cls, own: Mapping[str, object]) -> NodeConfig:
-        """Read what Flower has made of it.
-
-        Raises
-        ------
-        ValueError
-            If the name or the data are missing, people could not read the name, there are both
-            images and a function, a path is not absolute, what may run is no import path, or a key
-            is nearly one of these. Others may be for other apps.
-        """
+        """Read what Flower has made of it. Keys that are not ours may be for other apps."""
         for key in own:
             if key not in _KEYS and (meant := get_close_matches(key, _KEYS, 1, 0.8)):
                 raise ValueError(f"--node-config has no {printable(key)}. Did you mean {meant[0]}?")
@@ -134,13 +126,7 @@ class NodeConfig(NamedTuple):
         return cls(name, path, data, model_path, allowed_by(own), label, target)
 
     def survey(self) -> Survey:
-        """Describe the device's data before anything is agreed.
-
-        Raises
-        ------
-        ValueError, OSError
-            If they are not such as can be used.
-        """
+        """Describe the device's data before anything is agreed."""
         if self.path is None:
             return survey_samples(self.data)
         if is_table(self.path):
@@ -148,13 +134,7 @@ class NodeConfig(NamedTuple):
         return survey_images(self.path)
 
     def read(self, agreement: Agreement) -> LabelledImages:
-        """Return the device's data as they were agreed.
-
-        Raises
-        ------
-        ValueError, OSError
-            If they cannot be read, or are not as agreed.
-        """
+        """Return the device's data as they were agreed."""
         if self.path is None:
             return read_own_samples(self.data, agreement)
         if is_table(self.path):
@@ -169,11 +149,6 @@ class DeviceNode(Node):
     ----------
     own : NodeConfig
         What its owner says of it, and `name` and `model_path` of that.
-
-    Raises
-    ------
-    ValueError
-        If the configuration is wrong, or the node's own lacks what it needs.
     """
 
     def __init__(self, message: Message, context: Context) -> None:
@@ -220,14 +195,7 @@ class DeviceNode(Node):
         return self._read[1]
 
     def column_statistics(self) -> ColumnStatistics:
-        """Return the statistics of its training samples, as they are.
-
-        Raises
-        ------
-        ValueError
-            If the samples are not for one scale of all devices (`standardise=all`), or anything is
-            to be private.
-        """
+        """Return the statistics of its training samples, as they are."""
         refuse_without_noise(self, "means and deviations")
         if self.config.standardise != ALL_SITES:
             raise ValueError(
@@ -262,13 +230,7 @@ class DeviceNode(Node):
         return samples.to(self.device), labels.to(self.device)
 
     def test_data(self) -> Images:
-        """Return its test samples.
-
-        Raises
-        ------
-        ValueError
-            If it has none.
-        """
+        """Return its test samples."""
         images = self._images
         if not len(images.test_labels):
             advice = "give it a folder test, or two images of a class"
@@ -285,14 +247,7 @@ class DeviceNode(Node):
         return found
 
     def description(self) -> dict[str, ConfigRecordValues]:
-        """Describe the device: its name and, before there is an agreement, its data.
-
-        Raises
-        ------
-        ValueError
-            With its name, if there are no data, or not such as can be used; or if it could not
-            keep its model or train privately, which is better known before the training.
-        """
+        """Describe the device: its name and, before there is an agreement, its data."""
         try:
             if self.model_path is not None:
                 check_model_path(self.model_path)
@@ -320,13 +275,7 @@ class DeviceNode(Node):
         return RecordDict()
 
     def restore_state(self) -> RecordDict:
-        """Refuse to take what is its own from somebody else.
-
-        Raises
-        ------
-        ValueError
-            In any case.
-        """
+        """Refuse to take what is its own from somebody else."""
         raise ValueError("a device takes what it keeps for itself from its own disk only.")
 
     def keep_model(self) -> bool:
@@ -365,11 +314,6 @@ class DeviceNode(Node):
         """Put the model of its verdict where `model-path` says, and the verdict beside it.
 
         Models of other strategies are removed.
-
-        Raises
-        ------
-        ValueError
-            If this device has no model of that strategy.
         """
         if self.model_path is None:
             return False

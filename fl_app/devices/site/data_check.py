@@ -23,13 +23,7 @@ from fl_core.text import listed, printable
 
 
 def images_found(path: Path) -> str:
-    """Decode every image as a run would, and return how many there are of each class.
-
-    Raises
-    ------
-    ValueError, OSError
-        If the images are not there, or not such as can be used.
-    """
+    """Decode every image as a run would, and return how many there are of each class."""
     survey = survey_images(path)
     files = hold_out(listed_images(path))
     for_each_image(files.all_images(), path, lambda image, _: image.load() and None)
@@ -43,13 +37,7 @@ def _counted(classes: Iterable[tuple[str, int, int]]) -> str:
 
 
 def table_found(path: Path, label: str, target: str = BY_VALUES) -> str:
-    """Read a table as a run would, and return its columns, and how many rows each class has.
-
-    Raises
-    ------
-    ValueError, OSError
-        If it is not there, or not such as can be used.
-    """
+    """Read a table as a run would, and return its columns, and how many rows each class has."""
     survey, table = survey_table(path, label, target), read_table(path, label, target)
     columns = f"{len(survey.columns)} columns ({printable(listed([*survey.columns], 20, ', '))})"
     if survey.is_regression:
@@ -66,13 +54,7 @@ def _number_found(name: str, trained: NDArray[Any], tested: NDArray[Any]) -> str
 
 
 def samples_found(path: str) -> str:
-    """Call the site's function as a run would, and return how many samples there are of each class.
-
-    Raises
-    ------
-    ValueError
-        If it fails, returns what cannot be used, or other data when it is called again.
-    """
+    """Call the site's function as a run would, and return how many samples each class has."""
     found = read_twice(DATA, path, partial(read_own_part, DATA), "each message of a run")
     survey = survey_of(found)
     kind = described(survey.image_shape, is_float=survey.is_float)

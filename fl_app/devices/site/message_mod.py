@@ -16,11 +16,6 @@ def device_mod(message: Message, context: Context, call_next: ClientAppCallable)
 
     Messages and answers travel packed (`fl_core.messages.packing`). A simulated client is left
     alone.
-
-    Raises
-    ------
-    ValueError
-        If the message says that it is another node's, for another node or of another run.
     """
     if config_of(context).dataset != OWN_IMAGES:
         return call_next(message, context)

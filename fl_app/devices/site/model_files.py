@@ -59,13 +59,7 @@ def clear_old(model_path: Path, own: Path) -> None:
 
 
 def check_model_path(path: Path) -> None:
-    """Refuse a `model-path` at which no model could be kept; its folder is made.
-
-    Raises
-    ------
-    ValueError
-        If it is a folder, or this account may not write there.
-    """
+    """Refuse a `model-path` at which no model could be kept; its folder is made."""
     try:
         is_folder = path.is_dir()
         if not is_folder:
@@ -92,13 +86,7 @@ def _try(folder: Path) -> None:
 
 
 def check_cache() -> Path:
-    """Return the folder in which decoded images will be kept, and try it out; it is made.
-
-    Raises
-    ------
-    ValueError
-        If it cannot be written.
-    """
+    """Return the folder in which decoded images will be kept, and try it out; it is made."""
     return _check(
         cache_dir, "datasets", "~/.cache/fedkin", "decoded images are kept", "FL_CACHE_DIR"
     )

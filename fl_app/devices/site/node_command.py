@@ -55,11 +55,6 @@ def run_node(words: list[str]) -> int:
     ----------
     words : list of str
         The options of `flower-supernode`.
-
-    Raises
-    ------
-    ValueError
-        If they hold what is decided here, or what no SuperNode could start with.
     """
     options = _parse(words)
     alone = _why_alone(options)

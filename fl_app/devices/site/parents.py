@@ -35,11 +35,6 @@ def end_with(parent: int, number: signal.Signals) -> None:
         Its process id, as it read it itself: it may have ended by now.
     number : Signals
         The signal.
-
-    Raises
-    ------
-    OSError
-        If the system does not do that.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0):

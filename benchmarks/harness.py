@@ -66,6 +66,13 @@ def with_eigenvectors(spectra: Sequence[Spectrum], count: int) -> list[Spectrum]
     ]
 
 
+def gram_of(spectrum: Spectrum) -> NDArray[np.float64]:
+    """Return a client's Gram matrix, shape (d, d)."""
+    (vectors,), (values,) = spectrum.whole.vectors.astype(np.float64), spectrum.whole.values
+    values = values * (spectrum.eigenvalues[0] / values[0])  # whose scale was a power of four
+    return np.asarray(vectors.T * values @ vectors)
+
+
 def relevance_matrix(formula: str, spectra: Sequence[Spectrum], count: int) -> NDArray[np.float64]:
     """Return r, shape (K, K), with `count` eigenvectors of each client; row i is client i's."""
     few = with_eigenvectors(spectra, count)

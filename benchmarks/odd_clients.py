@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from benchmarks import harness
 from benchmarks import honest_federations as honest
-from benchmarks.harness import CLIENTS, ari, relevance_matrix, spectra_of
+from benchmarks.harness import CLIENTS, ari, gram_of, relevance_matrix, spectra_of
 from benchmarks.honest_federations import MOST_EIGENVECTORS
 from benchmarks.writing import markdown as in_markdown
 from clients.attacks import random_basis
-from clients.signatures.spectrum import Spectrum
-from fl_core.relevance import MISSED_ENERGY, PAPER, USUAL_EIGENVECTORS
+from clients.signatures.spectrum import Spectrum, spectrum_of_gram
+from fl_core.relevance import MISSED_ENERGY, PAPER, USUAL_EIGENVECTORS, Spectra, relevances
 from strategies.clusterings.agglomeration import NumClusters, agglomerate, average_relevance
 from strategies.clusterings.outliers import strangers_by_vectors
 from strategies.clusterings.relevance_groups import (
@@ -32,7 +32,6 @@ from strategies.clusterings.relevance_groups import (
     group_by_eigenpairs,
     group_by_relevance,
 )
-from strategies.clusterings.server_relevance import Spectra, relevances
 from strategies.clusterings.spectral import RANK
 
 Float64 = NDArray[np.float64]
@@ -73,9 +72,8 @@ def lied(
     spectra: Sequence[Spectrum], liars: Sequence[int], shares: str, rng: np.random.Generator
 ) -> list[Spectrum]:
     """Return what everybody shares when liars share something else."""
-    gram = np.mean([one.gram for one in spectra], axis=0, dtype=np.float64)
-    common = np.asarray(gram, np.float32)
-    values, vectors = np.linalg.eigh(gram)
+    gram = np.mean([gram_of(one) for one in spectra], axis=0, dtype=np.float64)
+    _, vectors = np.linalg.eigh(gram)
     shared = list(spectra)
     for liar in liars:
         true = spectra[liar]
@@ -83,10 +81,7 @@ def lied(
             others = np.setdiff1d(np.arange(len(spectra)), liars)
             shared[liar] = spectra[int(rng.choice(others))]
         elif shares == "common":
-            top = slice(None, -MOST_EIGENVECTORS - 1, -1)
-            shared[liar] = Spectrum(
-                lambda: common, values[top], np.asarray(vectors[:, top], np.float32)
-            )
+            shared[liar] = spectrum_of_gram(np.asarray(gram, np.float32), MOST_EIGENVECTORS)
         elif shares != "true":
             basis = random_basis(true.eigenvectors.shape, rng)
             if shares == "null":

@@ -18,9 +18,8 @@ from benchmarks.harness import all_features, ari
 from benchmarks.writing import markdown
 from clients.signatures.spectrum import leading_spectrum
 from fl_core.partitions.federation import Federation
+from fl_core.relevance import Spectra, corresponding_angles, smallest_angles
 from strategies.clusterings.agglomeration import agglomerate_distances
-from strategies.clusterings.principal_angle import corresponding_angles
-from strategies.clusterings.server_relevance import Spectra, smallest_angles
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]

@@ -23,7 +23,6 @@ from benchmarks.writing import markdown
 from clients.features.compute import feature_map
 from clients.privacy import PROJECTED, bounded_features, private_gram
 from clients.signatures.spectrum import (
-    RELEVANCES,
     Spectrum,
     gram_matrix,
     leading_spectrum,
@@ -32,7 +31,7 @@ from clients.signatures.spectrum import (
 from fl_core.data.dataset import Dataset
 from fl_core.partitions.federation import Federation
 from fl_core.partitions.partition import Spread, default_tasks
-from fl_core.relevance import MISSED_ENERGY, USUAL_EIGENVECTORS
+from fl_core.relevance import FORMULAS, MISSED_ENERGY, USUAL_EIGENVECTORS
 from strategies.clusterings.agglomeration import agglomerate, average_relevance
 
 Float32 = NDArray[np.float32]
@@ -46,7 +45,7 @@ SIZES = (50, 100, 200, 400, 800, 1600)
 SIZE_EPSILONS = (8, 2, 1, 0.5)
 SIZE_SEEDS = 3
 # Of the formulas that compare a Gram matrix with eigenvectors, at the clients.
-EIGENVECTORS = {name: USUAL_EIGENVECTORS[name] for name in RELEVANCES}
+EIGENVECTORS = {name: USUAL_EIGENVECTORS[name] for name in FORMULAS}
 MEASURES = ("ari", "auc", "most-common")
 
 

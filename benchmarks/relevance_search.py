@@ -18,17 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import harness
-from benchmarks.harness import KINDS, ari, relevance_matrix, spectra_of, with_eigenvectors
+from benchmarks.harness import KINDS, ari, gram_of, relevance_matrix, spectra_of, with_eigenvectors
 from benchmarks.writing import markdown
-from clients.signatures.spectrum import (
-    Spectrum,
-    captured_energy,
-)
+from clients.signatures.spectrum import Spectrum
 from fl_core.partitions.partition import Spread
 from fl_core.relevance import MISSED_ENERGY as MISSED
-from fl_core.relevance import PAPER, USUAL_EIGENVECTORS
+from fl_core.relevance import PAPER, USUAL_EIGENVECTORS, Spectra, captured_energies, relevances
 from strategies.clusterings.agglomeration import agglomerate, average_relevance
-from strategies.clusterings.server_relevance import Spectra, relevances
 
 Float64 = NDArray[np.float64]
 # From all clients' spectra to r, shape (K, K), row i what client i answers.
@@ -83,13 +79,14 @@ def spectra_and_tasks(cell: Cell) -> tuple[list[Spectrum], NDArray[np.int64]]:
 def captured(spectra: Sequence[Spectrum]) -> Float64:
     """Return the first lead: the energy captured by five eigenvectors."""
     shared = with_eigenvectors(spectra, 5)
-    vectors = [s.eigenvectors for s in shared]
-    return np.array([captured_energy(s.gram, s.eigenvalues, vectors) for s in shared])
+    everybody = Spectra.of_vectors([s.eigenvectors for s in shared])
+    return np.concatenate([captured_energies(s.whole, everybody, 5) for s in shared]).astype(float)
 
 
 def alignment(spectra: Sequence[Spectrum]) -> Float64:
     """Return the second lead: the cosine of Gram matrices, which would have to leave the client."""
-    grams = np.array([s.gram.ravel() / np.linalg.norm(s.gram) for s in spectra])
+    grams = np.array([gram_of(s).ravel() for s in spectra])
+    grams /= np.linalg.norm(grams, axis=1, keepdims=True)
     cosines: Float64 = (grams @ grams.T).astype(np.float64)
     return cosines
 

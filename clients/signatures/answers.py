@@ -15,13 +15,14 @@ from clients.signatures.autoencoder import encode, fit, load_autoencoder
 from clients.signatures.shift import image_sketch
 from clients.signatures.signature import linear_signature, signature
 from clients.signatures.spectrum import (
-    RELEVANCES,
     Spectrum,
     leading_spectrum,
+    relevance,
     spectrum_of_gram,
 )
 from clients.training.train import as_pixels
 from fl_core.messages import protocol
+from fl_core.relevance import FORMULAS, Spectra
 
 # What waits at a client between messages.
 STATE = "spectrum"
@@ -40,8 +41,8 @@ def eigenvectors_answer(client: Client) -> RecordDict:
         return RecordDict({protocol.ARRAYS: ArrayRecord(shared)})
     # What the second query needs waits on the client, since that may reach another process, so that
     # features are computed once.
-    waiting = {"eigenvalues": Array(own.eigenvalues), "gram": Array(own.gram)}
-    client.context.state[STATE] = ArrayRecord(waiting)
+    whole = {"eigenvalues": Array(own.whole.values[0]), "eigenvectors": Array(own.whole.vectors[0])}
+    client.context.state[STATE] = ArrayRecord(whole)
     return RecordDict({protocol.ARRAYS: ArrayRecord(shared)})
 
 
@@ -113,13 +114,10 @@ def relevances_answer(client: Client) -> RecordDict:
         raise ValueError("this client was asked for relevance before its spectrum.")
     own = state.array_records.pop(STATE)
     joined = client.message.content.array_records[protocol.ARRAYS][protocol.EIGENVECTORS].numpy()
-    if formula not in RELEVANCES:
-        raise ValueError(
-            f'relevance is "{formula}", but this client knows {", ".join(RELEVANCES)}.'
-        )
-    scores = RELEVANCES[formula](
-        own["gram"].numpy(), own["eigenvalues"].numpy(), _split(client.message, joined)
-    )
+    if formula not in FORMULAS:
+        raise ValueError(f'relevance is "{formula}", but this client knows {", ".join(FORMULAS)}.')
+    whole = Spectra.of([own["eigenvectors"].numpy().T], [own["eigenvalues"].numpy()])
+    scores = relevance(formula, whole, _split(client.message, joined))
     return RecordDict({protocol.METRICS: MetricRecord({protocol.RELEVANCES: scores})})
 
 

@@ -14,7 +14,6 @@ from clients.features.compute import feature_map
 from clients.features.dimensions import compared_dimension
 from clients.features.user_features import check_own_features, random_samples
 from clients.private_models import check_private_model
-from clients.signatures.spectrum import MOST_DIMENSIONS, RELEVANCES
 from clients.training.losses import check_own_loss, check_own_metric
 from clients.training.train import as_pixels
 from fl_app.config.rules import shares_eigenvectors
@@ -32,7 +31,6 @@ from fl_core.models.user_model import check_model
 from fl_core.partitions.federation import Federation
 from fl_core.user_code import is_own
 from strategies.catalogue import parameters, system_of
-from strategies.clusterings.spectral import AT_CLIENTS
 
 
 def check_fits(config: Config, kind: SampleKind, federation: Federation | None = None) -> None:
@@ -168,8 +166,7 @@ def _check_encoder(strategy: str, kind: SampleKind) -> None:
 def _check_num_eigenvectors(config: Config, kind: SampleKind) -> None:
     """Refuse more eigenvectors, or singular vectors, than features have dimensions: a ValueError.
 
-    A client with fewer samples than eigenvectors has fewer of these, which is no error. Too many
-    dimensions for a Gram matrix are refused as well, if each client needs one.
+    A client with fewer samples than eigenvectors has fewer of these, which is no error.
     """
     dimension = compared_dimension(
         config.features,
@@ -185,11 +182,3 @@ def _check_num_eigenvectors(config: Config, kind: SampleKind) -> None:
                 f"num-eigenvectors is {count}, but {config.features} features of these "
                 f"{sample_word(kind)}s have {dimension} dimensions: choose 1 to {dimension}."
             )
-    compares = any("relevance_at" in one for one in asked)
-    at_clients = compares and config.of_strategies["relevance-at"] == AT_CLIENTS
-    if at_clients and config.relevance in RELEVANCES and dimension > MOST_DIMENSIONS:
-        raise ValueError(
-            f"{config.features} features of these {sample_word(kind)}s have {dimension:,} "
-            f"dimensions, but clients compare themselves in {MOST_DIMENSIONS:,} at most: choose "
-            f"other features, smaller {sample_word(kind)}s, or relevance-at=server."
-        )

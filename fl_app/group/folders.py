@@ -12,7 +12,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.signatures.spectrum import RELEVANCES, Spectrum, leading_spectrum
+from clients.signatures.spectrum import Spectrum, leading_spectrum, relevance
+from fl_core.relevance import Spectra
 from strategies import SpectralClustering
 from strategies.clusterings.outliers import strangers_by_vectors
 from strategies.clusterings.relevance_groups import (
@@ -20,7 +21,6 @@ from strategies.clusterings.relevance_groups import (
     group_by_eigenpairs,
     group_by_relevance,
 )
-from strategies.clusterings.server_relevance import Spectra
 from strategies.clusterings.spectral import AT_SERVER, RANK
 
 Float32 = NDArray[np.float32]
@@ -99,4 +99,4 @@ def spectrum(features: Float32, count: int) -> Spectrum:
 
 def scores_of(formula: str, own: Spectrum, everybodys: Sequence[Float32]) -> list[float]:
     """Return how relevant everybody's eigenvectors are to a client."""
-    return RELEVANCES[formula](own.gram, own.eigenvalues, everybodys)
+    return relevance(formula, own.whole, everybodys)

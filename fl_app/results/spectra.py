@@ -24,9 +24,9 @@ from fl_core.data.preparation import AS_THEY_COME, Preparation
 from fl_core.files import replacing
 from fl_core.json_records import STRICT, from_json, to_json
 from fl_core.models.model_file import is_shape
+from fl_core.relevance import FORMULAS
 from fl_core.user_code import is_own
 from strategies import ClusteredStrategy
-from strategies.clusterings.server_relevance import FORMULAS
 from strategies.rounds.round_state import Clusters
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
+from fl_core.relevance import Spectra, captured_energies, smallest_angles
 from strategies.clusterings.agglomeration import canonical_labels, gaps, mean_scores
-from strategies.clusterings.server_relevance import Spectra, captured_energies, smallest_angles
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fl_core.messages import protocol
 from fl_core.options import number, one_of, option, or_none
+from fl_core.relevance import Spectra, corresponding_angles, smallest_angles
 from strategies.clusterings.agglomeration import (
     COUNT_RULES,
     NumClusters,
@@ -25,7 +26,6 @@ from strategies.clusterings.agglomeration import (
     number_within,
 )
 from strategies.clusterings.clustering import Clustering
-from strategies.clusterings.server_relevance import Spectra, smallest_angles
 from strategies.clusterings.spectral import DIMENSIONS, SpectralClustering, read_eigenvectors
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.round_state import Clusters, Comparison
@@ -163,25 +163,3 @@ class PrincipalAngleClustering(Clustering):
             options={protocol.NUM_EIGENVECTORS: p, protocol.COMPARED_THERE: 1},
             clients=clients,
         )
-
-
-def corresponding_angles(own: Spectra, others: Spectra, count: int) -> Float64:
-    """Return Σ_k arccos |u_ik · u_jk| in degrees, shape (K, L) (PACFL, equation 3).
-
-    Absolute, since the sign of a singular vector is arbitrary. A vector that a client of few
-    samples lacks counts as at right angles to the other's.
-
-    Parameters
-    ----------
-    own, others : Spectra
-        Of K and L clients.
-    count : int
-        How many vectors of each are compared.
-    """
-    angles: Float64 = np.zeros((len(own.widths), len(others.widths)))
-    most = min(count, own.vectors.shape[1], others.vectors.shape[1])
-    for k in range(most):
-        cosines = own.vectors[:, k].astype(np.float64) @ others.vectors[:, k].T.astype(np.float64)
-        angles += np.degrees(np.arccos(np.clip(np.abs(cosines), 0, 1)))
-    angles += 90 * (count - most)
-    return angles

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_core.relevance import PAPER
+from fl_core.relevance import PAPER, Spectra, relevances
 from strategies.clusterings.agglomeration import (
     NumClusters,
     agglomerate,
@@ -27,7 +27,6 @@ from strategies.clusterings.outliers import (
     strangers,
     trusted_clients,
 )
-from strategies.clusterings.server_relevance import Spectra, relevances
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -156,7 +155,7 @@ def group_by_eigenpairs(
     everybody : Spectra
         Of K clients.
     formula : str
-        One of `strategies.clusterings.server_relevance.FORMULAS`.
+        One of `fl_core.relevance.FORMULAS`.
     num_eigenvectors : int
         How many of each client are compared.
     num_clusters : int, "auto", "elbow" or "silhouette"

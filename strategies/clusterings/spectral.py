@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fl_core.messages import protocol
 from fl_core.options import one_of, option
-from fl_core.relevance import PAPER, USUAL_EIGENVECTORS
+from fl_core.relevance import PAPER, USUAL_EIGENVECTORS, Spectra, relevances
 from fl_core.text import listed
 from strategies.clusterings.agglomeration import COUNT_RULES, LINKAGES, closest_clusters
 from strategies.clusterings.clustering import Clustering
@@ -28,7 +28,6 @@ from strategies.clusterings.relevance_groups import (
     group_by_eigenpairs,
     group_by_relevance,
 )
-from strategies.clusterings.server_relevance import Spectra, relevances
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.round_state import Clusters, Comparison, Resamples
 from strategies.rounds.state import learnt
@@ -67,10 +66,10 @@ class SpectralClustering(Clustering):
         the relevance (`fl_core.relevance.USUAL_EIGENVECTORS`).
     relevance : str
         The formula by which clients compare: a name that their ClientApp knows
-        (`clients.signatures.spectrum.RELEVANCES`).
+        (`fl_core.relevance.FORMULAS`).
     relevance_at : str
         "clients": each compares itself with everybody, as in the paper; "server": each also sends
-        its eigenvalues, and nothing is sent to it (`strategies.clusterings.server_relevance`).
+        its eigenvalues, and nothing is sent to it (`fl_core.relevance`).
     dimension : int, optional
         d, the length of an eigenvector; by default, the most common among those that come.
     """

@@ -47,7 +47,7 @@ def test_a_client_of_the_relevance_search_has_its_own_images(seed, monkeypatch):
     for client in (0, 24):
         images, _ = simulated[0].training_data(client)
         gram = gram_matrix(feature_map("hog")(images).numpy())
-        np.testing.assert_allclose(spectra[client].gram, gram, atol=1e-5)
+        np.testing.assert_allclose(harness.gram_of(spectra[client]), gram, atol=1e-5)
 
 
 def test_the_grid_groups_a_federation_by_its_own_images(monkeypatch):

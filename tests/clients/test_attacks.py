@@ -128,9 +128,7 @@ def test_no_direction_is_preferred():
 def test_a_random_basis_passes_for_a_spectrum_but_is_not_relevant():
     features = (rng(1).standard_normal((200, 40)) * np.linspace(3, 0.1, 40)).astype(np.float32)
     own = leading_spectrum(features, 10)
-    true, false = relevance(
-        own.gram, own.eigenvalues, [own.eigenvectors, random_basis((40, 10), rng())]
-    )
+    true, false = relevance("paper", own.whole, [own.eigenvectors, random_basis((40, 10), rng())])
     assert true > 0.99
     assert false < 0.9
 

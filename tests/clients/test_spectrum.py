@@ -1,3 +1,6 @@
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -5,14 +8,20 @@ from hypothesis import strategies as st
 
 from clients.signatures import spectrum
 from clients.signatures.spectrum import (
-    RELEVANCES,
-    captured_energy,
     gram_matrix,
     leading_spectrum,
-    missed_energy_relevance,
-    relevance,
+    spectrum_of_gram,
 )
-from fl_core.relevance import USUAL_EIGENVECTORS
+from clients.signatures.spectrum import relevance as relevance_by
+from fl_core.relevance import FORMULAS, USUAL_EIGENVECTORS, Spectra, captured_energies
+
+relevance = partial(relevance_by, "paper")
+missed_energy_relevance = partial(relevance_by, "missed-energy")
+
+
+def captured_energy(own, eigenvectors):
+    others = Spectra.of_vectors(eigenvectors)
+    return captured_energies(own, others, others.vectors.shape[1])[0]
 
 
 def features(seed, n=50, d=12):
@@ -24,13 +33,12 @@ def test_by_hand_two_clients_on_two_axes():
     # Client 0: G = diag(4, 1). Client 1: G = diag(1, 4), so its leading eigenvector is e2.
     first = leading_spectrum(np.array([[np.sqrt(8), 0], [0, np.sqrt(2)]], np.float32), 2)
     second = leading_spectrum(np.array([[np.sqrt(2), 0], [0, np.sqrt(8)]], np.float32), 2)
-    assert np.allclose(first.gram, [[4, 0], [0, 1]])
     assert np.allclose(first.eigenvalues, [4, 1])
     assert np.allclose(first.eigenvectors, [[1, 0], [0, 1]])
     assert np.allclose(second.eigenvectors, [[0, 1], [1, 0]])
     # λ̂ of client 1's vectors at client 0: ‖G e2‖ = 1 and ‖G e1‖ = 4, against λ = 4 and 1:
     # ratios 1/4 and 1/4, geometric mean 1/4. Against itself: 1.
-    scores = relevance(first.gram, first.eigenvalues, [first.eigenvectors, second.eigenvectors])
+    scores = relevance(first.whole, [first.eigenvectors, second.eigenvectors])
     assert np.allclose(scores, [1, 0.25])
 
 
@@ -49,12 +57,12 @@ def test_by_hand_the_gram_matrix_is_not_centred():
 
 def test_the_formula_term_by_term():
     own, other = (leading_spectrum(features(s), 4) for s in (0, 1))
-    product = 1.0
+    product, gram = 1.0, gram_matrix(features(0)).astype(np.float64)
     for k in range(4):
-        estimated = np.linalg.norm(own.gram.astype(np.float64) @ other.eigenvectors[:, k])
+        estimated = np.linalg.norm(gram @ other.eigenvectors[:, k])
         low, high = sorted((own.eigenvalues[k], estimated))
         product *= low / high
-    (score,) = relevance(own.gram, own.eigenvalues, [other.eigenvectors])
+    (score,) = relevance(own.whole, [other.eigenvectors])
     assert score == pytest.approx(product ** (1 / 4), rel=1e-6)
 
 
@@ -67,19 +75,19 @@ def test_invariants(seed, k, n):
     assert mine.eigenvectors.shape == (12, kept)
     assert np.allclose(mine.eigenvectors.T @ mine.eigenvectors, np.eye(kept), atol=1e-5)
     assert (np.diff(mine.eigenvalues) <= 0).all()
-    itself, score = relevance(mine.gram, mine.eigenvalues, [mine.eigenvectors, theirs.eigenvectors])
+    itself, score = relevance(mine.whole, [mine.eigenvectors, theirs.eigenvectors])
     assert itself == pytest.approx(1, abs=1e-3)
     assert 0 <= score <= 1
     # An eigenvector's sign means nothing.
-    (flipped,) = relevance(mine.gram, mine.eigenvalues, [-theirs.eigenvectors])
+    (flipped,) = relevance(mine.whole, [-theirs.eigenvectors])
     assert flipped == pytest.approx(score, rel=1e-6)
     # All images twice is the same distribution.
     twice = leading_spectrum(np.concatenate([own, own]), k)
-    (same,) = relevance(twice.gram, twice.eigenvalues, [theirs.eigenvectors])
+    (same,) = relevance(twice.whole, [theirs.eigenvectors])
     assert same == pytest.approx(score, rel=1e-3)
     # Both clients' pixels scaled alike: ratios of eigenvalues stay.
     small, other_small = leading_spectrum(own / 4, k), leading_spectrum(other / 4, k)
-    (scaled,) = relevance(small.gram, small.eigenvalues, [other_small.eigenvectors])
+    (scaled,) = relevance(small.whole, [other_small.eigenvectors])
     assert scaled == pytest.approx(score, rel=1e-3)
 
 
@@ -88,7 +96,7 @@ def test_leading_eigenpairs_are_those_of_the_full_decomposition(k):
     rng = np.random.default_rng(0)
     data = (rng.normal(size=(400, 320)) * np.geomspace(3, 0.3, 320)).astype(np.float32)
     found = leading_spectrum(data, k)
-    values, vectors = np.linalg.eigh(found.gram.astype(np.float64))
+    values, vectors = np.linalg.eigh(gram_matrix(data).astype(np.float64))
     assert np.allclose(found.eigenvalues, values[::-1][:k], rtol=1e-6)
     overlap = np.abs(np.sum(found.eigenvectors * vectors[:, ::-1][:, :k], axis=0))
     assert np.allclose(overlap, 1, atol=1e-4)
@@ -99,10 +107,8 @@ def test_fewer_images_than_eigenvectors_give_fewer_eigenvectors():
     assert few.eigenvectors.shape == (12, 3)
     # The mean runs over the three that both have, whichever client computes it.
     three = [many.eigenvectors[:, :3]]
-    assert relevance(few.gram, few.eigenvalues, [many.eigenvectors]) == pytest.approx(
-        relevance(few.gram, few.eigenvalues, three)
-    )
-    assert len(relevance(many.gram, many.eigenvalues, [few.eigenvectors, *three])) == 2
+    assert relevance(few.whole, [many.eigenvectors]) == pytest.approx(relevance(few.whole, three))
+    assert len(relevance(many.whole, [few.eigenvectors, *three])) == 2
 
 
 def test_clients_of_one_kind_are_more_relevant_to_each_other():
@@ -113,7 +119,7 @@ def test_clients_of_one_kind_are_more_relevant_to_each_other():
         for i in range(6)
     ]
     vectors = [c.eigenvectors for c in clients]
-    scores = np.array([relevance(c.gram, c.eigenvalues, vectors) for c in clients])
+    scores = np.array([relevance(c.whole, vectors) for c in clients])
     same = np.add.outer(np.arange(6), np.arange(6)) % 2 == 0
     assert scores[same].min() > scores[~same].max() + 0.1
 
@@ -133,18 +139,17 @@ def test_what_has_no_spectrum(data, k, message):
         leading_spectrum(data, k)
 
 
-def test_few_samples_of_many_features_have_eigenvectors_but_too_large_a_gram_matrix(monkeypatch):
+def test_few_samples_of_many_features_are_compared_without_their_gram_matrix():
     few = np.random.default_rng(0).random((5, 150_528), np.float32)  # 90 GB
     found = leading_spectrum(few, 3)
     assert found.eigenvectors.shape == (150_528, 3)
-    with pytest.raises(ValueError, match=r"have 150,528 dimensions, but .* 20,000 at most: choose"):
-        _ = found.gram
-    # Of fewer features, it is computed where it is asked for, and is the same.
-    fewer = few[:, :30]
-    found = leading_spectrum(fewer, 3)
-    np.testing.assert_array_equal(found.gram, gram_matrix(fewer))
-    monkeypatch.setattr(spectrum, "gram_matrix", lambda _: pytest.fail("not asked for"))
-    np.testing.assert_array_equal(leading_spectrum(fewer, 3).eigenvectors, found.eigenvectors)
+    assert relevance(found.whole, [found.eigenvectors]) == pytest.approx([1], abs=1e-3)
+
+
+def test_a_gram_matrix_of_too_many_features_is_refused(monkeypatch):
+    monkeypatch.setattr(spectrum, "MOST_DIMENSIONS", 11)
+    with pytest.raises(ValueError, match=r"have 12 dimensions, but .* 11 at most: choose"):
+        leading_spectrum(features(0), 3)
 
 
 def test_weak_directions_of_many_features_are_eigenvectors_too():
@@ -171,7 +176,7 @@ def test_what_is_not_finite_or_too_large_is_refused_however_many_samples_there_a
 
 def test_no_variance_along_a_vector_is_no_relevance():
     own = leading_spectrum(np.array([[1, 0, 0]], np.float32), 1)
-    assert relevance(own.gram, own.eigenvalues, [np.array([[0], [1], [0]], np.float32)]) == [0]
+    assert relevance(own.whole, [np.array([[0], [1], [0]], np.float32)]) == [0]
 
 
 def federation(seed, count=6, k=4):
@@ -181,38 +186,31 @@ def federation(seed, count=6, k=4):
 
 def scores_of_all(clients, function=missed_energy_relevance):
     vectors = [c.eigenvectors for c in clients]
-    return np.array([function(c.gram, c.eigenvalues, vectors) for c in clients])
+    return np.array([function(c.whole, vectors) for c in clients])
 
 
 def test_by_hand_missed_energy():
     # G = diag(6, 3, 1) and k = 1: the axes capture 6/6, 3/6 and 1/6, so they miss 0, 1/2, 5/6.
-    gram, own = np.diag([6, 3, 1]).astype(np.float32), np.array([6.0])
+    own = spectrum_of_gram(np.diag([6, 3, 1]).astype(np.float32), 1).whole
     first, second, third = (np.eye(3, dtype=np.float32)[:, [axis]] for axis in range(3))
     axes = [first, second, third]
-    assert captured_energy(gram, own, axes) == pytest.approx([1, 1 / 2, 1 / 6])
+    assert captured_energy(own, axes) == pytest.approx([1, 1 / 2, 1 / 6])
     # Of two others one lies a standard deviation below the mean of log m, the other above.
-    assert missed_energy_relevance(gram, own, axes) == pytest.approx([1, 2 / 3, 1 / 3])
+    assert missed_energy_relevance(own, axes) == pytest.approx([1, 2 / 3, 1 / 3])
     # Of the logarithms log 1/2, log 1/2, log 5/6, the mean is log 5/6 − 2a/3 with a = log 5/3 and
     # the standard deviation a √2/3: z = 1/√2, 1/√2, −√2.
-    found = missed_energy_relevance(gram, own, [second, first, second, third])
+    found = missed_energy_relevance(own, [second, first, second, third])
     near, far = 0.5 + np.sqrt(0.5) / 6, 0.5 - np.sqrt(2) / 6
     assert found == pytest.approx([near, 1, near, far])
 
 
 def test_captured_energy_term_by_term():
     own, other = (leading_spectrum(features(s), 4) for s in (0, 1))
-    projected = other.eigenvectors.T @ own.gram.astype(np.float64) @ other.eigenvectors
+    gram = gram_matrix(features(0)).astype(np.float64)
+    projected = other.eigenvectors.T @ gram @ other.eigenvectors
     expected = np.trace(projected) / own.eigenvalues.sum()
-    found = captured_energy(own.gram, own.eigenvalues, [own.eigenvectors, other.eigenvectors])
+    found = captured_energy(own.whole, [own.eigenvectors, other.eigenvectors])
     assert found == pytest.approx([1, expected], rel=1e-6)
-
-
-def test_energies_are_summed_in_double_precision():
-    """Summed in float32, what a client's own eigenvectors capture would be 2e-7 off here."""
-    for seed in range(4):
-        own = leading_spectrum(features(seed, n=400, d=324), 20)
-        (captured,) = captured_energy(own.gram, own.eigenvalues, [own.eigenvectors])
-        assert captured == pytest.approx(1, abs=5e-8)
 
 
 @settings(max_examples=50)
@@ -221,25 +219,23 @@ def test_invariants_of_missed_energy(seed, k, count, data):
     clients = federation(seed, count, k)
     own, *_ = clients
     vectors = [c.eigenvectors for c in clients]
-    energies = captured_energy(own.gram, own.eigenvalues, vectors)
+    energies = captured_energy(own.whole, vectors)
     assert (energies >= 0).all()
     assert (energies <= 1 + 1e-6).all()
-    scores = missed_energy_relevance(own.gram, own.eigenvalues, vectors)
+    scores = missed_energy_relevance(own.whole, vectors)
     assert scores[0] == 1
     assert all(0 <= score <= 1 for score in scores)
     # Who captures more is at least as relevant.
     assert (np.diff(np.array(scores)[np.argsort(energies)]) >= -1e-9).all()
     # Whatever the clients' order.
     order = data.draw(st.permutations(range(count)))
-    shuffled = missed_energy_relevance(own.gram, own.eigenvalues, [vectors[j] for j in order])
+    shuffled = missed_energy_relevance(own.whole, [vectors[j] for j in order])
     assert shuffled == pytest.approx([scores[j] for j in order], abs=1e-3)
     # Only the span of the eigenvectors counts: neither their signs nor their order.
-    mirrored = missed_energy_relevance(
-        own.gram, own.eigenvalues, [-vectors[0], *(v[:, ::-1] for v in vectors[1:])]
-    )
+    mirrored = missed_energy_relevance(own.whole, [-vectors[0], *(v[:, ::-1] for v in vectors[1:])])
     assert mirrored == pytest.approx(scores, abs=1e-2)
     # This client's pixels scaled: a camera's exposure means nothing, unlike in the paper's formula.
-    scaled = missed_energy_relevance(own.gram * 4, own.eigenvalues * 4, vectors)
+    scaled = missed_energy_relevance(replace(own.whole, values=4 * own.whole.values), vectors)
     assert scaled == pytest.approx(scores, abs=1e-9)
 
 
@@ -265,7 +261,7 @@ def test_clients_with_the_same_images_are_as_relevant_as_oneself_and_do_not_move
 def test_others_who_are_all_alike_are_halfway():
     own, other = federation(0, count=2)
     vectors = [own.eigenvectors, other.eigenvectors, -other.eigenvectors, other.eigenvectors]
-    assert missed_energy_relevance(own.gram, own.eigenvalues, vectors) == pytest.approx(
+    assert missed_energy_relevance(own.whole, vectors) == pytest.approx(
         [1, 0.5, 0.5, 0.5], abs=1e-3
     )
 
@@ -305,16 +301,11 @@ def test_what_all_images_share_hides_the_kinds_from_the_energy_but_not_from_its_
     assert missed[same & off_diagonal].mean() - missed[~same].mean() > 0.2
 
 
-def test_every_relevance_has_a_usual_number_of_eigenvectors_and_the_paper_is_untouched():
-    assert RELEVANCES["paper"] is relevance
-    assert RELEVANCES["missed-energy"] is missed_energy_relevance
-    assert list(RELEVANCES) == list(USUAL_EIGENVECTORS)
+def test_every_relevance_has_a_usual_number_of_eigenvectors():
+    assert list(FORMULAS) == list(USUAL_EIGENVECTORS)
     clients = federation(0)
-    for function in RELEVANCES.values():
+    for function in (relevance, missed_energy_relevance):
         scores = scores_of_all(clients, function)
         assert scores.shape == (6, 6)
         assert np.allclose(np.diag(scores), 1, atol=1e-3)
-        assert isinstance(
-            function(clients[0].gram, clients[0].eigenvalues, [c.eigenvectors for c in clients])[0],
-            float,
-        )
+        assert isinstance(function(clients[0].whole, [c.eigenvectors for c in clients])[0], float)

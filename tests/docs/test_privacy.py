@@ -14,7 +14,7 @@ from benchmarks.privacy import EIGENVECTORS
 from benchmarks.writing import measured, run_of
 from clients.features.dimensions import feature_dimension
 from clients.privacy import PROJECTED, noise_multiplier
-from clients.signatures.spectrum import leading_spectrum, relevance
+from clients.signatures.spectrum import gram_matrix, leading_spectrum, relevance
 from fl_core.messages import protocol
 from fl_core.relevance import MISSED_ENERGY, PAPER
 
@@ -217,20 +217,19 @@ def test_the_server_guesses_by_comparing_clients():
 def test_a_server_that_chooses_what_it_sends_learns_the_gram_matrix():
     """Scores of eᵢ and (eᵢ + eⱼ)/√2 are the entries of G²/λ₁²."""
     rng = np.random.default_rng(0)
-    client = leading_spectrum(rng.normal(size=(40, 6)).astype(np.float32) * np.arange(1, 7), 3)
+    rows = (rng.normal(size=(40, 6)) * np.arange(1, 7)).astype(np.float32)
+    client = leading_spectrum(rows, 3)
     axes = np.eye(6, dtype=np.float32)
     pairs = list(combinations(range(6), 2))
     asked = [*axes, *((axes[i] + axes[j]) / np.float32(2**0.5) for i, j in pairs)]
-    answers = np.array(
-        relevance(client.gram, client.eigenvalues, [vector[:, None] for vector in asked])
-    )
+    answers = np.array(relevance("paper", client.whole, [vector[:, None] for vector in asked]))
     assert len(answers) == 6 * 7 // 2
     squared = np.diag(answers[:6] ** 2)
     for (i, j), answer in zip(pairs, answers[6:], strict=True):
         squared[i, j] = squared[j, i] = answer**2 - (squared[i, i] + squared[j, j]) / 2
     values, vectors = np.linalg.eigh(squared)
     stolen = vectors * np.sqrt(np.clip(values, 0, None)) @ vectors.T
-    np.testing.assert_allclose(stolen, client.gram / client.eigenvalues[0], atol=1e-3)
+    np.testing.assert_allclose(stolen, gram_matrix(rows) / client.eigenvalues[0], atol=1e-3)
 
 
 def test_the_pages_dimension_is_that_of_both_sizes_of_images():

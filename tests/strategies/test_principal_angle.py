@@ -6,10 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import subspace_angles
 
+from fl_core.relevance import Spectra, corresponding_angles
 from strategies import Pacfl
 from strategies.clusterings.agglomeration import number_within
-from strategies.clusterings.principal_angle import corresponding_angles
-from strategies.clusterings.server_relevance import Spectra
 from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import TASKS, groups, run, toy_app, weights, with_arrays
 

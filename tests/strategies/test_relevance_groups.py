@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
-from clients.signatures.spectrum import RELEVANCES, leading_spectrum
-from fl_core.relevance import USUAL_EIGENVECTORS
+from benchmarks.harness import gram_of
+from clients.signatures.spectrum import leading_spectrum, relevance
+from fl_core.relevance import USUAL_EIGENVECTORS, Spectra
 from strategies import SpectralClustering
 from strategies.clusterings import outliers as odd_clients
 from strategies.clusterings.agglomeration import agglomerate, average_relevance
@@ -27,7 +28,6 @@ from strategies.clusterings.relevance_groups import (
     group_by_eigenpairs,
     group_by_relevance,
 )
-from strategies.clusterings.server_relevance import Spectra
 from tests.same_images import SameImages, conversation
 
 TASKS = np.repeat([0, 1, 2], 8)
@@ -156,7 +156,7 @@ def honest_spectra(clients, seed, images=(10, 200), dimension=40):
 def said_by(spectra, formula):
     k = USUAL_EIGENVECTORS[formula]
     vectors = [one.eigenvectors[:, :k] for one in spectra]
-    return np.array([RELEVANCES[formula](s.gram, s.eigenvalues[:k], vectors) for s in spectra])
+    return np.array([relevance(formula, s.whole, vectors) for s in spectra])
 
 
 @pytest.mark.parametrize("formula", ["paper", "missed-energy"])
@@ -199,7 +199,7 @@ def test_scores_that_hardly_differ_are_not_believed(level, spread):
 def test_false_eigenvectors_are_seen_whatever_their_owner_says(formula, false):
     rng = np.random.default_rng(0)
     spectra = honest_spectra(12, 0, images=(100, 200), dimension=320)
-    gram = np.mean([one.gram for one in spectra], axis=0)
+    gram = np.mean([gram_of(one) for one in spectra], axis=0)
     liars = [2, 7]
     for liar in liars:
         basis = np.linalg.qr(rng.normal(size=(320, 20)))[0]

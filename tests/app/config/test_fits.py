@@ -4,7 +4,6 @@ import pytest
 
 from fl_app.config.data_checks import check_fits
 from fl_app.config.run_config import parse_config
-from fl_core.agreement.agreement import Agreement
 from fl_core.data.datasets import load_dataset
 from tests.app_runs import DEFAULTS
 from tests.own_modules import own_modules
@@ -27,11 +26,3 @@ def test_what_no_models_file_can_say_is_refused_before_training(samples, names, 
         config = parse_config({**DEFAULTS, "dataset": "own:load", "model": "mlp-32"})
         with pytest.raises(ValueError, match=f"models of own:load could not be kept: .*{said}"):
             check_fits(config, load_dataset("own:load"))
-
-
-def test_features_too_many_for_clients_to_compare_themselves_are_refused():
-    kind = Agreement(("a", "b"), (3, 224, 224))
-    wide = {"strategy": "rcc-pfl", "features": "raw", "model": "mlp-32"}
-    with pytest.raises(ValueError, match=r"have 150,528 dimensions, .* 20,000 at most: choose"):
-        check_fits(parse_config({**DEFAULTS, **wide}), kind)
-    check_fits(parse_config({**DEFAULTS, **wide, "relevance-at": "server"}), kind)

@@ -9,15 +9,18 @@ threads and on machines without a screen.
 from fl_app.report.pictures.certainty import certainty_figure
 from fl_app.report.pictures.clients import Tested, clients_figure
 from fl_app.report.pictures.clusters import clusters_figure, typical_of_clusters
-from fl_app.report.pictures.dots import dots_figure
 from fl_app.report.pictures.figure import Spec, on_page, save
 from fl_app.report.pictures.labels import labels_figure
-from fl_app.report.pictures.lines import lines_figure
-from fl_app.report.pictures.published import Group, agreement_figure, published_figure
-from fl_app.report.pictures.rounds import cluster_rounds_figure, rounds_figure
+from fl_app.report.pictures.lines import cluster_rounds_figure, lines_figure, rounds_figure
+from fl_app.report.pictures.points import (
+    Group,
+    agreement_figure,
+    dots_figure,
+    published_figure,
+    traffic_figure,
+    verdicts_figure,
+)
 from fl_app.report.pictures.similarity import similarity_figure
-from fl_app.report.pictures.traffic import traffic_figure
-from fl_app.report.pictures.verdicts import verdicts_figure
 
 __all__ = [
     "Group",

@@ -10,7 +10,9 @@ import numpy as np
 
 from fl_app.report.pictures.figure import (
     Spec,
+    channel,
     check_scores,
+    layer,
     picture,
     rounded,
     score_axis,
@@ -48,18 +50,8 @@ def clients_figure(
 ) -> Spec:
     """Draw a metric of every client, one row per strategy; the worst clients are named.
 
-    Parameters
-    ----------
-    rows : mapping of str to sequence of Tested
-        The clients of each strategy: one that was not tested gets no point, and is counted.
-    several_seeds : bool
-        Whether a client may have a point for each of several seeds.
-    metric : Metric
-
-    Raises
-    ------
-    ValueError
-        If there is no strategy, or scores are not what the metric can be.
+    A client that was not tested gets no point, and is counted. With `several_seeds`, a client may
+    have a point for each.
     """
     styles = strategy_styles(rows)
     points: list[Spec] = []
@@ -85,64 +77,58 @@ def clients_figure(
     if any(len(clients) > MOST_POINTS for clients in rows.values()):
         note += f", of each strategy about {MOST_POINTS} at evenly spaced ranks"
     note += f"; hollow: the {metric.extreme}; box: quartiles and median; line: from end to end"
-    row: Spec = {"field": "strategy", "type": "nominal", "axis": None}
-    row["scale"] = {"domain": list(rows), "padding": 0}
-    across = score_axis("score", metric, [np.array([one["score"] for one in points])])
-    colour: Spec = {"field": "strategy", "type": "nominal", "legend": None}
-    colour["scale"] = {"domain": list(styles), "range": [one.colour for one in styles.values()]}
-    looks = {"box": {"fillOpacity": 0.2, "stroke": INK}, "rule": {"color": INK}}
+    place = {
+        "x": score_axis("score", metric, [np.array([one["score"] for one in points])]),
+        "y": channel("strategy:N", axis=None, scale={"domain": list(rows), "padding": 0}),
+    }
+    scale = {"domain": list(styles), "range": [one.colour for one in styles.values()]}
+    colour = channel("strategy:N", legend=None, scale=scale)
+    looks: Spec = {"box": {"fillOpacity": 0.2, "stroke": INK}, "rule": {"color": INK}}
     looks["median"] = {"color": INK, "thickness": 2}
-    box = {"type": "boxplot", "extent": "min-max", "size": 2 * _HALF, "ticks": False, **looks}
+    box = {"extent": "min-max", "size": 2 * _HALF, "ticks": False, **looks}
     beyond = (_ROW / (2 * _HALF) - 1) / 2
+    level = {"domain": [-beyond, 1 + beyond], "nice": False, "zero": False}
     about = dict.fromkeys(key for client in rows.values() for one in client for key in one.about)
-    layers: list[Spec] = [
-        {"mark": box, "encoding": {"x": across, "y": row, "color": colour}},
-        {
-            "mark": {"type": "point", "size": 12, "strokeWidth": 1.3, "aria": False},
-            "encoding": {
-                "x": across,
-                "y": row,
-                "yOffset": {"field": "level", "type": "quantitative"}
-                | {"scale": {"domain": [-beyond, 1 + beyond], "nice": False, "zero": False}},
-                "fill": {"condition": {"test": "datum.worst", "value": "white"}, **colour},
-                "stroke": {"condition": {"test": "!datum.worst", "value": None}, **colour},
-                "opacity": {"condition": {"test": "datum.worst", "value": 1}, "value": 0.5},
-                "tooltip": [
-                    {"field": "client", "type": "nominal"},
-                    {"field": "score", "type": "quantitative", "title": metric.title}
-                    | {"format": score_form(metric)},
-                    *({"field": key, "type": "nominal"} for key in about),
-                ],
-            },
-        },
-        *(_text(heads, row, *text) for text in _TEXTS),
+    dots = layer(
+        "point",
+        None,
+        {"size": 12, "strokeWidth": 1.3},
+        **place,
+        yOffset=channel("level:Q", scale=level),
+        fill={"condition": {"test": "datum.worst", "value": "white"}, **colour},
+        stroke={"condition": {"test": "!datum.worst", "value": None}, **colour},
+        opacity={"condition": {"test": "datum.worst", "value": 1}, "value": 0.5},
+        tooltip=[
+            channel("client:N"),
+            channel("score:Q", metric.title, format=score_form(metric)),
+            *(channel(f"{key}:N") for key in about),
+        ],
+    )
+    texts = [
+        layer(
+            "text",
+            heads,
+            {"align": "left", "baseline": "middle", "dy": dy, **look},
+            **{"x": {"value": x}, "y": place["y"], "text": channel(f"{field}:N")},
+        )
+        for field, x, dy, look in _TEXTS
     ]
     return picture(
         f"{metric.heading} of each client",
         note,
         data={"values": points},
-        layer=layers,
+        layer=[layer("boxplot", None, box, **place, color=colour), dots, *texts],
         height=_ROW * len(rows),
         usermeta={"renderer": "canvas" if len(points) > 1500 else "svg"},
     )
 
 
 # Field, side, points below the middle of its row, and look.
-_TEXTS = (
+_TEXTS: tuple[tuple[str, int | str, int, Spec], ...] = (
     ("name", 0, -_AWAY, {"fontWeight": "bold"}),
     ("mean", "width", -_AWAY, {"align": "right"}),
     ("worst", 0, _AWAY, {"color": MUTED, "limit": {"expr": "width"}}),
 )
-
-
-def _text(heads: Sequence[Spec], row: Spec, field: str, x: object, dy: int, look: Spec) -> Spec:
-    mark = {"type": "text", "align": "left", "baseline": "middle", "dy": dy, **look}
-    text = {"field": field, "type": "nominal"}
-    return {
-        "data": {"values": list(heads)},
-        "mark": {**mark, "aria": False, "tooltip": None},
-        "encoding": {"x": {"value": x}, "y": row, "text": text},
-    }
 
 
 def _mean(clients: Sequence[Tested], metric: Metric) -> str:

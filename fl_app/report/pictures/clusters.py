@@ -12,7 +12,7 @@ from torch import Tensor
 
 from clients.features.hog import hog
 from fl_app.report.pictures import style
-from fl_app.report.pictures.figure import Spec, data_url, picture, short_name
+from fl_app.report.pictures.figure import Spec, channel, data_url, layer, picture, short_name
 from fl_core.partitions.federation import Federation
 
 MOST_CLUSTERS, MOST_CLASSES = 6, 6  # that fit on a page, and beside each other
@@ -124,29 +124,23 @@ def clusters_figure(
             place = {"x": _LEFT + _PITCH * column, "y": y + _HEAD}
             images.append({**place, "url": url, "text": short_name(name, _CAPTION)})
     size = {"width": _LARGEST, "height": _LARGEST, "baseline": "top", "align": "left"}
-    text = {"type": "text", "align": "left", "baseline": "top", "aria": False}
-    words = {"text": {"field": "text", "type": "nominal"}}
-    strip: Spec = {"x2": {"value": 5}, "y2": {"field": "y2"}}
-    colour_of = {"field": "colour", "type": "nominal", "scale": None}
+    in_points = {side: channel(f"{side}:Q", axis=None, scale=None) for side in "xy"}
+    ends = {"x2": {"value": 5}, "y2": channel("y2"), "fill": channel("colour:N", scale=None)}
+    left = {"align": "left", "baseline": "top"}
+    words = {**in_points, "text": channel("text:N")}
     hidden = num_clusters > len(clusters)
     more = f"; the {len(clusters)} largest of {num_clusters} clusters" if hidden else ""
     return picture(
         f"Typical images in the clusters of {found_by}",
         f"the training image whose HoG is nearest to its class's mean in the cluster{more}",
         layer=[
-            _layer(heads, "rect", **strip, fill=colour_of),
-            _layer(heads, {**text, "dx": _LEFT}, **words),
-            _layer(images, {"type": "image", **size}, url={"field": "url", "type": "nominal"}),
-            _layer(images, {**text, "dy": _LARGEST + 3}, **words),
+            layer("rect", heads, {}, **in_points, **ends),
+            layer("text", heads, {**left, "dx": _LEFT}, **words),
+            layer("image", images, size, **in_points, url=channel("url:N")),
+            layer("text", images, {**left, "dy": _LARGEST + 3}, **words),
         ],
         height=_ROW * len(clusters),
     )
-
-
-def _layer(rows: Sequence[Spec], mark: str | Spec, **encoding: Spec) -> Spec:
-    place = {"type": "quantitative", "axis": None, "scale": None}
-    places = {"x": {**place, "field": "x"}, "y": {**place, "field": "y"}}
-    return {"data": {"values": list(rows)}, "mark": mark, "encoding": {**places, **encoding}}
 
 
 def _describe(one: Typical, task_names: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What the pictures share: their description in Vega-Lite, the checks, and the file.
+"""What the pictures share: their description in Vega-Lite, their axes, and the file.
 
 A picture is one dictionary, a Vega-Lite specification. `save` draws it for a paper; the page of a
 report has the same one, as wide as its reader's screen. Names are values in its data, never parts
@@ -32,7 +32,7 @@ from fl_core.text import printable
 Spec = dict[str, Any]
 
 _TITLE_LETTERS, _NOTE_LETTERS = 60, 108  # that are as wide as a picture
-_AXIS, _TITLE, _BETWEEN = 28, 14, 12  # points beside a panel: its axis, its title, the gap
+_AXIS, _TITLE, _BETWEEN = 28, 14, 12  # points beside a panel: its axis, the axis' title, the gap
 _PPI = 150.05  # pixels per inch: a picture is 900 wide, not 899
 _SQUARE = 375  # points that a picture of about the same height is wide
 _LETTER, _SYMBOL, _LEFT = 4.8, 36, 40  # of a legend, in points: a letter, and beside a name, all
@@ -44,7 +44,11 @@ _IN_LINES = (  # after a blank, and a word that is longer than a line, anywhere
     "'g'), '$1$3\\n')), '\\n')"
 )
 _LAST_DIGIT = 1e-4  # of a number that is `rounded`, at most
+_PERCENT = "datum.value < 0 || datum.value > 1 ? '' : format(100 * datum.value, '.0f') + '\\u202f%'"
 _IDS = re.compile(r"(?:gradient|clip)_?\d+")
+_TYPES = {"Q": "quantitative", "N": "nominal", "O": "ordinal"}
+POINT: Spec = {"filled": True, "opacity": 1}
+"""The look of a point that hides what lies below."""
 LEGEND: Spec = {"labelExpr": _IN_LINES}
 """The legend of names, in lines of so many letters that none is cut."""
 
@@ -63,15 +67,17 @@ def picture(title: str, note: str = "", names: Iterable[str] = (), **parts: Any)
     """
     lines = textwrap.wrap(title, _TITLE_LETTERS) or [""]
     below = [part for line in note.splitlines() for part in textwrap.wrap(line, _NOTE_LETTERS)]
-    meta = {"longest": max(map(len, names), default=1), **parts.pop("usermeta", {})}
     found: Spec = _harmless(
         {
             "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
             "description": " ".join(lines),
             "title": {"text": lines, **({"subtitle": below} if below else {})},
             "params": [{"name": "letters", "value": 60}],
-            "usermeta": meta,
             **parts,
+            "usermeta": {
+                "longest": max(map(len, names), default=1),
+                **parts.get("usermeta", {}),
+            },
         }
     )
     return found
@@ -84,6 +90,29 @@ def _harmless(part: Any) -> Any:
     if isinstance(part, dict):
         return {key: _harmless(value) for key, value in part.items()}
     return [_harmless(one) for one in part] if isinstance(part, list | tuple) else part
+
+
+def channel(shorthand: str, *title: str | None, **more: Any) -> Spec:
+    """Return the encoding by a field, such as "score:Q", "name:N" or "place:O".
+
+    Its title is the field's name where none is given; None: it has no title.
+    """
+    field, _, kind = shorthand.partition(":")
+    typed = {"type": _TYPES[kind]} if kind else {}
+    return {"field": field, **typed, **dict(zip(["title"], title, strict=False)), **more}
+
+
+def layer(mark: str, rows: Sequence[Any] | None, look: Spec, **encoding: Any) -> Spec:
+    """Return a layer of marks; None: with the rows of its picture."""
+    data = {} if rows is None else {"data": {"values": list(rows)}}
+    return {**data, "mark": {"type": mark, **look}, "encoding": encoding}
+
+
+def by_series(styles: Mapping[str, style.Style], look: str, **legend: Any) -> Spec:
+    """Return the encoding of series by a look of theirs, such as "colour", with the legend."""
+    shown = [getattr(one, look) for one in styles.values()]
+    scale = {"type": "ordinal", "domain": list(styles), "range": shown}
+    return channel("series:N", scale=scale, legend={**LEGEND, **legend})
 
 
 def on_page(spec: Spec) -> tuple[str, str, Spec]:
@@ -118,6 +147,7 @@ def _config(font: str, small: float, label: float, ink: str, background: str) ->
         "background": background,
         "font": font,
         "view": {"stroke": None},
+        "mark": {"aria": False},  # the page describes the picture as a whole
         "axis": {
             "domainColor": style.MUTED,
             "tickColor": style.MUTED,
@@ -139,9 +169,9 @@ def _config(font: str, small: float, label: float, ink: str, background: str) ->
             "labelColor": style.INK,
             "labelFontSize": small,
             "labelLimit": 0,
+            "titleColor": style.INK,
             "titleFontSize": small,
             "titleFontWeight": "normal",
-            "titleColor": style.INK,
             "titleLimit": 0,
             "symbolOpacity": 1,
             "symbolSize": 5 * small,
@@ -215,16 +245,16 @@ def runs_of_equals(values: Sequence[int]) -> list[tuple[int, int, int]]:
     return runs
 
 
-def ticks(places: Collection[float], most: int = 8) -> list[float]:
+def ticks(places: Collection[float], most: int) -> list[float]:
     """Return where an axis has ticks: of places that were measured, the rounder ones if many.
 
     Examples
     --------
-    >>> ticks([1, 2, 3])
+    >>> ticks([1, 2, 3], 8)
     [1, 2, 3]
-    >>> ticks(range(1, 41))
+    >>> ticks(range(1, 41), 8)
     [5, 10, 15, 20, 25, 30, 35, 40]
-    >>> ticks([0.1, 0.2, 0.5, 0.7], most=2)
+    >>> ticks([0.1, 0.2, 0.5, 0.7], 2)
     [0.1, 0.5]
     """
     known = sorted(set(places))
@@ -235,52 +265,29 @@ def ticks(places: Collection[float], most: int = 8) -> list[float]:
     return found if len(found) > 1 else known[:: math.ceil(len(known) / most) or 1]
 
 
-def shares_axis(field: str, title: str, values: Iterable[ArrayLike]) -> Spec:
-    """Return the encoding of fractions as percent, over their range and at least ten points."""
-    known = np.concatenate([np.empty(0), *map(np.ravel, values)])
-    known = known[np.isfinite(known)]
-    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-    pad = max(0.03 * (high - low), (0.1 - (high - low)) / 2 + 0.003)
-    # A little beyond 0 and 100 %, so that dots there are not cut.
-    domain = [rounded(max(low - pad, -0.02)), rounded(min(high + pad, 1.02))]
-    return {
-        "field": field,
-        "type": "quantitative",
-        "title": title,
-        "axis": {
-            "labelExpr": "datum.value < 0 || datum.value > 1 ? '' : "
-            "format(100 * datum.value, '.0f') + '\\u202f%'",
-            "tickCount": 6,
-            "tickMinStep": 0.01,
-        },
-        "scale": {"domain": domain, "nice": False, "zero": False},
-    }
-
-
 def score_axis(
     field: str, metric: Metric, values: Sequence[ArrayLike], title: str | None = None
 ) -> Spec:
-    """Return the encoding of a metric over the range of its values; `title` is its by default."""
-    said = f"test {metric.title}" if title is None else title
-    if metric.is_share:
-        return shares_axis(field, said, values)
-    return {
-        "field": field,
-        "type": "quantitative",
-        "title": said,
-        "axis": {"tickCount": 6},
-        "scale": {"domain": score_limits(values), "nice": False, "zero": False},
-    }
+    """Return the encoding of a metric over the range of its values; `title` is its by default.
 
-
-def score_limits(values: Sequence[ArrayLike]) -> list[float]:
-    """Return a little less than the least of some values, and a little more than the largest."""
+    Shares are shown as percent, over at least ten points.
+    """
     known = np.concatenate([np.empty(0), *map(np.ravel, values)])
     known = known[np.isfinite(known)]
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-    pad = 0.03 * (high - low) or 0.03 * abs(high) or 1.0
-    pad = max(pad, _LAST_DIGIT * max(abs(low), abs(high)))  # or rounding leaves no room
-    return [rounded(low - pad), rounded(high + pad)]
+    axis: Spec = {"tickCount": 6}
+    if metric.is_share:
+        axis |= {"labelExpr": _PERCENT, "tickMinStep": 0.01}
+        pad = max(0.03 * (high - low), (0.1 - (high - low)) / 2 + 0.003)
+        # A little beyond 0 and 100 %, so that dots there are not cut.
+        domain = [max(low - pad, -0.02), min(high + pad, 1.02)]
+    else:
+        pad = 0.03 * (high - low) or 0.03 * abs(high) or 1.0
+        pad = max(pad, _LAST_DIGIT * max(abs(low), abs(high)))  # or rounding leaves no room
+        domain = [low - pad, high + pad]
+    scale = {"domain": [rounded(end) for end in domain], "nice": False, "zero": False}
+    text = f"test {metric.title}" if title is None else title
+    return channel(f"{field}:Q", text, axis=axis, scale=scale)
 
 
 def score_form(metric: Metric) -> str:
@@ -288,61 +295,23 @@ def score_form(metric: Metric) -> str:
     return ".1%" if metric.is_share else ".4r"
 
 
-def colours(styles: Mapping[str, style.Style]) -> Spec:
-    """Return the encoding of series by their colours, with the legend."""
-    return {
-        "field": "series",
-        "type": "nominal",
-        "scale": {"domain": list(styles), "range": [look.colour for look in styles.values()]},
-        "legend": LEGEND,
-    }
-
-
-def shapes(styles: Mapping[str, style.Style]) -> Spec:
-    """Return the encoding of series by their marks, for a legend that has their colours, too."""
-    return {
-        **{"field": "series", "type": "nominal", "legend": LEGEND},
-        "scale": {"domain": list(styles), "range": [look.mark for look in styles.values()]},
-    }
-
-
 def in_panels(
-    panels: Sequence[tuple[str, Spec]], most: int, height: int, *, titled: bool = True
+    panels: Sequence[tuple[str, Spec]], most: int, height: float, axis_title: int = _TITLE
 ) -> Spec:
-    """Return panels with titles, beside and below each other; one without a title fills all.
+    """Return panels with titles, at most so many beside each other, in a height without axes.
 
-    Parameters
-    ----------
-    panels : sequence of (str, Spec)
-    most : int
-        How many stand beside each other.
-    height : int
-        Of each panel, without its axis.
-    titled : bool
-        Whether their axes have titles.
+    One without a title fills the picture. Where axes have no titles, `axis_title` is 0.
     """
     if len(panels) == 1 and not panels[0][0]:
         return {**panels[0][1], "height": 2 * height}
     columns = min(most, len(panels))
-    beside = _AXIS + _BETWEEN + (_TITLE if titled else 0)
-    width = (style.WIDTH - 12 + _BETWEEN) / columns - beside
-    return {
-        "columns": columns,
-        "concat": [
-            {
-                **part,
-                "width": width,
-                "height": height,
-                "title": {
-                    "text": textwrap.wrap(name, int(width / 4.5)) or [""],
-                    "fontSize": style.LABEL_SIZE,
-                    "fontWeight": "normal",
-                    "frame": "group",
-                },
-            }
-            for name, part in panels
-        ],
-    }
+    width = (style.WIDTH - 12 + _BETWEEN) / columns - _AXIS - axis_title - _BETWEEN
+    title = {"fontSize": style.LABEL_SIZE, "fontWeight": "normal", "frame": "group"}
+    parts = []
+    for name, part in panels:
+        lines = textwrap.wrap(name, int(width / 4.5)) or [""]
+        parts.append({**part, "width": width, "height": height, "title": {"text": lines, **title}})
+    return {"columns": columns, "concat": parts}
 
 
 def rounded(value: float) -> float:

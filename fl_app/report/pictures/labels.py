@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 from fl_app.report.pictures.figure import (
     LEGEND,
     Spec,
+    channel,
     check_shape,
     in_panels,
+    layer,
     picture,
     told_apart,
 )
@@ -62,21 +64,31 @@ def labels_figure(
     names = told_apart(class_names, 20)
     side = max(20, _MOST_CELLS // (classes * len(panels)))
     blocks = np.array_split(np.array(order), min(clients, side))
-    rows_of_own = len(blocks) == clients == len(client_names)
-    called_by = told_apart(client_names, 20) if rows_of_own else [str(c) for c in range(clients)]
+    client_labels = [str(client) for client in range(clients)]
+    if len(blocks) == clients == len(client_names):
+        client_labels = told_apart(client_names, 20)
     # Many labels would be too narrow side by side.
     beside = len(panels) if classes <= 16 else 1
     tall = round(min(max(12 * len(blocks), 50), 330 if beside == len(panels) else 200))
+    flat = max(map(len, names)) * len(names) < (36 if beside > 1 else 80)
+    axis = {"labelOverlap": "greedy", "ticks": False, "domain": False}
+    angle = {"labelLimit": 130, "labelAngle": 0 if flat else 270}
+    x = channel("label:O", sort=None, axis=axis | angle)
+    y = channel("client:O", sort=None, axis=axis)
     most = max(1, *(int(panel.max()) for _, panel in panels))
-    layers = _layers(names, most, narrow=beside > 1)
+    layers = [_cells(most, x, y)]
+    task_names = [] if tasks is None else [f"task {task}" for task in sorted(set(tasks))]
     if tasks is not None:
-        layers.append(_strip(sorted(set(tasks))))
+        layers.append(_strip(task_names, [task_colour(task) for task in sorted(set(tasks))], y))
     gained = counts > true_counts if true_counts is not None else np.zeros_like(counts, bool)
+    look = {"filled": False, "stroke": _NOISE, "strokeWidth": 0.7 if gained.size > 1000 else 1.2}
+    outline = layer("rect", None, look, x=x, y=y)
+    outline["transform"] = [{"filter": "isValid(datum.gained)"}]
     parts = []
     for place, (title, panel) in enumerate(panels):
-        outlined = [_outline(gained.size)] if gained.any() and place else []
+        outlined = [outline] if gained.any() and place else []
         rows = [
-            {"client": called_by[block[0]], "label": name, "samples": count}
+            {"client": client_labels[block[0]], "label": name, "samples": count}
             | ({"gained": True} if outlined and gained[block, label].any() else {})
             | ({} if tasks is None else {"task": f"task {tasks[block[0]]}"})
             for block in blocks
@@ -88,71 +100,27 @@ def labels_figure(
     notes = ["outlined: gained by noise"] if gained.any() else []
     if len(blocks) < clients:
         notes.append(f"a row: the mean of {clients / len(blocks):.0f} clients")
-    called = [] if tasks is None else [f"task {task}" for task in sorted(set(tasks))]
     drawn = in_panels(parts, beside, tall)
     if len(parts) == 1:
         drawn["height"] = tall
-    return picture("Samples of each label at each client", "; ".join(notes), called, **drawn)
+    return picture("Samples of each label at each client", "; ".join(notes), task_names, **drawn)
 
 
-_CLIENT = {
-    "field": "client",
-    "type": "ordinal",
-    "sort": None,
-    "title": "client",
-    "axis": {"labelOverlap": "greedy", "ticks": False, "domain": False},
-}
-
-
-def _layers(names: Sequence[str], most: int, *, narrow: bool) -> list[Spec]:
+def _cells(most: int, x: Spec, y: Spec) -> Spec:
     """Return the cells of a panel, coloured by how many samples they have."""
-    flat = max(map(len, names)) * len(names) < (36 if narrow else 80)
-    axis = {"labelOverlap": "greedy", "ticks": False, "domain": False, "labelLimit": 130}
-    colour = {
-        "field": "samples",
-        "type": "quantitative",
-        "scale": {"type": "sqrt", "domain": [0, most], "range": _COLOURS, "interpolate": "rgb"},
-        "legend": {"title": "samples (square-root colour scale; white: none)"}
-        | {"gradientLength": 240, "gradientThickness": 8},
-    }
-    across = {"field": "label", "type": "ordinal", "sort": None, "title": "label"}
-    return [
-        {
-            "mark": {"type": "rect", "stroke": FAINT, "strokeWidth": 0.2},
-            "encoding": {
-                "x": {**across, "axis": {**axis, "labelAngle": 0 if flat else 270}},
-                "y": _CLIENT,
-                "color": colour,
-            },
-        }
-    ]
+    title = "samples (square-root colour scale; white: none)"
+    colour = channel(
+        "samples:Q",
+        scale={"type": "sqrt", "domain": [0, most], "range": _COLOURS, "interpolate": "rgb"},
+        legend={"title": title, "gradientLength": 240, "gradientThickness": 8},
+    )
+    return layer("rect", None, {"stroke": FAINT, "strokeWidth": 0.2}, x=x, y=y, color=colour)
 
 
-def _strip(tasks: Sequence[int]) -> Spec:
+def _strip(task_names: Sequence[str], colours: Sequence[str], y: Spec) -> Spec:
     """Return a strip beside the rows, in the colours of their clients' tasks."""
-    colours = [task_colour(task) for task in tasks]
-    fill = {
-        **{"field": "task", "type": "nominal"},
-        "scale": {"domain": [f"task {task}" for task in tasks], "range": colours},
-        "legend": LEGEND if len({*colours}) == len(tasks) else None,
-    }
-    return {
-        "transform": [{"aggregate": [], "groupby": ["client", "task"]}],
-        "mark": {"type": "rect", "x": "width", "xOffset": 3, "width": 6},
-        "encoding": {
-            "y": _CLIENT,
-            "fill": fill,
-        },
-    }
-
-
-def _outline(cells: int) -> Spec:
-    width = 0.7 if cells > 1000 else 1.2
-    return {
-        "transform": [{"filter": "isValid(datum.gained)"}],
-        "mark": {"type": "rect", "filled": False, "stroke": _NOISE, "strokeWidth": width},
-        "encoding": {
-            "x": {"field": "label", "type": "ordinal", "sort": None},
-            "y": _CLIENT,
-        },
-    }
+    legend = LEGEND if len({*colours}) == len(colours) else None
+    scale = {"domain": list(task_names), "range": list(colours)}
+    fill = channel("task:N", scale=scale, legend=legend)
+    strip = layer("rect", None, {"x": "width", "xOffset": 3, "width": 6}, y=y, fill=fill)
+    return {"transform": [{"aggregate": [], "groupby": ["client", "task"]}], **strip}

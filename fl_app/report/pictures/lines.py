@@ -1,29 +1,39 @@
-"""Several panels of lines: a measure against rounds, or against what was swept."""
+"""Lines: a measure against rounds, or against what was swept; a line per strategy or cluster."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fl_app.report.pictures.figure import (
+    POINT,
     Spec,
+    by_series,
+    channel,
+    check_scores,
     check_shape,
-    colours,
     in_panels,
+    layer,
     picture,
     rounded,
+    score_axis,
     ticks,
 )
-from fl_app.report.pictures.style import Style, strategy_styles
+from fl_app.report.pictures.style import Style, cluster_colour, cluster_dashes, strategy_styles
+from fl_core.metrics import OF_CLASSES, Metric
 
 _MOST_PLACES = 250  # of a line: more are told apart by nobody
+_MOST_PANELS, _MOST_CLUSTERS, _ACROSS = 15, 6, 3
 
 Line = tuple[NDArray[Any], NDArray[np.float64]]
 """Places, (R,), and values there, (S, R) for S seeds; NaN where there is none."""
+ClusterCurves = tuple[NDArray[np.int64], Mapping[int, NDArray[np.float64]]]
+"""Rounds, (R,), and by cluster, the largest first, the mean of its clients there, (R,)."""
 
 
 def lines_figure(
@@ -47,11 +57,6 @@ def lines_figure(
         The range of some of what is shown upwards.
     logarithmic : bool
         Whether places are as far apart as their logarithms.
-
-    Raises
-    ------
-    ValueError
-        If there is nothing to draw, or values have another shape than their places.
     """
     styles = strategy_styles(list(dict.fromkeys(m for lines in panels.values() for m in lines)))
     parts = []
@@ -59,19 +64,79 @@ def lines_figure(
         for method, (places, values) in lines.items():
             check_shape(f"{up} of {method}", values, (len(values), len(places)))
         domain = {"domain": limits[up]} if limits and up in limits else {}
-        upwards: Spec = {"type": "quantitative", "title": up, "axis": {"tickCount": 5}}
-        upwards["scale"] = {"zero": False, **domain}
-        parts.append((name, curves(lines, styles, across, upwards, logarithmic=logarithmic)))
+        y = channel("mean:Q", up, axis={"tickCount": 5}, scale={"zero": False, **domain})
+        parts.append((name, _curves(lines, styles, across, y, logarithmic=logarithmic)))
     seeds = max(len(values) for lines in panels.values() for _, values in lines.values())
     note = f"lines: mean of up to {seeds} seeds; bands: lowest to highest" if seeds > 1 else ""
     return picture(title, note, styles, **in_panels(parts, 2, 125))
 
 
-def curves(
+def rounds_figure(lines: Mapping[str, Line], metric: Metric = OF_CLASSES.main) -> Spec:
+    """Draw a metric over the rounds: a line for the mean of the seeds, a band from min to max.
+
+    A click in the legend fades the other strategies.
+    """
+    styles = strategy_styles(lines)
+    for name, (rounds, means) in lines.items():
+        check_scores(name, means, (len(means), len(rounds)), metric)
+    seeds = sorted({len(means) for _, means in lines.values()})
+    count = " to ".join(str(one) for one in dict.fromkeys((seeds[0], seeds[-1])))
+    note = f"lines: mean of {count} seeds; bands: lowest to highest seed"
+    values = [means for _, means in lines.values()]
+    y = score_axis("mean", metric, values, f"mean test {metric.title}")
+    panel = _curves(lines, styles, "round", y)
+    for one in panel["layer"]:
+        shown = one["mark"].get("opacity", 1)
+        chosen = {"param": "chosen", "value": shown, "empty": True}
+        one["encoding"]["opacity"] = {"condition": chosen, "value": 0.15 * shown}
+    by_name = {"type": "point", "fields": ["series"]}
+    panel["layer"][-1]["params"] = [{"name": "chosen", "select": by_name, "bind": "legend"}]
+    note = note if seeds[-1] > 1 else "one seed"
+    return picture(f"{metric.heading} per round", note, styles, height=230, **panel)
+
+
+def cluster_rounds_figure(
+    lines: Mapping[str, ClusterCurves], seed: int, metric: Metric = OF_CLASSES.main
+) -> Spec:
+    """Draw a metric of each cluster over the rounds of a seed, a panel per strategy.
+
+    The first fifteen strategies are shown, and the first six clusters of each.
+    """
+    if not lines:
+        raise ValueError("there is no strategy to draw")
+    shown = {
+        name: (rounds, dict(list(of_cluster.items())[:_MOST_CLUSTERS]))
+        for name, (rounds, of_cluster) in list(lines.items())[:_MOST_PANELS]
+    }
+    for name, (rounds, of_cluster) in shown.items():
+        for cluster, line in of_cluster.items():
+            check_scores(f"cluster {cluster} of {name}", line, rounds.shape, metric)
+    # A legend of nothing has no size: neither has a picture around it.
+    found = sorted({cluster for _, of_cluster in shown.values() for cluster in of_cluster}) or [0]
+    styles = {
+        str(one): Style(cluster_colour(one), "circle", cluster_dashes(one), 1.6) for one in found
+    }
+    y = score_axis("mean", metric, [v for _, one in shown.values() for v in one.values()], "")
+    panels = [
+        (name, _curves({str(c): (rounds, v[None]) for c, v in one.items()}, styles, "", y))
+        for name, (rounds, one) in shown.items()
+    ]
+    notes = [f"mean test {metric.title} by round, a line for each cluster"]
+    if any(len(of_cluster) > _MOST_CLUSTERS for _, of_cluster in lines.values()):
+        notes.append(f"of each strategy, the {_MOST_CLUSTERS} largest")
+    if len(lines) > _MOST_PANELS:
+        notes.append(f"{_MOST_PANELS} of {len(lines)} strategies")
+    title = f"{metric.heading} per cluster, seed {seed}"
+    height = min(140, 350 // -(-len(panels) // _ACROSS))
+    drawn = in_panels(panels, _ACROSS, height, axis_title=0)
+    return picture(title, "; ".join(notes), styles, **drawn)
+
+
+def _curves(
     lines: Mapping[str, Line],
     styles: Mapping[str, Style],
     across: str,
-    upwards: Spec,
+    y: Spec,
     *,
     logarithmic: bool = False,
 ) -> Spec:
@@ -82,83 +147,38 @@ def curves(
         for row in _points(name, *lines[name], styles[name].width)
     ]
     places = [row["place"] for row in rows]
-    x: Spec = {
-        "field": "place",
-        "type": "quantitative",
-        "title": across,
-        "axis": {"grid": False, "values": ticks(places, 6), "labelExpr": "toString(datum.value)"},
-        "scale": {"type": "log"} if logarithmic else {"nice": False, "zero": False, "padding": 8},
-    }
+    scale: Spec = {"nice": False, "zero": False, "padding": 8}
     if not places:  # or nothing would have a place, not even the axis
-        x["scale"] = {"domain": [0, 1]}
-    y = {**upwards, "field": "mean"}
-    colour = colours(styles)
-    colour["legend"] = {**colour["legend"], "symbolType": "stroke", "symbolSize": 300}
-    own = {key: colour[key] for key in ("field", "type", "legend")}
-    form = ".1%" if "labelExpr" in upwards["axis"] else "~r"  # shares are shown as percent
+        scale = {"domain": [0, 1]}
+    elif logarithmic:
+        scale = {"type": "log"}
+    axis = {"grid": False, "values": ticks(places, 6), "labelExpr": "toString(datum.value)"}
+    x = channel("place:Q", across, axis=axis, scale=scale)
+    look = partial(by_series, styles, symbolType="stroke", symbolSize=300)
+    place = {"x": x, "color": look("colour")}
     # Over a single place, a band has no width.
-    band = {"type": "area"} if len(set(places)) > 1 else {"type": "rule", "strokeWidth": 6}
-    bands = {
-        "transform": [{"filter": "isValid(datum.low)"}],
-        "mark": {**band, "opacity": 0.18, "aria": False, "tooltip": None},
-        "encoding": {
-            **{"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour}
-        },
-    }
-    means = {
-        "mark": {"type": "line", "aria": False, "strokeJoin": "round"},
-        "encoding": {
-            **{"x": x, "y": y, "color": colour},
-            "strokeDash": own | {"scale": _scale(styles, "dashes")},
-            "strokeWidth": own | {"type": "ordinal", "scale": _scale(styles, "width")},
-        },
-    }
-    points = {
-        "mark": {"type": "point", "filled": True, "opacity": 1, "aria": False},
-        "encoding": {
-            **{"x": x, "y": y, "color": colour},
-            "size": {"field": "size", "type": "quantitative", "scale": None},
-            "tooltip": [
-                {"field": "series", "title": "strategy"},
-                {"field": "place", "title": across},
-                *(
-                    {"field": field, "title": title, "format": form}
-                    for field, title in (("mean", "mean"), ("low", "lowest"), ("high", "highest"))
-                ),
-                {"field": "seeds", "title": "seeds"},
-            ],
-        },
-    }
-    layers = [bands] if any(row["seeds"] > 1 for row in rows if "seeds" in row) else []
-    return {"data": {"values": rows}, "layer": [*layers, means, points]}
-
-
-def chosen_in_legend(panel: Spec) -> Spec:
-    """Return a panel of lines of which a click in the legend fades all others."""
-    faded: Spec = {"condition": {"param": "chosen", "value": 1, "empty": True}, "value": 0.12}
-    chosen = {"name": "chosen", "select": {"type": "point", "fields": ["series"]}, "bind": "legend"}
-    bands = {"condition": {**faded["condition"], "value": 0.18}, "value": 0.03}
-    layers = [
-        {
-            **layer,
-            "encoding": {
-                **layer["encoding"],
-                "opacity": bands
-                if "opacity" in layer["mark"] and "y2" in layer["encoding"]
-                else faded,
-            },
-        }
-        for layer in panel["layer"]
+    mark, width = ("area", {}) if len(set(places)) > 1 else ("rule", {"strokeWidth": 6})
+    ends = {"y": {**y, "field": "low"}, "y2": {"field": "high"}}
+    bands = layer(mark, None, {"opacity": 0.18, **width}, **place, **ends)
+    bands["transform"] = [{"filter": "isValid(datum.low)"}]
+    strokes = {"strokeDash": look("dashes"), "strokeWidth": look("width") | {"type": "ordinal"}}
+    form = ".1%" if "labelExpr" in y["axis"] else "~r"  # shares are shown as percent
+    tooltip = [
+        channel("series", "strategy"),
+        channel("place", across),
+        channel("mean", format=form),
+        channel("low", "lowest", format=form),
+        channel("high", "highest", format=form),
+        channel("seeds"),
     ]
-    layers[-2]["params"] = [chosen]
-    return {**panel, "layer": layers}
-
-
-def _scale(styles: Mapping[str, Style], what: str) -> Spec:
+    size = channel("size:Q", scale=None)
     return {
-        "type": "ordinal",
-        "domain": list(styles),
-        "range": [getattr(one, what) for one in styles.values()],
+        "data": {"values": rows},
+        "layer": [
+            *([bands] if any(row.get("seeds", 0) > 1 for row in rows) else []),
+            layer("line", None, {"strokeJoin": "round"}, **place, y=y, **strokes),
+            layer("point", None, POINT, **place, y=y, size=size, tooltip=tooltip),
+        ],
     }
 
 

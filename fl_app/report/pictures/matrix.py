@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_app.report.pictures.figure import Spec, runs_of_equals, told_apart
+from fl_app.report.pictures.figure import Spec, channel, layer, runs_of_equals, told_apart
 from fl_app.report.pictures.style import GRID, INK
 
 _COLOURS = ("#ffffd9", "#c7e9b4", "#7fcdbb", "#41b6c4", "#1d91c0", "#225ea8", "#0c2c84")
@@ -17,24 +17,18 @@ _MOST_NAMES = 25  # beside the rows; of more, every second, third …
 _LETTERS = 14  # of such a name, without its number
 
 
-def rects(rows: Sequence[Spec], mark: Spec, **encoding: Spec) -> Spec:
+def rects(rows: Sequence[Any], look: Spec, **encoding: Any) -> Spec:
     """Return a layer of rectangles, each from (x, y) to (x2, y2)."""
-    corner = {"x2": {"field": "x2"}, "y2": {"field": "y2"}}
-    return {
-        "data": {"values": rows},
-        "mark": {"type": "rect", "aria": False, "tooltip": None, **mark},
-        "encoding": {**corner, **encoding},
-    }
+    return layer("rect", rows, look, x2=channel("x2"), y2=channel("y2"), **encoding)
 
 
 def placed(
     layers: Sequence[Spec], across: tuple[float, float], up: tuple[float, float]
 ) -> dict[str, Any]:
     """Return layers with the place of each mark, over these ranges of cells, and their ratio."""
-    common = {"type": "quantitative", "axis": None}
-    x = {**common, "field": "x", "scale": {"domain": list(across), "nice": False, "zero": False}}
-    y: Spec = {**common, "field": "y", "scale": {"domain": list(up), "nice": False, "zero": False}}
-    y["scale"]["reverse"] = True
+    fixed = {"nice": False, "zero": False}
+    x = channel("x:Q", axis=None, scale={**fixed, "domain": list(across)})
+    y = channel("y:Q", axis=None, scale={**fixed, "domain": list(up), "reverse": True})
     return {
         "layer": [{**one, "encoding": {"x": x, "y": y, **one["encoding"]}} for one in layers],
         "resolve": {"scale": {"fill": "independent", "stroke": "independent"}},
@@ -55,30 +49,20 @@ def cells(
         {"data": None} if math.isnan(value) else round(value, 3)
         for value in values.ravel().tolist()
     ]
-    called = {"values": [{"place": place, "name": name} for place, name in enumerate(names)]}
-
-    def look_up(place: str, field: str) -> Spec:
-        return {
-            "lookup": place,
-            "from": {"data": called, "key": "place", "fields": ["name"]},
-            "as": [field],
-        }
-
-    ground = rects([{"x": 0, "x2": side, "y": 0, "y2": side}], {"color": GRID})
-    colour = {
-        "field": "data",
-        "type": "quantitative",
-        "scale": {"domain": list(limits), "range": list(_COLOURS), "clamp": True},
-        "legend": {"title": measure, "gradientLength": 160, "gradientThickness": 8},
-    }
-    tooltip = [
-        {"field": "row", "type": "nominal", "title": "client"},
-        {"field": "column", "type": "nominal", "title": "and"},
-        {"field": "data", "type": "quantitative", "title": measure, "format": ".3f"},
-    ]
-    drawn = rects([], {"strokeWidth": 0, "tooltip": {"content": "encoding"}})
-    drawn["encoding"] |= {"color": colour, "tooltip": tooltip}
-    drawn["data"]["values"] = numbers
+    labels = {"values": [{"place": place, "name": name} for place, name in enumerate(names)]}
+    source = {"data": labels, "key": "place", "fields": ["name"]}
+    scale = {"domain": list(limits), "range": list(_COLOURS), "clamp": True}
+    legend = {"title": measure, "gradientLength": 160, "gradientThickness": 8}
+    drawn = rects(
+        numbers,
+        {"strokeWidth": 0},
+        color=channel("data:Q", scale=scale, legend=legend),
+        tooltip=[
+            channel("row:N", "client"),
+            channel("column:N", "and"),
+            channel("data:Q", measure, format=".3f"),
+        ],
+    )
     drawn["transform"] = [
         {"window": [{"op": "row_number", "as": "number"}]},
         {"calculate": f"(datum.number - 1) % {side}", "as": "x"},
@@ -86,10 +70,10 @@ def cells(
         # A little more than a cell, or the ground would shine through between them.
         {"calculate": f"min(datum.x + 1.04, {side})", "as": "x2"},
         {"calculate": f"min(datum.y + 1.04, {side})", "as": "y2"},
-        look_up("y", "row"),
-        look_up("x", "column"),
+        {"lookup": "y", "from": source, "as": ["row"]},
+        {"lookup": "x", "from": source, "as": ["column"]},
     ]
-    return [ground, drawn]
+    return [rects([{"x": 0, "x2": side, "y": 0, "y2": side}], {"color": GRID}), drawn]
 
 
 def frames(clusters: Sequence[int]) -> list[Spec]:
@@ -104,27 +88,39 @@ def frames(clusters: Sequence[int]) -> list[Spec]:
     ]
 
 
+def texts(rows: Sequence[Spec], field: str, look: Spec, **encoding: Any) -> Spec:
+    """Return a layer of texts, each with its middle at the height of (x, y)."""
+    look = {"baseline": "middle", **look}
+    return layer("text", rows, look, text=channel(f"{field}:N"), **encoding)
+
+
 def names_beside(names: Sequence[str], left: float) -> Spec:
     """Return the names of rows, as many as are legible, in so much room, as a share of the side."""
-    step = math.ceil(len(names) / _MOST_NAMES)
-    gap = -0.01 * len(names)
     rows = [
-        {"x": gap, "y": place + 0.5, "name": name}
+        {"x": -0.01 * len(names), "y": place + 0.5, "name": name}
         for place, name in enumerate(told_apart(names, _LETTERS))
     ]
-    return {
-        "data": {"values": rows[::step]},
-        "mark": {
-            "type": "text",
-            "align": "right",
-            "baseline": "middle",
-            "limit": {"expr": f"width * {0.9 * left / (1 + left):.4f}"},
-            "aria": False,
-        },
-        "encoding": {"text": {"field": "name", "type": "nominal"}},
-    }
+    limit = {"expr": f"width * {0.9 * left / (1 + left):.4f}"}
+    step = math.ceil(len(names) / _MOST_NAMES)
+    return texts(rows[::step], "name", {"align": "right", "limit": limit})
 
 
 def room_of(names: Sequence[str]) -> float:
     """Return the room that names need beside the rows, as a share of the side."""
     return 0.03 + 0.017 * max(map(len, told_apart(names, _LETTERS)))
+
+
+def block_means(
+    values: NDArray[np.float64], blocks: Sequence[Sequence[int]]
+) -> NDArray[np.float64]:
+    """Return the mean of each pair of blocks, an n × n matrix; NaN where nothing is known."""
+    if all(len(block) == 1 for block in blocks):
+        order = [client for block in blocks for client in block]
+        return values[np.ix_(order, order)]
+    members = np.zeros((len(blocks), len(values)))
+    for place, block in enumerate(blocks):
+        members[place, block] = 1
+    known = np.isfinite(values)
+    counts = members @ known @ members.T
+    sums = members @ np.where(known, values, 0) @ members.T
+    return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)

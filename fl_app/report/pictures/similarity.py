@@ -8,8 +8,25 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_app.report.pictures.figure import LEGEND, Spec, check_shape, picture, runs_of_equals
-from fl_app.report.pictures.matrix import cells, frames, names_beside, placed, rects, room_of
+from fl_app.report.pictures.figure import (
+    LEGEND,
+    Spec,
+    channel,
+    check_shape,
+    layer,
+    picture,
+    runs_of_equals,
+)
+from fl_app.report.pictures.matrix import (
+    block_means,
+    cells,
+    frames,
+    names_beside,
+    placed,
+    rects,
+    room_of,
+    texts,
+)
 from fl_app.report.pictures.style import FAINT, INK, MUTED, cluster_colour, task_colour
 
 MOST_CELLS = 120
@@ -58,39 +75,34 @@ def similarity_figure(
     order, links = _tree(merges, clusters)
     side = math.ceil(count / math.ceil(count / MOST_CELLS))
     blocks = [block.tolist() for block in np.array_split(np.array(order), side)]
-    values = _means(similarity, blocks)
-    labels = [_called([names[client] for client in block]) for block in blocks]
+    values = block_means(similarity, blocks)
+    labels = [_joined([names[client] for client in block]) for block in blocks]
     left = room_of(labels) if side == count else 0.05
     scale = side / count  # the tree and the strips count clients, the matrix cells
-    limits = colour_range(values if side < count else similarity)
-    layers = cells(values, labels, measure, limits)
+    layers = cells(values, labels, measure, colour_range(values))
     layers += frames([clusters[block[0]] for block in blocks])
 
     top = 0.0
-    found = {c: "left out" if c < 0 else str(c) for c in sorted(set(clusters))}
-    strips: list[_Strip] = [("cluster", clusters, cluster_colour, found)]
+    numbers = {c: "left out" if c < 0 else str(c) for c in sorted(set(clusters))}
+    strips: list[_Strip] = [("cluster", clusters, cluster_colour, numbers)]
     if tasks is not None:
         check_shape("tasks", tasks, (count,))
         called = {t: f"task {t}" if task_names is None else task_names[t] for t in sorted({*tasks})}
         strips.append(("true task", tasks, task_colour, called))
-    for title, own, colour, words in strips:
+    for title, of_client, colour, words in strips:
         top += _GAP
-        runs = runs_of_equals([own[client] for client in order])
         rows = [
             {"x": scale * start, "x2": scale * stop, "name": words[one]}
             | {"y": -side * (top + _STRIP), "y2": -side * top}
-            for one, start, stop in runs
+            for one, start, stop in runs_of_equals([of_client[client] for client in order])
         ]
         colours = [colour(one) for one in words]
-        fill = {
-            **{"field": "name", "type": "nominal", "sort": None},
-            "scale": {"domain": list(words.values()), "range": colours},
-            "legend": {**LEGEND, "title": title} if len({*colours}) == len(words) else None,
-        }
-        tooltip = {"field": "name", "type": "nominal", "title": title}
-        layers.append(rects(rows, {"tooltip": {"content": "encoding"}}, fill=fill, tooltip=tooltip))
+        names_scale = {"domain": list(words.values()), "range": colours}
+        legend = {**LEGEND, "title": title} if len({*colours}) == len(words) else None
+        fill = channel("name:N", sort=None, scale=names_scale, legend=legend)
+        layers.append(rects(rows, {}, fill=fill, tooltip=channel("name:N", title)))
         top += _STRIP
-    notes = [f"frames: {len(found)} cluster{'s' * (len(found) > 1)} found"]
+    notes = [f"frames: {len(numbers)} cluster{'s' * (len(numbers) > 1)} found"]
     if links:
         layers += _branches(links, side, top + _GAP, scale)
         top += _GAP + _TREE
@@ -127,7 +139,8 @@ def _late(first: float, side: int) -> Spec:
         {"x": first, "x2": first, "y": 0, "y2": side},
         {"x": 0, "x2": side, "y": first, "y2": first},
     ]
-    return rects(rows, {"type": "rule", "strokeDash": [3, 2], "strokeWidth": 1.2, "color": INK})
+    look = {"strokeDash": [3, 2], "strokeWidth": 1.2, "color": INK}
+    return layer("rule", rows, look, x2=channel("x2"), y2=channel("y2"))
 
 
 def _branches(
@@ -146,28 +159,19 @@ def _branches(
         for number, (across, heights, joins) in enumerate(links)
         for corner, (x, height) in enumerate(zip(across, heights, strict=True))
     ]
-    branches = {
-        "data": {"values": rows},
-        "mark": {"type": "line", "strokeWidth": 1.2, "tooltip": None, "aria": False},
-        "encoding": {
-            "detail": {"field": "link", "type": "nominal"},
-            "order": {"field": "corner", "type": "quantitative"},
-            "stroke": {"field": "colour", "type": "nominal", "scale": None},
-        },
-    }
+    branches = layer(
+        "line",
+        rows,
+        {"strokeWidth": 1.2},
+        detail=channel("link:N"),
+        order=channel("corner:Q"),
+        stroke=channel("colour:N", scale=None),
+    )
     numbers = [
         {"x": -0.01 * side, "y": -side * (above + 0.92 * _TREE * share), "said": f"{value:.2f}"}
         for share, value in ((0, 0.0), (1, highest))
     ]
-    text = {"type": "text", "align": "right", "baseline": "middle", "color": MUTED, "aria": False}
-    return [
-        branches,
-        {
-            "data": {"values": numbers},
-            "mark": text,
-            "encoding": {"text": {"field": "said", "type": "nominal"}},
-        },
-    ]
+    return [branches, texts(numbers, "said", {"align": "right", "color": MUTED})]
 
 
 def _tree(
@@ -200,21 +204,7 @@ def _tree(
     return [*leaves, *late], links
 
 
-def _means(values: NDArray[np.float64], blocks: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-    """Return the mean of each pair of blocks, an n × n matrix; NaN where nothing is known."""
-    if all(len(block) == 1 for block in blocks):
-        order = [client for block in blocks for client in block]
-        return values[np.ix_(order, order)]
-    shares = np.zeros((len(blocks), len(values)))
-    for place, block in enumerate(blocks):
-        shares[place, block] = 1
-    known = np.isfinite(values)
-    counts = shares @ known @ shares.T
-    sums = shares @ np.where(known, values, 0) @ shares.T
-    return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
-
-
-def _called(names: Sequence[str]) -> str:
+def _joined(names: Sequence[str]) -> str:
     if len(names) <= 3:
         return ", ".join(names)
     return f"{names[0]}, {names[1]} and {len(names) - 2} more"

@@ -22,7 +22,8 @@ from benchmarks import (
     verdicts,
 )
 from benchmarks.writing import markdown, measured, run_of
-from fl_app.report.tables import event_tables, render, strategy_table
+from fl_app.report.tables import event_tables, strategy_table
+from fl_app.report.text_table import render
 from fl_app.results.reading import Result, Run
 from fl_core.json_records import checker
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from fl_app.devices.tls import parse_address
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from fl_app.devices.names import Registration
+    from fl_app.report.text_table import TextTable
 
 
 def add_command(
@@ -73,7 +72,7 @@ def _list(options: argparse.Namespace) -> int:
         list_devices,
         refused_devices,
     )
-    from fl_app.report.tables import render  # noqa: PLC0415
+    from fl_app.report.text_table import render  # noqa: PLC0415
 
     parse_address(options.superlink, "--superlink")
     if not options.folder.is_dir():
@@ -104,24 +103,23 @@ def _revoke(options: argparse.Namespace) -> int:
     return 0
 
 
-def device_table(devices: list[Registration], clusters: dict[str, int]) -> Table:
+def device_table(devices: list[Registration], clusters: dict[str, int]) -> TextTable:
     """Return one row per device."""
-    from rich.table import Table  # noqa: PLC0415
-
     from fl_app.devices.names import short  # noqa: PLC0415
+    from fl_app.report.text_table import TextTable  # noqa: PLC0415
 
-    table = Table(title=f"{len(devices)} devices", title_justify="left")
-    for column in ("name", "key", "connected", "cluster", "node"):
-        table.add_column(column, overflow="fold")
-    for device in devices:
-        table.add_row(
+    rows = [
+        [
             device.name or "(none)",
             short(device.key),
             _connected(device),
             str(clusters.get(device.name, "")),
             str(device.node),
-        )
-    return table
+        ]
+        for device in devices
+    ]
+    columns = ["name", "key", "connected", "cluster", "node"]
+    return TextTable(f"{len(devices)} devices", columns, rows)
 
 
 def _connected(device: Registration) -> str:

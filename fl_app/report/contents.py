@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fl_app.report.matrices import Shown, matrices_of
-from fl_app.report.sections import Grid, clusters_of, costs_of, troubles_of
+from fl_app.report.sections import clusters_of, costs_of, troubles_of
 from fl_app.report.sentences import changed_options, command
+from fl_app.report.text_table import TextTable
 from fl_app.report.verdict_section import verdicts_of
 from fl_app.results.reading import Result
 from fl_core.options import typed
@@ -17,7 +18,7 @@ from fl_core.text import listed
 _MOST_COLUMNS = 200  # summary.json and grouping.json have all
 MOST_PICTURES = 8  # of a section
 
-Part = Grid | str | Callable[[], Shown]
+Part = TextTable | str | Callable[[], Shown]
 """A table, a sentence, or a picture, which is drawn if the page has room for it."""
 
 SECTIONS: Mapping[str, Callable[[Result], Sequence[Part]]] = {
@@ -35,12 +36,12 @@ class Content:
     """What a page shows of one result."""
 
     name: str
-    sections: dict[str, list[Grid | str | Shown]]
-    changed: Grid
-    options: Grid
+    sections: dict[str, list[TextTable | str | Shown]]
+    changed: TextTable
+    options: TextTable
     command: str
-    versions: Grid
-    privacy: Grid
+    versions: TextTable
+    privacy: TextTable
     columns: str
 
 
@@ -53,35 +54,35 @@ def content_of(result: Result, most_pictures: int = MOST_PICTURES) -> Content:
         sections={
             heading: _drawn(parts, most_pictures) for heading, parts in sections.items() if parts
         },
-        changed=Grid(
+        changed=TextTable(
             "Options with another value than their default",
             ["option", "value", "default"],
             [[key, _value(value), _value(default)] for key, (value, default) in changed.items()],
         ),
-        options=Grid(
+        options=TextTable(
             f"All {len(result.config)} options",
             ["option", "value"],
             [[key, _value(value)] for key, value in result.config.items()],
             open=False,
         ),
         command=command(result.config) if result.config else grouping.command if grouping else "",
-        versions=Grid(
+        versions=TextTable(
             "Software that made these results",
             ["software", "version"],
             [[name, version] for name, version in result.versions.items()],
             open=False,
         ),
-        privacy=Grid(
+        privacy=TextTable(
             f"Differential privacy spent, for one {result.sample} of one client",
             ["what", "value"],
             [[name, f"{value:g}"] for name, value in result.privacy.items()],
-            frozenset({1}),
+            {1},
         ),
         columns=listed(result.columns, _MOST_COLUMNS, ", "),
     )
 
 
-def _drawn(parts: Sequence[Part], most: int) -> list[Grid | str | Shown]:
+def _drawn(parts: Sequence[Part], most: int) -> list[TextTable | str | Shown]:
     """Return the parts with so many pictures drawn, and say how many are left out."""
     left_out = [part for part in parts if callable(part)][most:]
     found = [part() if callable(part) else part for part in parts if part not in left_out]
@@ -90,7 +91,7 @@ def _drawn(parts: Sequence[Part], most: int) -> list[Grid | str | Shown]:
     )
 
 
-def differing_options(results: Sequence[Result]) -> Grid | None:
+def differing_options(results: Sequence[Result]) -> TextTable | None:
     """Return the options in which results differ, a column for each result."""
     keys = dict.fromkeys(key for result in results for key in result.config)
     rows = [
@@ -101,7 +102,7 @@ def differing_options(results: Sequence[Result]) -> Grid | None:
     if not rows:
         return None
     names = [result.name for result in results]
-    return Grid("Options in which the runs differ", ["option", *names], rows)
+    return TextTable("Options in which the runs differ", ["option", *names], rows)
 
 
 def _value(value: Any) -> str:

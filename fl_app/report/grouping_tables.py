@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from rich.table import Table
-from rich.text import Text
 
-from fl_app.report.tables import render
+from fl_app.report.text_table import TextTable, render
 from fl_core.text import listed, printable
 from strategies.clusterings.certainty import APART, DOUBTFUL
 
@@ -52,27 +50,26 @@ def print_grouping(report: Mapping[str, Any]) -> None:
     print(flush=True)
 
 
-def _cluster_table(report: Mapping[str, Any]) -> Table:
+def _cluster_table(report: Mapping[str, Any]) -> TextTable:
     chosen = report["num_clusters"]["chosen"]
     said = "Nobody can say" if report["untold"] else "Who should train with whom"
-    table = Table(title=f"{said}: {chosen} cluster(s)", title_justify="left")
-    table.add_column("cluster", justify="right")
-    table.add_column("clients")
-    table.add_column("number", justify="right")
-    if any(value is not None for value in report["certainty"]):
-        table.add_column("certainty %\nmean", justify="right")
-        table.add_column("\nlowest", justify="right")
+    has_certainty = any(value is not None for value in report["certainty"])
+    rows = []
     for cluster in sorted(set(report["clusters"])):
         members = [i for i, own in enumerate(report["clusters"]) if own == cluster]
         sure = [value for i in members if (value := report["certainty"][i]) is not None]
-        shares = (np.mean(sure), min(sure)) if sure else ()
-        table.add_row(
-            "left out" if cluster < 0 else str(cluster),
-            Text(listed([printable(report["clients"][i]) for i in members], _MOST_NAMES)),
-            str(len(members)),
-            *(f"{100 * share:.0f}" for share in shares),
+        shares = [f"{100 * np.mean(sure):.0f}", f"{100 * min(sure):.0f}"] if sure else ["", ""]
+        rows.append(
+            [
+                "left out" if cluster < 0 else str(cluster),
+                listed([printable(report["clients"][i]) for i in members], _MOST_NAMES),
+                str(len(members)),
+                *(shares if has_certainty else ()),
+            ]
         )
-    return table
+    columns = ["cluster", "clients", "number"]
+    columns += ["certainty %\nmean", "\nlowest"] if has_certainty else []
+    return TextTable(f"{said}: {chosen} cluster(s)", columns, rows, {0, 2, 3, 4})
 
 
 def _drawn(report: Mapping[str, Any]) -> str:
@@ -86,27 +83,30 @@ def _drawn(report: Mapping[str, Any]) -> str:
     )
 
 
-def _doubt_table(report: Mapping[str, Any]) -> Table:
+def _doubt_table(report: Mapping[str, Any]) -> TextTable:
     doubts = report["in_doubt"]
-    table = Table(title=f"In doubt: {len(doubts)} client(s)", title_justify="left")
-    for column in ("client", "cluster", "certainty %", "else", "share %"):
-        table.add_column(column, justify="left" if column == "client" else "right")
     sure = dict(zip(report["clients"], report["certainty"], strict=True))
-    for one in doubts[:_MOST_DOUBTS]:
-        other = one["other_cluster"]
-        table.add_row(
-            Text(printable(one["client"])),
+    rows = [
+        [
+            printable(one["client"]),
             str(one["cluster"]),
             f"{100 * sure[one['client']]:.0f}",
-            "alone" if other == APART else str(other),
+            "alone" if one["other_cluster"] == APART else str(one["other_cluster"]),
             f"{100 * one['share']:.0f}",
-        )
-    if len(doubts) > _MOST_DOUBTS:
-        table.caption = f"and {len(doubts) - _MOST_DOUBTS} more, in grouping.json"
-    return table
+        ]
+        for one in doubts[:_MOST_DOUBTS]
+    ]
+    more = len(doubts) - _MOST_DOUBTS
+    return TextTable(
+        f"In doubt: {len(doubts)} client(s)",
+        ["client", "cluster", "certainty %", "else", "share %"],
+        rows,
+        range(1, 5),
+        note=f"and {more} more, in grouping.json" if more > 0 else "",
+    )
 
 
-def _candidate_table(report: Mapping[str, Any]) -> Table:
+def _candidate_table(report: Mapping[str, Any]) -> TextTable:
     number = report["num_clusters"]
     shown = sorted(
         number["candidates"],
@@ -117,17 +117,18 @@ def _candidate_table(report: Mapping[str, Any]) -> Table:
         ),
     )
     shown = sorted(shown[:_MOST_SHOWN], key=lambda one: one["num_clusters"])
-    table = Table(title="How many groups the evidence supports", title_justify="left")
-    table.add_column("clusters", justify="right")
-    table.add_column("score", justify="right")
     # Of many clients whose number was given, or chosen by the elbow, none was weighed.
-    if weighed := any(one["resamples"] for one in number["candidates"]):
-        table.add_column("best in % of resamples", justify="right")
-    for one in shown:
-        score = "–" if one["score"] is None else f"{one['score']:.3f}"
-        share = [f"{100 * one['resamples']:.0f}"] if weighed else []
-        table.add_row(str(one["num_clusters"]), score, *share)
-    return table
+    weighed = any(one["resamples"] for one in number["candidates"])
+    rows = [
+        [
+            str(one["num_clusters"]),
+            "–" if one["score"] is None else f"{one['score']:.3f}",
+            *([f"{100 * one['resamples']:.0f}"] if weighed else []),
+        ]
+        for one in shown
+    ]
+    columns = ["clusters", "score", *(["best in % of resamples"] if weighed else [])]
+    return TextTable("How many groups the evidence supports", columns, rows, range(3))
 
 
 def _remarks(report: Mapping[str, Any]) -> list[str]:

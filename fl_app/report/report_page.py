@@ -18,9 +18,9 @@ import numpy as np
 from fl_app.report.comparisons import COMPARISONS, compared
 from fl_app.report.contents import MOST_PICTURES, content_of, differing_options
 from fl_app.report.pictures import Spec, on_page
-from fl_app.report.sections import Grid
 from fl_app.report.sentences import answer, question
 from fl_app.report.tables import said_of, shared_test, strategy_table, tests_of
+from fl_app.report.text_table import TextTable
 from fl_app.results.reading import Result, read_result
 from fl_core.data.folders import cache_dir
 from fl_core.data.settings import ASKED
@@ -152,11 +152,9 @@ def _charts(results: Sequence[Result]) -> list[tuple[str, str, Spec]]:
     return found
 
 
-def _strategies(results: Sequence[Result]) -> Grid:
+def _strategies(results: Sequence[Result]) -> TextTable:
     """Return the table of strategies, with a caption that says what its numbers are."""
-    table = strategy_table(results)
-    numbers = frozenset(range(table.num_names, len(table.columns)))
-    return Grid(_tested(results), table.columns, table.rows, numbers, folds=False)
+    return replace(strategy_table(results), caption=_tested(results), folds=False)
 
 
 def _tested(results: Sequence[Result]) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from fl_app.report.sentences import named
+from fl_app.report.text_table import TextTable
 from fl_app.results.reading import Candidate, Chosen, Grouping, Result, Run
 from fl_core.metrics import Metric
 from strategies.catalogue import UNGROUPED
@@ -19,27 +19,12 @@ MOST_CLIENTS = 300  # rows of the table of clients; clients.csv has all
 MOST_CLUSTERS = 40  # rows of a table of clusters
 
 
-@dataclass
-class Grid:
-    """A table on the page: the first column is a name, numbers stand to the right.
-
-    Its caption folds and unfolds it, unless it never `folds`.
-    """
-
-    caption: str
-    columns: list[str]
-    rows: list[list[str]]
-    numbers: frozenset[int] = field(default_factory=frozenset)
-    open: bool = True
-    folds: bool = True
-
-
 def first_runs(result: Result) -> list[Run]:
     """Return the run of each strategy on its first seed."""
     return [result.of(name)[0] for name in result.strategies]
 
 
-def clusters_of(result: Result) -> list[Grid]:
+def clusters_of(result: Result) -> list[TextTable]:
     """Tabulate who is in which cluster, who is in doubt, and how each client is served."""
     first, grouping = first_runs(result), result.grouping
     found = [run for run in result.runs if run.strategy not in UNGROUPED]
@@ -52,7 +37,7 @@ def clusters_of(result: Result) -> list[Grid]:
     ]
 
 
-def _clusters(run: Run, is_first: bool) -> Grid:
+def _clusters(run: Run, is_first: bool) -> TextTable:
     known, tests = run.tasks is not None, run.tests
     match = "" if run.ari is None else f", ARI {run.ari:.2f} against the true tasks"
     rows, metric = [], run.metrics.main
@@ -78,11 +63,11 @@ def _clusters(run: Run, is_first: bool) -> Grid:
     heads = map(metric.head_of, tests)
     columns = ["cluster", "clients", *heads, f"{metric.extreme}{metric.sign}"]
     columns += [*(["true tasks (clients)"] if known else []), "who"]
-    return Grid(
+    return TextTable(
         f"{run.strategy}, seed {run.seed}{match}",
         columns,
         rows,
-        frozenset(range(1, 3 + len(tests))),
+        range(1, 3 + len(tests)),
         open=is_first,
     )
 
@@ -104,7 +89,7 @@ def _known(metric: Metric, value: float) -> str:
     return metric.shown(value) if np.isfinite(value) else "–"
 
 
-def _clients(first: Sequence[Run], grouping: Grouping | None) -> Grid | None:
+def _clients(first: Sequence[Run], grouping: Grouping | None) -> TextTable | None:
     """Return each client's cluster and score, with the worst of the first strategy above."""
     if not first:
         return None
@@ -140,14 +125,14 @@ def _clients(first: Sequence[Run], grouping: Grouping | None) -> Grid | None:
         columns += [f"{run.strategy}: {what}" for what in ("cluster", *whose, *measured)]
     which = f"{MOST_CLIENTS} of {count:,} clients" if count > MOST_CLIENTS else "All clients"
     caption = f"{which}, the {metric.extreme} {metric.title} first (seed {shown[0].seed})"
-    return Grid(caption, columns, rows, frozenset(range(1, len(columns))), open=False)
+    return TextTable(caption, columns, rows, range(1, len(columns)), open=False)
 
 
 def _percent(share: float | None) -> str:
     return "–" if share is None or not np.isfinite(share) else f"{100 * share:.1f}"
 
 
-def _grouped(grouping: Grouping) -> Grid:
+def _grouped(grouping: Grouping) -> TextTable:
     rows, numbers = [], sorted(set(grouping.clusters))
     has_certainty = bool(np.isfinite(grouping.certainty).any())
     for cluster in numbers[:MOST_CLUSTERS]:
@@ -166,10 +151,10 @@ def _grouped(grouping: Grouping) -> Grid:
     columns = ["cluster", "clients", *(["certainty %", "least %"] if has_certainty else []), "who"]
     if (more := len(numbers) - MOST_CLUSTERS) > 0:
         rows.append([f"{more:,} more", *[""] * (len(columns) - 1)])
-    return Grid("Who belongs together", columns, rows, frozenset(range(1, len(columns) - 1)))
+    return TextTable("Who belongs together", columns, rows, range(1, len(columns) - 1))
 
 
-def _doubts(grouping: Grouping) -> list[Grid]:
+def _doubts(grouping: Grouping) -> list[TextTable]:
     grids = []
     if grouping.in_doubt:
         rows = [
@@ -182,7 +167,7 @@ def _doubts(grouping: Grouping) -> list[Grid]:
             for one in grouping.in_doubt[:MOST_CLIENTS]
         ]
         columns = ["client", "its cluster", "could also be in", "share %"]
-        grids.append(Grid("Clients in doubt", columns, rows, frozenset({1, 2, 3})))
+        grids.append(TextTable("Clients in doubt", columns, rows, {1, 2, 3}))
     if (number := grouping.num_clusters).candidates:
         weighed = any(one.resamples for one in number.candidates)
         rows = [
@@ -195,7 +180,7 @@ def _doubts(grouping: Grouping) -> list[Grid]:
         ]
         caption = f"How many clusters the evidence supports: {number.why}"
         columns = ["clusters", "score", *(["best in % of resamples"] if weighed else [])]
-        grids.append(Grid(caption, columns, rows, frozenset(range(1, len(columns)))))
+        grids.append(TextTable(caption, columns, rows, range(1, len(columns))))
     return grids
 
 
@@ -213,7 +198,7 @@ def _likeliest(number: Chosen) -> list[Candidate]:
     return sorted(best[:MOST_CANDIDATES], key=lambda one: one.num_clusters)
 
 
-def troubles_of(result: Result) -> list[Grid | str]:
+def troubles_of(result: Result) -> list[TextTable | str]:
     """Tabulate who failed, was odd, attacked, came late or changed: a row for each kind."""
     said: dict[tuple[str, str], list[tuple[str, str]]] = {}
 
@@ -258,7 +243,7 @@ def troubles_of(result: Result) -> list[Grid | str]:
         where = list(dict.fromkeys(place for _, place in pairs))
         rows.append([kind, named(names, MOST_NAMES), why, named(where, 6)])
     columns = ["what", "who", "why", "where"]
-    return [Grid("What happened to clients", columns, rows, folds=False)]
+    return [TextTable("What happened to clients", columns, rows, folds=False)]
 
 
 def _troubles_of_grouping(result: Result) -> list[tuple[str, str, str]]:
@@ -285,12 +270,12 @@ def _isolated(attack: str, share: float) -> str:
     return f"{attack}{alone}"
 
 
-def costs_of(result: Result) -> list[Grid]:
+def costs_of(result: Result) -> list[TextTable]:
     """Tabulate what strategies cost, and what a grouping alone does."""
     return [*_seconds(result), *_bytes(result.grouping)]
 
 
-def _seconds(result: Result) -> list[Grid]:
+def _seconds(result: Result) -> list[TextTable]:
     """Tabulate each strategy's costs: bytes of a client, and seconds, means over seeds."""
     if not result.runs:
         return []
@@ -321,7 +306,7 @@ def _seconds(result: Result) -> list[Grid]:
         *("pre-round s", "training s", "testing s", "total s"),
     ]
     caption = "kB that a client sent / received, and seconds of the run, means over seeds"
-    return [Grid(caption, columns, rows, frozenset(range(1, len(columns))), folds=False)]
+    return [TextTable(caption, columns, rows, range(1, len(columns)), folds=False)]
 
 
 _BYTES = {
@@ -332,10 +317,10 @@ _BYTES = {
 }
 
 
-def _bytes(grouping: Grouping | None) -> list[Grid]:
+def _bytes(grouping: Grouping | None) -> list[TextTable]:
     if grouping is None or not grouping.bytes:
         return []
     rows = [
         [_BYTES.get(name, name), f"{value / 1000:,.0f}"] for name, value in grouping.bytes.items()
     ]
-    return [Grid("Each client's kB", ["what", "kB"], rows, frozenset({1}), folds=False)]
+    return [TextTable("Each client's kB", ["what", "kB"], rows, {1}, folds=False)]

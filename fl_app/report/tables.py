@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
-from fl_app.report.text_table import TextTable
+from fl_app.report.text_table import TextTable, render
 from fl_app.results.reading import Result, Run
 from fl_core.data.settings import ASKED
 from fl_core.json_records import checker
@@ -19,9 +16,7 @@ from fl_core.metrics import Metric, metrics_in
 from fl_core.text import listed
 from strategies.catalogue import UNGROUPED
 
-WIDTH = 104
 _LONGEST_NAME = 20  # of a strategy, in one line
-_LEAST_NAME = 13  # letters of a strategy in a line where numbers need the room
 _MOST_NAMES = 60  # of a cluster; summary.json has all
 _MOST_ROUNDS = 14  # columns that fit
 PRE_ROUND = ("pre-round-up", "pre-round-down")
@@ -60,17 +55,19 @@ def strategy_table(results: Sequence[Result]) -> TextTable:
         for name in result.strategies:
             names.append([result.name, name][-len(first) :])
             cells.append(list(_cells(result.of(name), tests, shared, measured, has_ari=has_ari)))
+    columns = [*first, *(head for head, *_ in cells[0] if head)]
     return TextTable(
-        columns=[*first, *(head for head, *_ in cells[0] if head)],
+        "Strategies",
+        columns,
         rows=[
             [*own, *(text for head, text, *_ in row if head)]
             for own, row in zip(names, cells, strict=True)
         ],
+        numbers=range(len(first), len(columns)),
         exact_columns=[*first, *(exact for *_, exact, _ in cells[0])],
         exact=[
             [*own, *(value for *_, value in row)] for own, row in zip(names, cells, strict=True)
         ],
-        num_names=len(first),
     )
 
 
@@ -159,51 +156,28 @@ def print_results(runs: Sequence[Mapping[str, Any]]) -> None:
             print(f"\n{render(cluster_table(run))}", end="")
 
 
-def render(table: Table) -> str:
-    """Return a table as plain lines, wide enough for its numbers: a log carries no more."""
-    least = sum(column.min_width or 0 for column in table.columns) + 3 * len(table.columns) + 1
-    # Without markup and emoji: names of devices and classes are not ours.
-    console = Console(
-        file=io.StringIO(),
-        width=max(WIDTH, least),
-        color_system=None,
-        highlight=False,
-        markup=False,
-        emoji=False,
-    )
-    with console.capture() as capture:
-        console.print(table)
-    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
-
-
-def printed_strategies(runs: Sequence[Mapping[str, Any]]) -> Table:
+def printed_strategies(runs: Sequence[Mapping[str, Any]]) -> TextTable:
     """Return one row per strategy: the same numbers, but for the worst client's.
 
     Nor is there room for the variance beside two columns of scores.
     """
     seeds, main = len({run["seed"] for run in runs}), metrics_in(runs[0]).main
-    table = Table(
-        title=f"Test {main.title}, mean over {_tested(runs)} clients"
-        + (f" ± std over {seeds} seeds" if seeds > 1 else ", one seed"),
-        title_justify="left",
-    )
     result = Result("", runs=checker(list[Run]).validate_python(runs))
-    numbers, both = strategy_table([result]), len(tests_of(result.runs)) > 1
+    table, both = strategy_table([result]), len(tests_of(result.runs)) > 1
     hidden = {_worst_head(main), "variance" if both else ""}
-    shown = [place for place, head in enumerate(numbers.columns) if head not in hidden]
-    longest = max(len(line) for row in numbers.rows for line in _in_lines(row[0]).split("\n"))
-    table.add_column("strategy", overflow="fold", min_width=min(longest, _LEAST_NAME))
-    for place in shown[1:]:
-        head = numbers.columns[place].replace(" kB", "\nkB/client").replace("its ", "its\n")
-        # Rich would cut a number where there is no room, and its exponent with it.
-        least = max(map(len, [*head.split("\n"), *(row[place] for row in numbers.rows)]))
-        table.add_column(head, justify="right", no_wrap=True, min_width=least)
-    for row in numbers.rows:
-        cells = [row[place].replace("−", "-") for place in shown]
-        table.add_row(_in_lines(cells[0]), *cells[1:])
-    if said := [*([ASKED] if both else []), *said_of(result.runs)]:
-        table.caption, table.caption_justify = "\n".join(said), "left"
-    return table
+    shown = [place for place, head in enumerate(table.columns) if head not in hidden]
+    heads = [table.columns[place] for place in shown]
+    return TextTable(
+        f"Test {main.title}, mean over {_tested(runs)} clients"
+        + (f" ± std over {seeds} seeds" if seeds > 1 else ", one seed"),
+        [head.replace(" kB", "\nkB/client").replace("its ", "its\n") for head in heads],
+        [
+            [_in_lines(row[0]), *(row[place].replace("−", "-") for place in shown[1:])]
+            for row in table.rows
+        ],
+        range(1, len(shown)),
+        note="\n".join([*([ASKED] if both else []), *said_of(result.runs)]),
+    )
 
 
 def said_of(runs: Sequence[Run]) -> list[str]:
@@ -239,7 +213,7 @@ def _in_lines(strategy: str) -> str:
     return f"{first}\n{plus}{last}" if plus and len(strategy) > _LONGEST_NAME else strategy
 
 
-def event_tables(runs: Sequence[Mapping[str, Any]]) -> list[Table]:
+def event_tables(runs: Sequence[Mapping[str, Any]]) -> list[TextTable]:
     """Tabulate what attackers, newcomers and drift did to each strategy, if there are any."""
     tables, main = [], metrics_in(runs[0]).main
     if "malicious" in runs[0]:
@@ -281,41 +255,36 @@ def _per_strategy(
     columns: Mapping[str, Callable[[Mapping[str, Any]], float | None]],
     *,
     is_share: bool = True,
-) -> Table:
+) -> TextTable:
     """Return one row per strategy: shares as percentages, means over seeds."""
     factor, form = (100, ".0f") if is_share else (1, ".4g")
-    table = Table(title=title, title_justify="left", min_width=len(title))
-    table.add_column("strategy")
-    for column in columns:
-        table.add_column(column, justify="right")
+    rows = []
     for name in dict.fromkeys(run["strategy"] for run in runs):
         group = [run for run in runs if run["strategy"] == name]
         cells = []
         for value_of in columns.values():
             mean = _mean([value for run in group if (value := value_of(run)) is not None])
             cells.append("" if math.isnan(mean) else f"{factor * mean:{form}}")
-        table.add_row(name, *cells)
-    return table
+        rows.append([name, *cells])
+    return TextTable(title, ["strategy", *columns], rows, range(1, 1 + len(columns)))
 
 
-def cluster_table(run: Mapping[str, Any]) -> Table:
+def cluster_table(run: Mapping[str, Any]) -> TextTable:
     """Return who is in which cluster and, where tasks are known, how many of each that is."""
     tasks = run.get("tasks")
     found = f" (ARI {run['ari']:.2f})" if tasks else ""
-    title = f"{run['strategy']}, seed {run['seed']}: clusters found{found}"
-    table = Table(title=title, title_justify="left", min_width=len(title))
-    table.add_column("cluster", justify="right")
-    table.add_column("clients")
-    for task in sorted(set(tasks or ())):
-        table.add_column(f"of task {task}", justify="right")
     names = run.get("names", range(run["num-clients"]))
+    all_tasks = sorted(set(tasks or ()))
+    rows = []
     for cluster in sorted(set(run["clusters"])):
         members = [i for i, c in enumerate(run["clusters"]) if c == cluster]
         own = [tasks[i] for i in members] if tasks else []
-        table.add_row(
-            "left out" if cluster < 0 else str(cluster),
-            listed([str(names[i]) for i in members], _MOST_NAMES),
-            *(str(own.count(task) or "·") for task in sorted(set(tasks or ()))),
+        rows.append(
+            [
+                "left out" if cluster < 0 else str(cluster),
+                listed([str(names[i]) for i in members], _MOST_NAMES),
+                *(str(own.count(task) or "·") for task in all_tasks),
+            ]
         )
     said = []
     for key, what in (("odd-clients", "odd clients"), ("left-out-of-sums", "left out of sums")):
@@ -324,9 +293,13 @@ def cluster_table(run: Mapping[str, Any]) -> Table:
             whose.setdefault(why, []).append(str(names[int(client)]))
         lines = [f"{listed(own, _MOST_NAMES)}: {why}" for why, own in whose.items()]
         said += [what, *lines] if lines else []
-    if said:
-        table.caption, table.caption_justify = "\n".join(said), "left"
-    return table
+    return TextTable(
+        f"{run['strategy']}, seed {run['seed']}: clusters found{found}",
+        ["cluster", "clients", *(f"of task {task}" for task in all_tasks)],
+        rows,
+        {0, *range(2, 2 + len(all_tasks))},
+        note="\n".join(said),
+    )
 
 
 def _tested(runs: Sequence[Mapping[str, Any]]) -> str:

@@ -1,16 +1,23 @@
-"""A table of text, and how it is written: as CSV, Markdown or LaTeX."""
+"""A table of text, and how it is written: in the terminal, as CSV, Markdown or LaTeX."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from fl_core.files import replacing
 from fl_core.text import csv_cell
 
+WIDTH = 104  # of the terminal
+_LEAST_NAME = 10  # letters of a name in a line where numbers need the room
 ENDINGS = (".csv", ".md", ".tex")
 _TEX = {
     "\\": r"\textbackslash{}",
@@ -33,24 +40,70 @@ _MARKDOWN = str.maketrans({special: f"\\{special}" for special in "\\`*_{}[]<>|#
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table of text: the first `num_names` columns are names, the others numbers.
+    """A table of text: on a report's page, in the terminal, in a file.
 
     Attributes
     ----------
+    caption : str
+        On a page it folds and unfolds the table, unless that never `folds`.
     columns : list of C str
+        The first one is a name.
     rows : list of lists of C str
         Rounded, for people.
-    exact : list of lists of C str or float
-        The same, for programs; NaN where there is none.
+    numbers : collection of int
+        The columns that stand to the right.
+    whole : collection of int
+        The columns of names that are not folded in the terminal.
+    open : bool
+        Whether the table is unfolded at first.
+    folds : bool
+    note : str
+        What stands below it in the terminal.
     exact_columns : list of str
         What the columns of `exact` are.
+    exact : list of lists of str or float
+        The same, for programs; NaN where there is none.
     """
 
+    caption: str
     columns: list[str]
     rows: list[list[str]]
-    exact_columns: list[str]
-    exact: list[list[str | float]]
-    num_names: int
+    numbers: Collection[int] = ()
+    whole: Collection[int] = ()
+    open: bool = True
+    folds: bool = True
+    note: str = ""
+    exact_columns: Sequence[str] = ()
+    exact: Sequence[Sequence[str | float]] = ()
+
+
+def render(table: TextTable) -> str:
+    """Return a table as plain lines, wide enough for its numbers: a log carries no more."""
+    shown = Table(title=table.caption, title_justify="left", caption_justify="left")
+    shown.min_width = min(len(table.caption), WIDTH)
+    shown.caption = Text(table.note) if table.note else None
+    least = 3 * len(table.columns) + 1
+    for place, head in enumerate(table.columns):
+        lines = [line for row in table.rows for line in row[place].split("\n")]
+        longest = max(map(len, [*head.split("\n"), *lines]))
+        # Rich would cut a number where there is no room, and its exponent with it.
+        is_number = place in table.numbers
+        is_whole = is_number or place in table.whole
+        width = longest if is_whole else min(longest, _LEAST_NAME)
+        shown.add_column(
+            Text(head),
+            justify="right" if is_number else "left",
+            no_wrap=is_whole,
+            overflow="fold",
+            min_width=width,
+        )
+        least += width
+    for row in table.rows:
+        shown.add_row(*map(Text, row))
+    console = Console(file=io.StringIO(), width=max(WIDTH, least), color_system=None)
+    with console.capture() as capture:
+        console.print(shown)
+    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
 
 
 def check_ending(path: Path) -> None:
@@ -94,14 +147,14 @@ def as_csv(table: TextTable) -> str:
 
 def as_markdown(table: TextTable) -> str:
     """Return the table in Markdown; what names hold of its signs is escaped."""
-    lines = [table.columns, [":--" if place < table.num_names else "--:" for place in _of(table)]]
+    lines = [table.columns, ["--:" if place in table.numbers else ":--" for place in _of(table)]]
     lines += [[cell.translate(_MARKDOWN) for cell in row] for row in table.rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def as_latex(table: TextTable) -> str:
     """Return the table in LaTeX, with booktabs' rules; what names hold of its signs is escaped."""
-    alignment = "".join("l" if place < table.num_names else "r" for place in _of(table))
+    alignment = "".join("r" if place in table.numbers else "l" for place in _of(table))
     body = [" & ".join(map(_tex, row)) + r" \\" for row in [table.columns, *table.rows]]
     lines = [
         f"\\begin{{tabular}}{{{alignment}}}",

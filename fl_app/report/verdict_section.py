@@ -7,23 +7,24 @@ from functools import partial
 
 from fl_app.report.matrices import Shown
 from fl_app.report.pictures import on_page, verdicts_figure
-from fl_app.report.sections import MOST_CLIENTS, Grid
+from fl_app.report.sections import MOST_CLIENTS
+from fl_app.report.text_table import TextTable
 from fl_app.results.reading import Result, Run
 from fl_app.results.verdict import EXPLAINED, SeedVerdicts, verdict_columns, verdict_row
 
 
-def verdicts_of(result: Result) -> list[Grid | str | Callable[[], Shown]]:
+def verdicts_of(result: Result) -> list[TextTable | str | Callable[[], Shown]]:
     """Draw and count the first seed's verdicts, and tabulate those of each."""
     if not result.verdicts:
         return []
     first = result.verdicts[0]
     metric, names = result.runs[0].metrics.main, _last_met(result).names
     grids = [
-        Grid(
+        TextTable(
             f"Seed {one.seed}{_how_many(len(one.clients))}",
             verdict_columns(metric),
             [verdict_row(own, names[own.client], metric) for own in one.clients[:MOST_CLIENTS]],
-            frozenset({3, 4, 5}),
+            {3, 4, 5},
             open=one is first,
         )
         for one in result.verdicts

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import JustifyMethod
-from rich.table import Table
-from rich.text import Text
-
-from fl_app.report.tables import render
+from fl_app.report.text_table import TextTable, render
 from fl_app.results.run_result import RunResult
 from fl_app.results.verdict import EXPLAINED, SeedVerdicts, verdict_columns, verdict_row
 from fl_core.text import printable
@@ -30,17 +26,16 @@ def print_verdicts(found: SeedVerdicts, run: RunResult, *, several: bool = False
         # An interval of errors is too long to stand beside its middle.
         return text.replace(" (", "\n(").replace(" over alone", "\nover alone")
 
-    table = Table(title=f"What each client should do{of_seed}", title_justify="left")
-    for place, head in enumerate(verdict_columns(metric)):
-        justify: JustifyMethod = "right" if place > 2 else "left"
-        fitted = fit(head, place)
-        table.add_column(fitted, overflow="fold", justify=justify, no_wrap=place not in (0, 2))
+    rows = []
     for one in verdicts[:_MOST_SHOWN]:
         name = str(one.client) if run.names is None else printable(run.names[one.client])
         cells = enumerate(verdict_row(one, name, metric))
-        table.add_row(*(Text(fit(cell, place)) for place, cell in cells))
-    if len(verdicts) > _MOST_SHOWN:
-        table.caption = f"{_MOST_SHOWN} of {len(verdicts):,} clients; verdicts.csv has all"
+        rows.append([fit(cell, place) for place, cell in cells])
+    columns = [fit(head, place) for place, head in enumerate(verdict_columns(metric))]
+    more = f"{_MOST_SHOWN} of {len(verdicts):,} clients; verdicts.csv has all"
+    note = more if len(verdicts) > _MOST_SHOWN else ""
+    title = f"What each client should do{of_seed}"
+    table = TextTable(title, columns, rows, range(3, len(columns)), {1}, note=note)
     print(f"\n{render(table)}{found.said(metric)}\n{EXPLAINED}", flush=True)
 
 

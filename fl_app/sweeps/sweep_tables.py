@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pandas import DataFrame, Series
-from rich.table import Table
 
-from fl_app.report.tables import render
+from fl_app.report.text_table import TextTable, render
 from fl_app.sweeps.measures import MEASURES, in_words, measure, shown
 from fl_app.sweeps.plan import SEED, Sweep
 from fl_app.sweeps.store import Cell
@@ -62,16 +61,14 @@ def _printed(keys: list[str], found: DataFrame, name: str) -> str:
     counts = values.size()
     seeds = f"{counts.min()} to {counts.max()}" if counts.nunique() > 1 else f"{counts.max()}"
     spread = "one seed" if counts.max() == 1 else f"mean ± std over {seeds} seeds"
-    printed = Table(title=f"{in_words(name)}, {spread}", title_justify="left")
     strategies = list(dict.fromkeys(found["strategy"]))
-    for key in keys:
-        printed.add_column(key, overflow="fold")
-    for strategy in strategies:
-        printed.add_column(strategy, justify="right", overflow="fold")
+    rows = []
     for place, here in found.groupby(keys, sort=False) if keys else [((), found)]:
         texts = dict(_texts(here, name))
-        printed.add_row(*map(typed, place), *(texts.get(one, "–") for one in strategies))
-    return render(printed)
+        rows.append([*map(typed, place), *(texts.get(one, "–") for one in strategies)])
+    columns = [*keys, *strategies]
+    numbers = range(len(keys), len(columns))
+    return render(TextTable(f"{in_words(name)}, {spread}", columns, rows, numbers))
 
 
 def _texts(here: DataFrame, name: str) -> Iterator[tuple[str, str]]:

@@ -5,11 +5,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from rich.table import Table
 
 from fl_app.report.pictures import labels_figure, save, similarity_figure
 from fl_app.report.pictures.figure import short_name
-from fl_app.report.tables import render
+from fl_app.report.text_table import TextTable, render
 from fl_app.run.progress import Progress
 from fl_core.agreement.agreement import Agreement
 from fl_core.text import alike, composed, csv_cell, one_line, printable
@@ -54,8 +53,7 @@ def test_no_cell_begins_like_a_formula(text):
 
 
 def test_tables_show_names_that_look_like_markup():
-    table = Table("client")
-    table.add_row("[red]x[/red] :bomb:")
+    table = TextTable("clients", ["client"], [["[red]x[/red] :bomb:"]])
     assert "[red]x[/red] :bomb:" in render(table)
 
 

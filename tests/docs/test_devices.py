@@ -4,7 +4,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from benchmarks.writing import measured
-from fl_app.report.tables import cluster_table, printed_strategies, render
+from fl_app.report.tables import cluster_table, printed_strategies
+from fl_app.report.text_table import render
 from fl_app.report.verdict_table import print_verdicts
 from fl_app.results.verdict import EXPLAINED, SeedVerdicts
 from fl_core.json_records import checker

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from benchmarks.writing import measured
-from fl_app.report.tables import cluster_table, render
+from fl_app.report.tables import cluster_table
+from fl_app.report.text_table import render
 
 DOCS = Path(__file__).parents[2] / "docs"
 MEASURED = measured("odd-clients")

@@ -8,7 +8,8 @@ import pytest
 
 from benchmarks.writing import run_of
 from fl_app.config.run_config import OPTIONS, parse_config
-from fl_app.report.tables import printed_strategies, render
+from fl_app.report.tables import printed_strategies
+from fl_app.report.text_table import render
 from fl_app.simulation.flower_app import parse_override
 from strategies.catalogue import SYSTEMS
 from strategies.objectives import Plain

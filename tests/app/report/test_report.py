@@ -28,11 +28,10 @@ from fl_app.report.sentences import answer, changed_options, command, question
 from fl_app.report.tables import (
     event_tables,
     printed_strategies,
-    render,
     said_of,
     strategy_table,
 )
-from fl_app.report.text_table import as_csv, as_latex, as_markdown
+from fl_app.report.text_table import as_csv, as_latex, as_markdown, render
 from fl_app.results.fields import Array, Finite, Number
 from fl_app.results.grouping_report import Grouped
 from fl_app.results.reading import read_result
@@ -371,7 +370,7 @@ def test_attackers_that_were_all_left_out_are_in_no_share(tmp_path):
     folder = write_results(tmp_path, change=change)
     runs = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["runs"]
     (table,) = event_tables(runs)
-    assert set(table.columns[1].cells) == {""}
+    assert {row[1] for row in table.rows} == {""}
 
 
 def test_the_command_repeats_the_run(tmp_path):
@@ -917,7 +916,7 @@ def test_a_printed_table_cuts_neither_a_number_nor_a_title(tmp_path):
     numbers = {"52346", "1.500e-07", "-1234", "3.250e+09", "8,333,333"}
     assert {*numbers, "single"} <= {*printed.split()}
     (table,) = event_tables(runs)
-    assert render(table).splitlines()[0] == table.title
+    assert render(table).splitlines()[0] == table.caption
 
 
 def test_tasks_of_a_matrix_are_those_of_when_clients_were_compared(tmp_path):

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fl_app.report.tables import WIDTH
+from fl_app.report.text_table import WIDTH
 from fl_app.report.verdict_table import print_verdicts
 from fl_app.results.verdict import UNSURE, SeedVerdicts, Verdict
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES

@@ -19,7 +19,6 @@ from fl_app.cli import main
 from fl_app.config.run_config import parse_config
 from fl_app.devices import grid as device_grid
 from fl_app.devices.grid import DeviceGrid
-from fl_app.report.tables import render
 from fl_app.run import experiment, watch
 from fl_app.run import status as status_module
 from fl_app.run.status import Status
@@ -152,7 +151,9 @@ def test_of_a_number_the_table_has_errors(status):
     status.after_round(found, roster_of(2), 3, 30.0)
     (run,) = status.content()["runs"]
     assert (run["rmse"], run["worst"]) == (3, 4)
-    lines = render(watch._table([run])).splitlines()
+    console = Console(file=io.StringIO(), width=104, color_system=None)
+    console.print(watch._table([run]))
+    lines = console.file.getvalue().splitlines()
     assert "RMSE ┃ worst client ┃" in lines[1]
     assert "3.000 │        4.000 │" in lines[3]
 

@@ -8,7 +8,7 @@ from dataclasses import fields
 from clients.settings import TrainingSettings
 from fl_app.config.rules import one_shot
 from fl_app.config.run_config import OPTIONS, Config
-from fl_core.data.known import known_of, sites_of
+from fl_core.data.known import sites_of
 from fl_core.options import Scalar, key_of
 from fl_core.partitions.partition import parse_tasks
 from fl_core.partitions.tasks import are_random
@@ -51,12 +51,6 @@ def without_effect(given: Mapping[str, Scalar], config: Config) -> list[str]:
             continue
         if where := _counts_only(key, config):
             said.append(f"{key}={values[key]} changes nothing: it counts only {where}.")
-    known = known_of(config.dataset)
-    if known and config.batch_size > known.num_train:
-        said.append(
-            f"batch-size={config.batch_size} is more than the {known.num_train} images of "
-            f"{config.dataset}: each client takes all that it has in one step, whatever the number."
-        )
     return said
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fl_core.data.folders import resolve_data_dir, site_folders
-from fl_core.data.settings import DATASETS, PLUS, SITES, SYNTHETIC, SYNTHETIC_IMAGES, TABLES, Known
+from fl_core.data.settings import DATASETS, PLUS, SITES, SYNTHETIC, TABLES, Known
 from fl_core.user_code import is_own
 
 
@@ -21,14 +21,13 @@ def known_of(dataset: str) -> Known | None:
         If it joins images of different shapes.
     """
     if dataset == SYNTHETIC:
-        return Known(*SYNTHETIC_IMAGES, (1, 28, 28), 10)
+        return Known((1, 28, 28), 10)
     found = [DATASETS[part].known for part in dataset.split(PLUS) if part in DATASETS]
     known = [one for one in found if one is not None]
     if not known or len(known) < len(dataset.split(PLUS)):
         return None
     check_one_shape(dataset, [one.image_shape for one in known])
-    train, test, _, classes = zip(*known, strict=True)
-    return Known(sum(train), sum(test), known[0].image_shape, sum(classes))
+    return Known(known[0].image_shape, sum(one.num_classes for one in known))
 
 
 def check_one_shape(dataset: str, shapes: Sequence[tuple[int, ...]]) -> None:

@@ -25,7 +25,6 @@ TABLES = "tables"
 SITES = "sites"
 IN_DATA_DIR = ("folder", SITES, TABLES)
 """Data sets that are whatever the data folder holds."""
-SYNTHETIC_IMAGES = (4_000, 2_000)  # for training and testing, of all tasks together
 OWN_IMAGES = "own"
 """The data set of real devices: each has images of its own."""
 
@@ -60,15 +59,11 @@ class Known(NamedTuple):
 
     Attributes
     ----------
-    num_train, num_test : int
-        How many samples there are.
     image_shape : tuple of int
         Channels, height and width.
     num_classes : int
     """
 
-    num_train: int
-    num_test: int
     image_shape: tuple[int, ...]
     num_classes: int
 
@@ -157,11 +152,8 @@ class Entry:
 
 
 _HERE = "fl_core.data.datasets:"
-_MNIST_5K = Known(4_000, 1_000, (1, 28, 28), 10)
-_PUBLISHED = {
-    name: Known(one.num_train, one.num_test, one.image_shape, one.num_classes)
-    for name, one in PUBLISHED.items()
-}
+_MNIST_5K = Known((1, 28, 28), 10)
+_PUBLISHED = {name: Known(one.image_shape, one.num_classes) for name, one in PUBLISHED.items()}
 # RCC-PFL, section V: one model per data set.
 _PAPER_MODELS = {"mnist": "logistic-regression", "fashion-mnist": "mlp"}
 DATASETS = {
@@ -172,10 +164,10 @@ DATASETS = {
         name: Entry(f"{_HERE}published", known, _PAPER_MODELS.get(name, "cnn"), joinable=True)
         for name, known in _PUBLISHED.items()
     },
-    "cifar20": Entry(f"{_HERE}cifar20", Known(55_000, 11_000, (3, 32, 32), 20)),
+    "cifar20": Entry(f"{_HERE}cifar20", Known((3, 32, 32), 20)),
     "rotated-mnist": Entry(
         f"{_HERE}rotated_mnist",
-        _PUBLISHED["mnist"]._replace(num_train=240_000, num_test=40_000),
+        _PUBLISHED["mnist"],
         "mlp",  # IFCA's own experiment
         groups_per_class=NUM_ROTATIONS,
     ),

@@ -16,10 +16,10 @@ from scipy.ndimage import gaussian_filter
 from torch import Tensor
 
 from fl_core.data.dataset import Dataset, Groups
-from fl_core.data.settings import SYNTHETIC, SYNTHETIC_IMAGES
+from fl_core.data.settings import SYNTHETIC
 
 CLASSES = tuple(digits)
-TRAIN_IMAGES, TEST_IMAGES = SYNTHETIC_IMAGES
+TRAIN_IMAGES, TEST_IMAGES = 4_000, 2_000  # of all tasks together
 _SIDE = 28
 _SMOOTHNESS = 4.0  # pixels, the standard deviation of the filter
 _SMOOTH_NOISE = 1.0

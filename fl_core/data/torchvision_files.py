@@ -22,7 +22,7 @@ class Published:
         Its IDX files: training images and labels, test images and labels; empty: it has others.
     class_names : tuple of str
         Empty: those that torchvision gives.
-    num_classes, num_train, num_test : int
+    num_classes : int
     image_shape : tuple of int
         Channels, height and width.
     options : mapping
@@ -37,8 +37,6 @@ class Published:
     num_classes: int = 10
     options: Mapping[str, str] = field(default_factory=dict)
     transposed: bool = False
-    num_train: int = 60_000
-    num_test: int = 10_000
     image_shape: tuple[int, int, int] = (1, 28, 28)
 
     def open(self, root: Path, *, train: bool, download: bool) -> Any:
@@ -65,8 +63,8 @@ PUBLISHED = {
             *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
         ),
     ),
-    "cifar10": Published("CIFAR10", num_train=50_000, image_shape=(3, 32, 32)),
-    "cifar100": Published("CIFAR100", num_classes=100, num_train=50_000, image_shape=(3, 32, 32)),
+    "cifar10": Published("CIFAR10", image_shape=(3, 32, 32)),
+    "cifar100": Published("CIFAR100", num_classes=100, image_shape=(3, 32, 32)),
     "emnist-balanced": Published(
         "EMNIST",
         _idx_files("EMNIST", "emnist-balanced-train", "emnist-balanced-test"),
@@ -75,7 +73,5 @@ PUBLISHED = {
         47,
         {"split": "balanced"},
         transposed=True,
-        num_train=112_800,
-        num_test=18_800,
     ),
 }

@@ -19,13 +19,11 @@ def check_federation(settings: FederationSettings) -> None:
     ------
     ValueError
         If there cannot be so many newcomers, drifting or malicious clients, so many tasks, or so
-        few clients for them, too few images for so many clients, if tasks name a label that the
-        data set has not, if there is noise where tasks have the same labels, or pixels are to be
-        standardised.
+        few clients for them, if tasks name a label that the data set has not, if there is noise
+        where tasks have the same labels, or pixels are to be standardised.
     """
     check_counts(settings)
     check_noise(settings, settings.shift == "concept" or has_own_tasks(settings.dataset))
-    _check_size(settings)
     if settings.standardise != NOBODY and settings.dataset != SYNTHETIC:
         check_no_pixels(settings.dataset, settings.standardise, known_of(settings.dataset) is None)
     labels = num_labels(settings.dataset)
@@ -37,7 +35,6 @@ def check_federation(settings: FederationSettings) -> None:
     else:
         tasks = default_tasks(settings.dataset, settings.num_tasks, labels)
     check_wrong_labels(settings, tasks)
-    _check_drift(settings.drift_clients, len(tasks))
     clients_of_tasks(len(tasks), settings.num_clients, parse_counts(settings.clients_per_task))
 
 
@@ -49,15 +46,6 @@ def check_wrong_labels(settings: FederationSettings, tasks: Sequence[Sequence[in
         raise ValueError(
             f'noise is "{settings.noise}", but it mistakes a label for one of another task, and '
             f"task {whole[0]} has all labels: set noise to none, or choose other tasks."
-        )
-
-
-def _check_drift(count: int, num_tasks: int) -> None:
-    """Refuse an exchange in which somebody would get data of the same task, by a ValueError."""
-    if count == 1 or (count and num_tasks == 1) or (count % 2 and num_tasks == 2):
-        raise ValueError(
-            f"drift-clients is {count}, but clients exchange their data with others of another "
-            f"task, of {num_tasks}: choose an even number, and two tasks at least, or 0."
         )
 
 
@@ -92,20 +80,6 @@ def check_number_to_predict(settings: FederationSettings, *, has_tasks: bool) ->
             f"{key} is {settings.tasks or settings.num_tasks}, {about}, and without classes there "
             "is one task: set num-tasks to 1 and leave tasks empty, or return Partitions, one for "
             "each client."
-        )
-
-
-def _check_size(settings: FederationSettings) -> None:
-    """Refuse more clients than can have their least number of images, even if all were one task."""
-    known, least = known_of(settings.dataset), max(1, settings.min_samples)
-    clients = settings.num_clients
-    # Of synthetic ones there may be a few more.
-    rounded = settings.dataset == SYNTHETIC
-    if known is not None and not rounded and clients * least > known.num_train:
-        raise ValueError(
-            f"num-clients is {clients} and min-samples is {least}, but {settings.dataset} has "
-            f"{known.num_train} training images, not {clients * least}: use fewer clients, or "
-            "lower min-samples."
         )
 
 

@@ -39,7 +39,7 @@ from fl_core.data.dataset import Dataset
 from fl_core.data.samples import are_images, sample_word
 from fl_core.files import replacing
 from fl_core.messages import protocol
-from fl_core.models.model_file import ModelCard, save_model, save_shared_part
+from fl_core.models.model_file import ModelCard, save_model
 from fl_core.partitions.federation import Federation
 from strategies import ClusteredStrategy
 from strategies.clusterings.certainty import pair_shares
@@ -109,8 +109,9 @@ class ResultsFolder:
                 preparation=preparation_of(images, self.config, name, strategy.clusters),
             )
             file = f"models/{run.strategy}/seed-{run.seed}/{name}.safetensors"
-            save = save_shared_part if strategy.training.private else save_model
-            save(self.folder / file, protocol.to_arrays(model), card)
+            is_shared_part = bool(strategy.training.private)
+            arrays = protocol.to_arrays(model)
+            save_model(self.folder / file, arrays, card, is_shared_part=is_shared_part)
         self._samples = sample_word(images), images.column_names
         self._write_tables()
         if federation is not None and strategy.clustering.shows_groups:

@@ -9,7 +9,6 @@ from math import prod
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
@@ -19,7 +18,7 @@ from fl_core.data.preparation import AS_THEY_COME, Preparation
 from fl_core.data.settings import MODELS
 from fl_core.files import replacing
 from fl_core.json_records import STRICT, from_json, to_json
-from fl_core.models.build import ImageShape, build_model
+from fl_core.models.build import ImageShape, unfilled_model
 from fl_core.user_code import is_own
 
 CHANNELS = (1, 3)
@@ -86,8 +85,16 @@ class ModelCard:
         self.preparation.check(self.image_shape)
 
 
-def save_model(path: Path, arrays: Mapping[str, NDArray[np.generic]], card: ModelCard) -> None:
+def save_model(
+    path: Path,
+    arrays: Mapping[str, NDArray[np.generic]],
+    card: ModelCard,
+    *,
+    is_shared_part: bool = False,
+) -> None:
     """Write a model completely or not at all, from its arrays' names in its state dict.
+
+    If they are the layers that clients share alone, `load_model` refuses the file.
 
     Raises
     ------
@@ -96,34 +103,20 @@ def save_model(path: Path, arrays: Mapping[str, NDArray[np.generic]], card: Mode
     OSError
         If the file cannot be written.
     """
-    forms = {name: (array.shape, array.dtype.name) for name, array in arrays.items()}
-    try:
-        _check_arrays(forms, _unfilled(card), card)
-    except ValueError as error:
-        raise ValueError(f"{path} is not written: {error}.") from error
-    _write(path, arrays, _FORMAT, card)
-
-
-def save_shared_part(
-    path: Path, arrays: Mapping[str, NDArray[np.generic]], card: ModelCard
-) -> None:
-    """Write a model's shared layers, which are no model: `load_model` refuses the file.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written.
-    """
-    _write(path, arrays, _PART, card)
-
-
-def _write(
-    path: Path, arrays: Mapping[str, NDArray[np.generic]], form: str, card: ModelCard
-) -> None:
+    if not is_shared_part:
+        forms = {name: (array.shape, array.dtype.name) for name, array in arrays.items()}
+        try:
+            _check_arrays(forms, _model_of(card), card)
+        except ValueError as error:
+            raise ValueError(f"{path} is not written: {error}.") from error
     plain = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     with replacing(path) as temporary:
         # One entry: safetensors writes several in any order, and equal models are equal files.
-        save_file(plain, temporary, metadata={form: to_json(card)})
+        save_file(plain, temporary, {_PART if is_shared_part else _FORMAT: to_json(card)})
+
+
+def _model_of(card: ModelCard) -> nn.Module:
+    return unfilled_model(card.architecture, card.image_shape, len(card.class_names))
 
 
 def load_model(path: Path, own: str = "") -> tuple[nn.Module, ModelCard]:
@@ -158,7 +151,7 @@ def load_model(path: Path, own: str = "") -> tuple[nn.Module, ModelCard]:
             card = _read_card(file.metadata() or {})
             if is_own(card.architecture) and card.architecture != own:
                 raise ValueError(_unnamed(card.architecture))
-            model = _unfilled(card)
+            model = _model_of(card)
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             forms = {
                 name: (tuple(part.get_shape()), _NUMPY_NAMES.get(part.get_dtype(), "another type"))
@@ -174,17 +167,6 @@ def load_model(path: Path, own: str = "") -> tuple[nn.Module, ModelCard]:
         ) from error
     model.load_state_dict(state, assign=True)
     return model.eval(), card
-
-
-def _unfilled(card: ModelCard) -> nn.Module:
-    """Return the card's model without memory for its weights, however many it claims to have.
-
-    One's own may hold tensors that are no weights, and is built as it is.
-    """
-    if is_own(card.architecture):
-        return build_model(card.architecture, card.image_shape, len(card.class_names), seed=0)
-    with torch.device("meta"):
-        return build_model(card.architecture, card.image_shape, len(card.class_names), seed=0)
 
 
 def _unnamed(architecture: str) -> str:

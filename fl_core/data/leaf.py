@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from string import ascii_lowercase, ascii_uppercase, digits
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,27 +19,6 @@ CHARACTERS = tuple(digits + ascii_uppercase + ascii_lowercase)
 _SIDE = 28  # pixels
 
 
-class WrittenImages(NamedTuple):
-    """Images of characters, and who wrote them.
-
-    Attributes
-    ----------
-    images : Tensor, uint8, shape (n, 1, 28, 28)
-        255 is the paper, as in LEAF.
-    labels : Tensor, int64, shape (n,)
-        Indices into `CHARACTERS`.
-    writer_of : Tensor, int64, shape (n,)
-        Indices into `writers`.
-    writers : tuple of str
-        LEAF's users, sorted.
-    """
-
-    images: Tensor
-    labels: Tensor
-    writer_of: Tensor
-    writers: tuple[str, ...]
-
-
 def read_femnist(source: Source) -> Dataset:
     """Read LEAF's files in the data folder's `femnist/data`; its groups are writers.
 
@@ -51,28 +30,24 @@ def read_femnist(source: Source) -> Dataset:
         If there is none.
     """
     data = source.root / "femnist" / "data"
-    train, test = (_read_part(data / part) for part in ("train", "test"))
-    if train.writers != test.writers:
+    train, train_labels, train_groups, writers = _read_part(data / "train")
+    test, test_labels, test_groups, others = _read_part(data / "test")
+    if writers != others:
         raise ValueError(
             f"the writers in {data}/train are not those in test: let LEAF split each "
             "writer's images (preprocess.sh -t sample)."
         )
     return Dataset(
         source.name,
-        *(train.images, train.labels, test.images, test.labels, CHARACTERS),
-        Groups(train.writer_of, test.writer_of, train.writers),
+        *(train, train_labels, test, test_labels, CHARACTERS),
+        Groups(train_groups, test_groups, writers),
     )
 
 
-def _read_part(folder: Path) -> WrittenImages:
-    """Read all .json files of one of LEAF's folders, `train` or `test`.
+def _read_part(folder: Path) -> tuple[Tensor, Tensor, Tensor, tuple[str, ...]]:
+    """Read all .json files of one of LEAF's folders: images, labels, whose each is, and writers.
 
-    Raises
-    ------
-    ValueError
-        If a file is not in LEAF's format.
-    FileNotFoundError
-        If there is none.
+    Images are uint8 (n, 1, 28, 28), where 255 is the paper, as in LEAF; writers are sorted.
     """
     files = sorted(folder.glob("*.json"))
     if not files:
@@ -94,12 +69,8 @@ def _read_part(folder: Path) -> WrittenImages:
     writers = tuple(sorted(written))
     images, labels = zip(*(written[writer] for writer in writers), strict=True)
     counts = torch.tensor([len(own) for own in labels])
-    return WrittenImages(
-        torch.cat(images),
-        torch.cat(labels),
-        torch.repeat_interleave(torch.arange(len(writers)), counts),
-        writers,
-    )
+    writer_of = torch.repeat_interleave(torch.arange(len(writers)), counts)
+    return torch.cat(images), torch.cat(labels), writer_of, writers
 
 
 def _of_writer(own: dict[str, Any]) -> tuple[Tensor, Tensor]:

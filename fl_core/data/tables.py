@@ -33,11 +33,11 @@ from fl_core.data.table_file import (
     read_features,
     read_table,
 )
+from fl_core.options import Refusals
 from fl_core.text import alike, composed, listed, printable
 
 MOST_VALUES = 50  # of a category: more are names or numbers of rows, which tell nothing
 MOST_CLASSES = 1_000
-_MOST_WRONG = 10  # files that one error names
 _MANY = 20  # whole numbers, of which more are hardly names of classes
 
 
@@ -51,16 +51,11 @@ def read_tables(source: Source) -> Dataset:
     OSError
         If the folder or a file cannot be read.
     """
-    tables, wrong = [], []
+    tables, wrong = [], Refusals()
     for path in table_files(source.root):
-        try:
+        with wrong:
             tables.append(read_table(path, source.label, source.target))
-        except ValueError as error:
-            wrong.append(str(error))
-    if len(wrong) > _MOST_WRONG:
-        wrong[_MOST_WRONG:] = [f"… ({len(wrong)} files are not right)"]
-    if wrong:
-        raise ValueError("\n".join(wrong))
+    wrong.refuse()
     columns = common_columns({one.site: kinds_of(one.columns) for one in tables})
     rows = torch.from_numpy(
         np.concatenate([encoded(one.columns, columns, one.site) for one in tables])

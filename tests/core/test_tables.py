@@ -340,5 +340,4 @@ def test_all_files_that_are_not_right_are_named_at_once(tmp_path):
     with pytest.raises(ValueError, match=r"\A00\.csv: column x has no value in row 2") as error:
         load_dataset("tables", str(tmp_path), label="label")
     lines = str(error.value).splitlines()
-    assert [line[:2] for line in lines[:-1]] == [f"{number:02}" for number in range(10)]
-    assert lines[-1] == "… (12 files are not right)"
+    assert [line[:2] for line in lines] == [f"{number:02}" for number in range(12)]

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import secrets
 import stat
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
-
-_LEFT = 86400.0  # seconds since the last write to a file of which nobody can be writing any more
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -39,8 +35,7 @@ def open_file(path: Path) -> BinaryIO:
 def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside `path`, with the same ending, to write `path` by.
 
-    Once the block has ended well, it is moved onto `path`; if the block raises, it is removed. What
-    a process that was killed has left of it is removed when `path` is replaced a day later. The
+    Once the block has ended well, it is moved onto `path`; if the block raises, it is removed. The
     folder is made where it is missing. Nobody may read the file who may not read the folder; if
     `private`, only the owner, whatever the umask says.
 
@@ -64,8 +59,6 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
 @contextmanager
 def _replacing(path: Path, private: bool) -> Iterator[Path]:
     open_to = _made(path.parent)
-    if os.path.lexists(path):  # of many that are new, each would look through the folder
-        _remove_left(path)
     temporary = path.with_name(f".{path.stem}-{secrets.token_hex(8)}{path.suffix}")
     # Not by tempfile, whose files only their owner can read: to find out what open() would give,
     # one has to change the umask of the whole process, while another thread may do the same.
@@ -85,19 +78,6 @@ def _replacing(path: Path, private: bool) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _remove_left(path: Path) -> None:
-    """Remove what was left of earlier tries to write `path`, where that can be done."""
-    temporary = re.compile(rf"\.{re.escape(path.stem)}-[0-9a-f]{{16}}{re.escape(path.suffix)}")
-    with suppress(OSError), os.scandir(path.parent) as entries:
-        for entry in entries:
-            if (
-                temporary.fullmatch(entry.name)
-                and entry.is_file(follow_symlinks=False)
-                and time.time() - entry.stat(follow_symlinks=False).st_mtime > _LEFT
-            ):
-                Path(entry).unlink()
 
 
 def _made(folder: Path) -> int:

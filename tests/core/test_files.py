@@ -3,7 +3,6 @@
 import errno
 import os
 import subprocess
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -98,29 +97,6 @@ def test_what_puts_a_file_of_its_own_in_the_place_changes_no_mode(tmp_path):
         os.umask(before)
     assert (tmp_path / "model").stat().st_mode & 0o777 == 0o644
     assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
-
-
-def test_what_a_kill_has_left_is_removed_a_day_later(tmp_path):
-    """And nothing else: another file's, one that may be written just now, or what is called so."""
-    hours = {
-        ".model-0123456789abcdef.safetensors": 25,
-        ".model-fedcba9876543210.safetensors": 23,
-        ".model-0123456789abcdef.json": 25,
-        ".model-0123456789abcde.safetensors": 25,
-        ".other-0123456789abcdef.safetensors": 25,
-        "model-0123456789abcdef.safetensors": 25,
-    }
-    for name, old in hours.items():
-        (tmp_path / name).touch()
-        os.utime(tmp_path / name, (0, time.time() - old * 3600))
-    folder = tmp_path / ".model-00000000000000ff.safetensors"
-    folder.mkdir()
-    os.utime(folder, (0, 0))
-    (tmp_path / "model.safetensors").touch()
-    with replacing(tmp_path / "model.safetensors") as temporary:
-        temporary.write_text("new")
-    left = {path.name for path in tmp_path.iterdir()}
-    assert left == {*hours, folder.name, "model.safetensors"} - {next(iter(hours))}
 
 
 def test_an_error_names_the_file_that_was_to_be_written(monkeypatch, tmp_path):

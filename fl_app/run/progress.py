@@ -10,9 +10,11 @@ import numpy as np
 
 from fl_app.config.run_config import Config
 from fl_app.config.tuning import combinations, label_of
+from fl_app.report.sentences import changed_options
 from fl_core.agreement.agreement import Agreement
 from fl_core.data.dataset import Dataset
 from fl_core.data.samples import SampleKind, are_images, described, grey_or_colour
+from fl_core.options import key_values
 from fl_core.text import clock, listed, printable
 from strategies import RoundReport
 
@@ -41,44 +43,23 @@ class Progress:
         names: Sequence[str] = (),
     ) -> None:
         """Say what is about to happen; clients may have names."""
-        given = data.held is not None
-        if config.noise == "none" or not config.noise_rate:
-            noise = "" if given else "clean labels, "  # of data of one's own, nobody knows
-        else:
-            noise = f"{config.noise_rate:.0%} {config.noise} label noise, "
         self._width = _longest(config)
-        tasks = config.tasks or f"{config.num_tasks} tasks"
-        if config.shift == "concept":
-            tasks += " that disagree about labels"
-        elif config.partition == "writer":
-            tasks = "a writer each"
-        elif given:
-            tasks = "a given partition each"
-        events = "".join(
-            f", {count} {what}"
-            for count, what in (
-                (config.newcomers, f"newcomers in round {config.newcomer_round}"),
-                (config.drift_clients, f"change task in round {config.drift_round}"),
-            )
-            if count
-        )
-        if config.attack != "none":
-            events += f", {config.malicious:.0%} malicious ({config.attack})"
-        if config.client_test == "own" and not given:
-            events += ", tests with each client's own mix of classes"
         if names:
             print(f"clients: {listed(names, _MOST_NAMES)}")
         if data.column_names:
             print(f"{_columns(data.column_names)}\n{_asked(data)}")
+        changed = {key: value for key, (value, _) in changed_options(config.by_key()).items()}
+        for key in ("strategy", "dataset", "num-clients", "output-dir"):  # the next line has them
+            changed.pop(key, None)
         print(
-            f"{config.dataset} on {num_clients} clients, {tasks}, {noise}{config.model}{events}; "
-            f"{_plan(config, folder)}",
+            f"{config.dataset} on {num_clients} clients, {config.model}; {_plan(config, folder)}\n"
+            f"options: {' '.join(key_values(changed)) or 'the defaults'}",
             flush=True,
         )
-        if num_clients == 2 and not given and config.num_server_rounds:
+        if num_clients == 2 and data.held is None and config.num_server_rounds:
             print(
-                "Clustering has little to do with only 2 clients, Flower's default; "
-                "for the papers' 25, run:\nflwr run . --stream --federation-config "
+                "Two clients, Flower's default, are few to be clustered; for the papers' 25: "
+                "flwr run . --stream --federation-config "
                 '"num-supernodes=25 client-resources-num-cpus=1"',
                 flush=True,
             )

@@ -32,7 +32,7 @@ from fl_core.user_code import is_stop
 from strategies import Roster, RoundReport
 
 _TICK = 1.0
-_MOST_LISTED = 50  # clients of each kind: ten thousand would make a large file of a small one
+_MOST_NAMES = 20
 _MOST_FAILURES = 10
 _FIRST_LINE = 10.0  # seconds; a phase that lasts twice as long has another line
 _log = logging.getLogger(__name__)
@@ -58,10 +58,11 @@ class Status(Listener):
         self._roster: Callable[[], Roster] = Roster
         self._asking: dict[str, Any] | None = None
         self._waiting: dict[int, str] = {}
-        self._late: list[tuple[str, float]] = []
+        self._late: list[str] = []
+        self._clients: list[str] = []
+        self._left_out_of_sums: Mapping[int, str] = {}
         self._failures: deque[dict[str, Any]] = deque(maxlen=_MOST_FAILURES)
         self._runs: list[dict[str, Any]] = []
-        self._clients: dict[str, Any] = {}
         now = clock()
         self._known: dict[str, Any] = {"state": RUNNING, "began": now, "doing": "", "since": now}
         self._changed, self._written, self._said, self._warned = True, 0.0, _FIRST_LINE, False
@@ -99,7 +100,7 @@ class Status(Listener):
         run = {"strategy": name, "seed": seed, "round": done, "rounds": num_rounds, "failures": 0}
         with self._lock:
             self._runs.append(run)
-            self._known.pop("left-out-of-sums", None)
+            self._left_out_of_sums = {}
         if done:
             self._says_round(done + 1)
         else:
@@ -121,10 +122,8 @@ class Status(Listener):
         with self._lock:
             self._runs[-1] |= found
             self._known |= {"rounds-left": rounds_left, "seconds-left": seconds_left}
-            self._known["left-out-of-sums"] = _reasons(roster, report.left_out_of_sums)[
-                :_MOST_LISTED
-            ]
-            self._clients = _clients(roster)
+            self._left_out_of_sums = report.left_out_of_sums
+            self._clients = _clients(roster, self._left_out_of_sums)
         self._says_round(report.round + 1)
 
     def _says_round(self, number: int) -> None:
@@ -150,7 +149,7 @@ class Status(Listener):
             if math.isfinite(timeout):
                 self._asking["until"] = now + timeout
             self._late = _owing(late, name_of)
-            self._clients = _clients(roster)
+            self._clients = _clients(roster, self._left_out_of_sums)
             self._changed = True
 
     def heard(self, replies: Iterable[Message]) -> None:
@@ -174,8 +173,8 @@ class Status(Listener):
             self._changed = True
 
     def _fail(self, name: str, reason: str, now: float) -> None:
-        about = {"client": name, "at": now, "reason": one_line(reason)}
-        self._failures.append(about | {"what": (self._asking or {}).get("what", "")})
+        step = (self._asking or {}).get("what", "")
+        self._failures.append({"at": now, "text": f"{name} failed ({step}): {one_line(reason)}"})
         if self._runs:
             self._runs[-1]["failures"] += 1
 
@@ -186,17 +185,14 @@ class Status(Listener):
         with self._lock:
             content: dict[str, Any] = {"version": VERSION, "written": self._clock(), **self._known}
             content["runs"] = [dict(run) for run in self._runs]
-            content["clients"] = self._clients
             if self._asking is not None:
-                waiting = list(self._waiting.values())
-                content["asking"] = {
-                    **self._asking,
-                    "answered": self._asking["asked"] - len(waiting),
-                    "waiting": waiting[:_MOST_LISTED],
-                    "num-waiting": len(waiting),
-                }
-            content["late"] = [{"client": c, "since": s} for c, s in self._late[:_MOST_LISTED]]
-            content["num-late"] = len(self._late)
+                answered = self._asking["asked"] - len(self._waiting)
+                content["asking"] = {**self._asking, "answered": answered}
+            content["clients"] = [
+                *([f"waiting for {_some(self._waiting.values())}"] if self._waiting else []),
+                *([f"late, with an earlier answer: {_some(self._late)}"] if self._late else []),
+                *self._clients,
+            ]
             content["failures"] = list(self._failures)
         return content
 
@@ -254,25 +250,33 @@ def _names(roster: Roster) -> Callable[[int], str]:
     return lambda node: roster.name_of(client_at[node]) if node in client_at else f"node {node}"
 
 
-def _owing(late: Iterable[Message], name_of: Callable[[int], str]) -> list[tuple[str, float]]:
-    return [(name_of(m.metadata.dst_node_id), m.metadata.created_at) for m in late]
-
-
-def _reasons(roster: Roster, said: Mapping[int, str]) -> list[dict[str, str]]:
+def _owing(late: Iterable[Message], name_of: Callable[[int], str]) -> list[str]:
     return [
-        {"client": roster.name_of(client), "reason": reason}
-        for client, reason in list(said.items())
+        f"{name_of(m.metadata.dst_node_id)} (asked at {time.ctime(m.metadata.created_at)[11:19]})"
+        for m in late
     ]
 
 
-def _clients(roster: Roster) -> dict[str, Any]:
-    out = _reasons(roster, roster.failures)
-    out += [{"client": f"node {node}", "reason": why} for node, why in list(roster.unknown.items())]
+def _clients(roster: Roster, left_out_of_sums: Mapping[int, str]) -> list[str]:
+    """Return sentences on the clients that take part, and on those that a run does without."""
     away = [roster.name_of(client) for client in set(roster.nodes) - set(roster.connected())]
-    return {
-        "taking-part": len(roster.nodes),
-        "connected": len(roster.nodes) - len(away),
-        "away": sorted(away)[:_MOST_LISTED],
-        "left-out": out[:_MOST_LISTED],
-        "num-left-out": len(out),
-    }
+    connected = len(roster.nodes) - len(away)
+    sentences = [f"{len(roster.nodes):,} clients take part, {connected:,} are connected"]
+    left_out = [f"{roster.name_of(client)} ({why})" for client, why in roster.failures.items()]
+    left_out += [f"node {node} ({why})" for node, why in roster.unknown.items()]
+    of_sums = [f"{roster.name_of(c)} ({why})" for c, why in left_out_of_sums.items()]
+    for what, names in (
+        ("away", sorted(away)),
+        ("left out", left_out),
+        ("left out of secure sums", of_sums),
+    ):
+        if names:
+            sentences.append(f"{what}: {_some(names)}")
+    return sentences
+
+
+def _some(names: Iterable[str]) -> str:
+    """Return the first names, and how many more there are: ten thousand make a large file."""
+    names = list(names)
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")

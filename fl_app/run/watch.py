@@ -30,7 +30,6 @@ LOCK_FILE = ".lock"
 is. fl_app.run.checkpoints does so."""
 
 _LOOK_AGAIN = 0.5  # seconds
-_MOST_NAMES = 20
 _MOST_RUNS = 30  # rows of the table: of a long comparison, the last ones
 _WIDTH = 100  # of a snapshot
 _WIDE = 80  # columns of a window in which all numbers find room
@@ -183,7 +182,7 @@ def view(
     from rich.console import Group  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    lines = [Text(line) for line in lines_of(status, now)]
+    lines = [Text(printable(line)) for line in lines_of(status, now)]
     return Group(*lines, *([_table(status["runs"], width, most)] if status["runs"] else []))
 
 
@@ -192,7 +191,7 @@ def lines_of(status: Mapping[str, Any], now: float) -> Iterator[str]:
     began, state = status["began"], status["state"]
     if state != RUNNING:
         yield f"{state} after {clock(status['ended'] - began)}" + (
-            f": {printable(status['error'])}" if "error" in status else ""
+            f": {status['error']}" if "error" in status else ""
         )
     else:
         line = f"running for {clock(now - began)}"
@@ -207,52 +206,17 @@ def lines_of(status: Mapping[str, Any], now: float) -> Iterator[str]:
             )
         if status["doing"]:
             yield f"now: {status['doing']}, for {clock(now - status['since'])}"
-        yield from _asking(status, now)
-    yield from _clients(status["clients"])
-    if left_out := status.get("left-out-of-sums"):
-        yield f"left out of secure sums: {_reasons(left_out, len(left_out))}"
+        if asking := status.get("asking"):
+            line = (
+                f"asked to {asking['what']}: {asking['answered']:,} of {asking['asked']:,} have "
+                f"answered in {clock(now - asking['since'])}"
+            )
+            if "until" in asking:
+                line += f", the rest have {clock(max(0.0, asking['until'] - now))}"
+            yield line
+    yield from status["clients"]
     for one in status["failures"]:
-        yield printable(
-            f"{clock(now - one['at'])} ago {one['client']} failed ({one['what']}): {one['reason']}"
-        )
-
-
-def _asking(status: Mapping[str, Any], now: float) -> Iterator[str]:
-    if asking := status.get("asking"):
-        line = (
-            f"asked to {asking['what']}: {asking['answered']:,} of {asking['asked']:,} have "
-            f"answered in {clock(now - asking['since'])}"
-        )
-        if "until" in asking:
-            line += f", the rest have {clock(max(0.0, asking['until'] - now))}"
-        yield line
-        if asking["waiting"]:
-            yield f"waiting for {_names(asking['waiting'], asking['num-waiting'])}"
-    if late := status["late"]:
-        since = [f"{one['client']} ({clock(now - one['since'])})" for one in late]
-        yield f"late, with an earlier answer: {_names(since, status['num-late'])}"
-
-
-def _clients(clients: Mapping[str, Any]) -> Iterator[str]:
-    if not clients:
-        return
-    line = f"{clients['taking-part']:,} clients take part, {clients['connected']:,} are connected"
-    if clients["away"]:
-        line += f"; away: {_names(clients['away'], clients['taking-part'] - clients['connected'])}"
-    yield line
-    if clients["left-out"]:
-        yield f"left out: {_reasons(clients['left-out'], clients['num-left-out'])}"
-
-
-def _reasons(said: Sequence[Mapping[str, str]], number: int) -> str:
-    return _names([f"{one['client']} ({one['reason']})" for one in said], number)
-
-
-def _names(names: Sequence[str], number: int) -> str:
-    """Return the first of `number` names, of which `names` may be but some, and how many more."""
-    shown = [printable(name) for name in names[:_MOST_NAMES]]
-    more = number - len(shown)
-    return ", ".join(shown) + (f" and {more:,} more" if more > 0 else "")
+        yield f"{clock(now - one['at'])} ago {one['text']}"
 
 
 def _table(

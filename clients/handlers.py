@@ -29,7 +29,6 @@ from clients.signatures.answers import (
     signature_answer,
 )
 from clients.signatures.shift import data_shift, image_sketch
-from clients.training.gradient_terms import OBJECTIVES, Fit, GradientTerm
 from clients.training.local_training import (
     Instructions,
     model_to_test,
@@ -42,6 +41,7 @@ from clients.training.train import Errors, Scores, each_score, evaluate_both, tr
 from fl_core.data.scaling import Scaling
 from fl_core.messages import protocol
 from fl_core.models.build import seeded
+from fl_core.objectives.objective import Fit, GradientTerm
 
 # What waits at a client between messages.
 _MODELS = "models"
@@ -189,11 +189,11 @@ def _fit(client: Client, images: torch.Tensor, labels: torch.Tensor, *, is_priva
 def _check_noise(client: Client, number: int) -> None:
     """Refuse what the promise does not cover, whatever the server sends."""
     objective = Instructions.of(client.message).objective
-    if not OBJECTIVES[objective].may_be_noisy:
+    if not objective.may_be_noisy:
         raise ValueError(
             f"training-epsilon is {client.promise().training_epsilon:g}, which does not cover all "
-            f"that {objective} trains: choose another local objective, or set training-epsilon "
-            "to 0."
+            f"that {objective.name} trains: choose another local objective, or set "
+            "training-epsilon to 0."
         )
     # Each round's noise is reckoned as if all rounds had its batches: a mix of them spends more.
     if client.message.content.config_records[protocol.CONFIG].get(protocol.TUNED, "{}") != "{}":

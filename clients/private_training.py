@@ -17,10 +17,10 @@ from torch import nn
 
 from clients.privacy import Promise, Randomness
 from clients.settings import TrainingSettings
-from clients.training.gradient_terms import GradientTerm, no_term
 from clients.training.losses import loss_of, of_each
 from clients.training.train import as_pixels, build_optimizer
 from fl_core.extras import load_extra
+from fl_core.objectives.objective import GradientTerm, no_term
 
 _USER = "training-epsilon"
 # Opacus' own, and more: for a small ε or few steps, the best order is high.

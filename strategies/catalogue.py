@@ -12,8 +12,15 @@ from inspect import Signature, get_annotations, signature
 from itertools import takewhile
 from typing import Any, ClassVar, cast
 
+from fl_core.objectives.ditto import Ditto
+from fl_core.objectives.known import OBJECTIVES
+from fl_core.objectives.objective import LocalObjective
+from fl_core.objectives.plain import Plain
+from fl_core.objectives.private_head import PrivateHead
+from fl_core.objectives.private_layers import PrivateLayers
+from fl_core.objectives.private_norms import PrivateNorms
+from fl_core.objectives.prox import Prox
 from fl_core.user_code import is_own, load_own
-from strategies import objectives as o
 from strategies.aggregations.aggregation import Aggregation, ClusterMean, GraphMean
 from strategies.aggregations.lps_gps import LpsGps
 from strategies.aggregations.robust import (
@@ -38,7 +45,6 @@ from strategies.clusterings.ifca import FreeLossClustering, LossClustering
 from strategies.clusterings.pca_km_hc import LinearSignatureClustering
 from strategies.clusterings.principal_angle import PrincipalAngleClustering
 from strategies.clusterings.spectral import SpectralClustering
-from strategies.objectives import LocalObjective, Plain
 from strategies.strategy import ClusteredStrategy
 
 
@@ -116,11 +122,11 @@ SYSTEMS: dict[str, System] = {
     "random": System(RandomClusters, ClusterMean, False),
     "single": System(SingleCluster, ClusterMean, False),
     "local": System(OwnCluster, ClusterMean, False),
-    "fedprox": System(SingleCluster, ClusterMean, False, "Li et al., 2020", o.Prox),
-    "ditto": System(SingleCluster, ClusterMean, False, "Li et al., 2021", o.Ditto),
-    "fedper": System(SingleCluster, ClusterMean, True, "Arivazhagan et al., 2019", o.PrivateLayers),
-    "fedrep": System(SingleCluster, ClusterMean, False, "Collins et al., 2021", o.PrivateHead),
-    "fedbn": System(SingleCluster, ClusterMean, False, "Li et al., 2021", o.PrivateNorms),
+    "fedprox": System(SingleCluster, ClusterMean, False, "Li et al., 2020", Prox),
+    "ditto": System(SingleCluster, ClusterMean, False, "Li et al., 2021", Ditto),
+    "fedper": System(SingleCluster, ClusterMean, True, "Arivazhagan et al., 2019", PrivateLayers),
+    "fedrep": System(SingleCluster, ClusterMean, False, "Collins et al., 2021", PrivateHead),
+    "fedbn": System(SingleCluster, ClusterMean, False, "Li et al., 2021", PrivateNorms),
 }
 ALONE, ALL = "local", "single"
 """The strategies that stand for staying alone, and for one model for all."""
@@ -131,11 +137,6 @@ CLUSTERINGS = {system.clustering.name: system.clustering for system in SYSTEMS.v
 ROBUST = (Median, TrimmedMean, Krum, MultiKrum)
 AGGREGATIONS: dict[str, type[Aggregation]] = {
     part.name: part for part in (ClusterMean, GraphMean, LpsGps, *ROBUST)
-}
-OBJECTIVES: dict[str, type[LocalObjective]] = {
-    part.name: part
-    for part in vars(o).values()
-    if isinstance(part, type) and issubclass(part, LocalObjective) and part.name
 }
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from fl_core.objectives.objective import LocalObjective
 from fl_core.options import COUNT, SHARE, Rule, key_of, or_words, refusal
 from strategies.aggregations.aggregation import Aggregation
 from strategies.clusterings.clustering import Clustering
-from strategies.objectives import LocalObjective
 from strategies.secure_aggregation import why_not
 
 

@@ -25,10 +25,11 @@ from fl_core.masking import FEWEST, Words
 from fl_core.messages import protocol
 from fl_core.metrics import OF_CLASSES, Metrics
 from fl_core.models.layers import split
+from fl_core.objectives.objective import LocalObjective
+from fl_core.objectives.plain import Plain
 from strategies.aggregations.aggregation import Aggregation, ClusterMean
 from strategies.checks import check_parts, check_resume, check_rounds
 from strategies.clusterings.clustering import Clustering
-from strategies.objectives import LocalObjective, Plain
 from strategies.rounds.ask import Request
 from strategies.rounds.client_registry import Roster
 from strategies.rounds.conversation import Conversation

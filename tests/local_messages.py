@@ -11,10 +11,10 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from torch import nn
 
 from clients.settings import TrainingSettings
-from clients.training.gradient_terms import no_term
 from clients.training.personal import Personal
 from clients.training.train import train
 from fl_core.messages import protocol
+from fl_core.objectives.objective import no_term
 
 IDENTITY = "00ff"
 

@@ -20,8 +20,8 @@ from clients.secure_aggregation import mask_mod
 from clients.settings import TrainingSettings
 from fl_core.messages import protocol
 from fl_core.models.build import seeded
+from fl_core.objectives.objective import LocalObjective
 from strategies import ClusteredStrategy, GivenClusters
-from strategies.objectives import LocalObjective
 from tests.toy_app import SpoiledApp
 
 NUM_CLIENTS = 5

@@ -112,7 +112,7 @@ ROOMS = {
     "fl_core": (
         *("text", "json_records", "extras", "options", "files", "user_code", "relevance"),
         *("flower", "messages", "secret_shares", "masking", "metrics"),
-        *("data", "partitions", "models", "agreement"),
+        *("data", "partitions", "models", "agreement", "objectives"),
     ),
     "clients": (
         *("settings", "accelerator", "attacks", "privacy", "private_models", "training"),
@@ -120,7 +120,7 @@ ROOMS = {
         "handlers",
     ),
     "strategies": (
-        *("objectives", "rounds", "aggregations", "clusterings", "validation"),
+        *("rounds", "aggregations", "clusterings", "validation"),
         *("secure_aggregation", "checks", "strategy", "catalogue"),
     ),
     "fl_app": (

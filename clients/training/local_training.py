@@ -1,23 +1,23 @@
 """Training by local objective: what a client optimises, what it sends and what it keeps.
 
-The server says the objective with each message (`strategies/objectives.py`), and a function of
-`clients/training/gradient_terms.py` does it. Any ClientApp obeys that trains by
-`train_by_objective` and tests by `model_to_test`: how a model is trained, by `Fit`, is its own
-matter.
+The server says the objective with each message, and its `train` (fl_core/objectives) does it. Any
+ClientApp obeys that trains by `train_by_objective` and tests by `model_to_test`: how a model is
+trained, by `Fit`, is its own matter.
 """
 
 from __future__ import annotations
 
-from inspect import signature
-from typing import Any, NamedTuple, cast
+from dataclasses import fields
+from typing import NamedTuple, cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Message
 from torch import nn
 
-from clients.training.gradient_terms import OBJECTIVES, Fit
 from clients.training.personal import Personal
 from fl_core.messages import protocol
 from fl_core.models.layers import split
+from fl_core.objectives.known import OBJECTIVES
+from fl_core.objectives.objective import Fit, LocalObjective
 
 
 class Instructions(NamedTuple):
@@ -25,16 +25,13 @@ class Instructions(NamedTuple):
 
     Attributes
     ----------
-    objective : str
+    objective : LocalObjective
     layers : tuple of str
         Those that stay here.
-    options : dict
-        What the objective's function takes by name.
     """
 
-    objective: str
+    objective: LocalObjective
     layers: tuple[str, ...]
-    options: dict[str, Any]
 
     @classmethod
     def of(cls, message: Message) -> Instructions:
@@ -53,20 +50,17 @@ class Instructions(NamedTuple):
                 f'the server asks for the local objective "{objective}", but this client knows '
                 f"{', '.join(OBJECTIVES)}: {version}"
             )
-        taken = signature(OBJECTIVES[objective].train).parameters.values()
-        keys = {
-            one.name: one.name.replace("_", "-") for one in taken if one.kind is one.KEYWORD_ONLY
-        }
+        kind = OBJECTIVES[objective]
+        keys = {one.name: one.name.replace("_", "-") for one in fields(kind)}
         if absent := [key for key in keys.values() if key not in said]:
             raise ValueError(
                 f'the server asks for the local objective "{objective}" and does not say its '
                 f"{absent[0]}: {version}"
             )
-        return cls(
-            objective,
-            tuple(cast(list[str], said.get(protocol.PRIVATE_LAYERS, []))),
-            {name: said[key] for name, key in keys.items()},
-        )
+        # The names of private layers are those of this model: "last", say, has been looked up.
+        layers = tuple(cast(list[str], said.get(protocol.PRIVATE_LAYERS, [])))
+        options = {n: said[key] for n, key in keys.items() if key != protocol.PRIVATE_LAYERS}
+        return cls(kind(**options), layers)
 
 
 def train_by_objective(
@@ -102,7 +96,7 @@ def train_by_objective(
     personal.forget_others()
     shared = message.content.array_records[protocol.ARRAYS]
     model.load_state_dict(whole_model(message, personal, shared).to_torch_state_dict())
-    loss = OBJECTIVES[instructions.objective].train(model, fit, personal, **instructions.options)
+    loss = instructions.objective.train(model, fit, personal, instructions.layers)
     left, private = split(model.state_dict(), instructions.layers)
     if private:
         personal.save(ArrayRecord(private))
@@ -135,6 +129,6 @@ def model_to_test(message: Message, personal: Personal) -> ArrayRecord:
     the model received.
     """
     received = message.content.array_records[protocol.ARRAYS]
-    if OBJECTIVES[Instructions.of(message).objective].tests_own_model:
+    if Instructions.of(message).objective.tests_own_model:
         return personal.load() or received
     return whole_model(message, personal, received)

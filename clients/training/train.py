@@ -12,8 +12,8 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
 from clients.settings import TrainingSettings
-from clients.training.gradient_terms import GradientTerm, no_term
 from clients.training.losses import Measure, loss_of
+from fl_core.objectives.objective import GradientTerm, no_term
 
 
 class Scores(NamedTuple):

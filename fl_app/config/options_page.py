@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from fl_app.config.run_config import OF_STRATEGIES, Config
+from fl_core.objectives.known import OBJECTIVES
 from fl_core.options import Option, key_of, options_of
 from fl_core.text import markdown_line
-from strategies.catalogue import AGGREGATIONS, OBJECTIVES, SYSTEMS, Part, parameters
+from strategies.catalogue import AGGREGATIONS, SYSTEMS, Part, parameters
 
 ROOT = Path(__file__).parents[2]
 START = "# Written by `make options`, from the fields that declare the options (docs/options.md).\n"

@@ -31,6 +31,8 @@ from fl_app.config.tuning import AS_TASKS, NUMBER_OF_CLUSTERS, TUNE
 from fl_core.data.known import sites_of
 from fl_core.data.samples import SampleKind
 from fl_core.data.settings import DATASET, MODELS, OWN_IMAGES, SYNTHETIC
+from fl_core.objectives.known import OBJECTIVES
+from fl_core.objectives.plain import Plain
 from fl_core.options import (
     BOOLEAN,
     COUNT,
@@ -54,8 +56,7 @@ from fl_core.options import (
 from fl_core.partitions.settings import FederationSettings
 from fl_core.relevance import USUAL_EIGENVECTORS
 from fl_core.user_code import is_own, or_own
-from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, OBJECTIVES, SYSTEMS, system_of
-from strategies.objectives import Plain
+from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, SYSTEMS, system_of
 
 TRACKERS = ("tensorboard", "mlflow", "wandb")
 CHECKPOINTS = "checkpoints"

@@ -27,13 +27,15 @@ from fl_core.data.settings import SITES
 from fl_core.messages import protocol
 from fl_core.models.build import build_model
 from fl_core.models.layers import is_within, one_tensor_apart, split
+from fl_core.objectives.plain import Plain
+from fl_core.objectives.private_head import PrivateHead
+from fl_core.objectives.private_norms import norm_layers
 from fl_core.options import key_of
 from fl_core.partitions.federation import Federation
 from strategies import ClusteredStrategy
 from strategies.aggregations.lps_gps import common_layers
 from strategies.catalogue import Part, parameters, system_of
 from strategies.clusterings.ifca import drawn_models
-from strategies.objectives import Plain, PrivateHead, norm_layers
 
 
 class Setting(NamedTuple):

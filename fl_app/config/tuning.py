@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 from clients.settings import AUTO, TrainingSettings
+from fl_core.objectives.known import OBJECTIVES
 from fl_core.options import (
     COUNT,
     NotAllowedError,
@@ -18,7 +19,7 @@ from fl_core.options import (
     options_of,
     or_words,
 )
-from strategies.catalogue import OBJECTIVES, parameters, system_of
+from strategies.catalogue import parameters, system_of
 from strategies.clusterings.agglomeration import COUNT_RULES
 
 AS_TASKS = "num-tasks"

@@ -4,9 +4,7 @@ One white pixel, two classes: with weight and bias (w, -w) the logits are (2w, -
 probability of the right class, is 1/(1 + exp(-4w)), and the gradient of w is p - 1.
 """
 
-import inspect
 from collections import OrderedDict
-from dataclasses import fields
 from math import exp
 
 import pytest
@@ -14,7 +12,6 @@ import torch
 from flwr.app import ArrayRecord
 from torch import nn
 
-from clients.training.gradient_terms import OBJECTIVES, no_term, proximal_term, trained_alone
 from clients.training.local_training import (
     Instructions,
     model_to_test,
@@ -22,7 +19,9 @@ from clients.training.local_training import (
     whole_model,
 )
 from fl_core.messages import protocol
-from strategies import catalogue
+from fl_core.objectives.known import OBJECTIVES
+from fl_core.objectives.objective import no_term, proximal_term
+from fl_core.objectives.private_head import trained_alone
 from tests.local_messages import context, message, personal, sgd, two_numbers
 
 
@@ -39,13 +38,10 @@ def trained(asked, own, fit, model=None):
     return shared, loss
 
 
-def test_both_sides_know_the_same_objectives():
-    assert list(OBJECTIVES) == list(catalogue.OBJECTIVES)
-    for name, one in catalogue.OBJECTIVES.items():
-        assert one.may_be_noisy == OBJECTIVES[name].may_be_noisy
-        taken = inspect.signature(OBJECTIVES[name].train).parameters.values()
-        said = {field.name for field in fields(one)}
-        assert {each.name for each in taken if each.kind is each.KEYWORD_ONLY} <= said
+def test_every_objective_is_what_the_server_says_of_it():
+    for name in ("ditto", "prox"):
+        told = OBJECTIVES[name](0.25).told(["output.weight"])
+        assert Instructions.of(message(two_numbers(), **told)).objective == OBJECTIVES[name](0.25)
 
 
 def test_prox_by_hand():
@@ -179,7 +175,7 @@ def test_what_is_held_back_has_no_gradient_left():
 def test_norms_and_their_statistics_stay():
     model = nn.Sequential(OrderedDict(conv=nn.Conv2d(1, 2, 1), norm=nn.BatchNorm2d(2)))
     shared, private = parted(model, "norm.")
-    told = {"objective": "private-norms", "private_layers": ["norm"]}
+    told = {"objective": "private-norms", "norm_layers": "norm", "private_layers": ["norm"]}
     own = context()
 
     def fit(model, add_term, epochs):

@@ -11,10 +11,10 @@ from torch import nn
 from clients.privacy import Promise
 from clients.private_training import num_steps, sample_rate, train_privately, training_noise
 from clients.settings import TrainingSettings
-from clients.training.gradient_terms import proximal_term
 from fl_app.devices.site.client import DeviceNode
 from fl_core.data.settings import MODELS
 from fl_core.models.build import build_model
+from fl_core.objectives.objective import proximal_term
 from tests.app_runs import run, without_seconds
 from tests.own_modules import own_modules
 from tests.samples import sampled

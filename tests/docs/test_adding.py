@@ -123,7 +123,7 @@ def test_the_page_s_own_tests_and_those_that_it_names_pass(copy):
     assert len(tests) == 6
     triples = "test_the_triples_hold_every_pair_of_parts_that_they_should"
     committed = "test_the_committed_example_was_made_by_make_run"
-    objectives = "test_both_sides_know_the_same_objectives"
+    objectives = "test_every_objective_is_what_the_server_says_of_it"
     drawn = "test_every_specification_is_one_that_vega_lite_understands[3]"
     others = (
         *(f"app/run/test_systems.py::{triples}", f"app/run/test_experiment.py::{committed}"),

@@ -3,7 +3,7 @@
 import torch
 
 from experiments.norm_models import cnn_norm_throughout
-from strategies.objectives import norm_layers
+from fl_core.objectives.private_norms import norm_layers
 
 
 def test_every_layer_but_the_last_is_normalised():

@@ -10,6 +10,13 @@ from fl_core.messages import protocol
 from fl_core.models.build import build_model
 from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
 from fl_core.models.layers import named_layers
+from fl_core.objectives.ditto import Ditto
+from fl_core.objectives.known import OBJECTIVES
+from fl_core.objectives.plain import Plain
+from fl_core.objectives.private_head import PrivateHead
+from fl_core.objectives.private_layers import PrivateLayers
+from fl_core.objectives.private_norms import PrivateNorms, norm_layers
+from fl_core.objectives.prox import Prox
 from strategies import (
     ClusteredStrategy,
     FedBN,
@@ -22,16 +29,7 @@ from strategies import (
     UpdateClustering,
 )
 from strategies import Ditto as DittoStrategy
-from strategies.catalogue import AGGREGATIONS, OBJECTIVES
-from strategies.objectives import (
-    Ditto,
-    Plain,
-    PrivateHead,
-    PrivateLayers,
-    PrivateNorms,
-    Prox,
-    norm_layers,
-)
+from strategies.catalogue import AGGREGATIONS
 from tests.local_grid import LocalGrid, Visits
 from tests.objective_app import (
     BODY,

@@ -11,8 +11,8 @@ from fl_app.config.run_config import OPTIONS, parse_config
 from fl_app.report.tables import printed_strategies
 from fl_app.report.text_table import render
 from fl_app.simulation.flower_app import parse_override
+from fl_core.objectives.plain import Plain
 from strategies.catalogue import SYSTEMS
-from strategies.objectives import Plain
 
 ROOT = Path(__file__).parents[3]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -13,7 +13,8 @@ import pytest
 
 from fl_app.config.run_config import CHECKPOINTS, OPTIONS, WHOLE, parse_config
 from fl_app.run import checkpoints
-from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, OBJECTIVES, SYSTEMS
+from fl_core.objectives.known import OBJECTIVES
+from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, SYSTEMS
 from tests.app_runs import DEFAULTS, models_of, run, untrained_encoder, whole_space
 from tests.samples import sampled
 

@@ -14,16 +14,16 @@ import pytest
 
 from fl_app.config.run_config import parse_config
 from fl_app.config.strategy_factory import Setting, build_strategy
+from fl_core.objectives.known import OBJECTIVES
+from fl_core.objectives.plain import Plain
 from fl_core.partitions.federation import simulate_federation
 from strategies.catalogue import (
     AGGREGATIONS,
     CLUSTERINGS,
-    OBJECTIVES,
     ROBUST,
     SYSTEMS,
     system_of,
 )
-from strategies.objectives import Plain
 from tests.app_runs import (
     DEFAULTS,
     LARGE_STEPS,

@@ -1,0 +1,138 @@
+"""A local objective: what both sides know of it, and what a client needs to train by it.
+
+A server reads its options, tells clients of it, and learns which layers it never sees again; a
+client makes it of what a message says, and trains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from flwr.app import ArrayRecord, ConfigRecordValues
+
+from fl_core.messages import protocol
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+GradientTerm = Callable[[], None]
+"""Adds something to a model's gradients: called between `backward` and the optimizer's step."""
+Fit = Callable[["nn.Module", GradientTerm, int | None], float]
+"""Train a model in place, and return its mean loss.
+
+It calls its second argument in each step between `backward` and the optimizer's step; the third is
+how often to pass over the images, None for as often as usual. Only parameters that require a
+gradient may change.
+"""
+
+
+def no_term() -> None:
+    """Add nothing to gradients."""
+
+
+def proximal_term(
+    model: nn.Module, weight: float, anchor: Sequence[torch.Tensor] | None = None
+) -> GradientTerm:
+    """Return a function that adds the gradient of weight/2 ‖w − anchor‖² to a model's.
+
+    With weight 0 not a bit is changed.
+
+    Parameters
+    ----------
+    weight : float
+        FedProx's μ or Ditto's λ, not negative.
+    anchor : sequence of torch.Tensor, optional
+        One for each of the model's parameters, of its shape; by default, what they are now.
+    """
+    if not weight:
+        return no_term
+    import torch  # noqa: PLC0415 - it takes a second, and a server needs none
+
+    there = weights_of(model) if anchor is None else anchor
+
+    @torch.no_grad()
+    def add() -> None:
+        for parameter, place in zip(model.parameters(), there, strict=True):
+            if parameter.grad is not None:
+                parameter.grad.add_(parameter - place, alpha=weight)
+
+    return add
+
+
+def weights_of(model: nn.Module) -> list[torch.Tensor]:
+    """Return copies of a model's parameters."""
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+class PersonalStore(Protocol):
+    """What a client keeps for itself from round to round."""
+
+    def load(self) -> ArrayRecord | None:
+        """Return the stored arrays; None if there are none yet."""
+
+    def save(self, arrays: ArrayRecord) -> None:
+        """Store arrays in the place of those before."""
+
+
+@dataclass(frozen=True)
+class LocalObjective:
+    """What a client optimises.
+
+    Attributes
+    ----------
+    name : str
+        By which a configuration names it, and a server tells clients of it.
+    keeps_state : bool
+        Whether a client keeps something of its own from round to round.
+    may_be_noisy : bool
+        Whether `training-epsilon` covers all that depends on a client's samples, test scores of
+        what it keeps among them: what is trained beside, and then tested, has no noise.
+    tests_own_model : bool
+        Whether the model that the client keeps is tested in the place of the one received.
+    """
+
+    name: ClassVar[str] = ""
+    keeps_state: ClassVar[bool] = False
+    may_be_noisy: ClassVar[bool] = True
+    tests_own_model: ClassVar[bool] = False
+
+    def private_layers_of(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return the layers that stay at the clients, of a model whose arrays have these names.
+
+        Raises
+        ------
+        ValueError
+            If the model has no such layer, or no other one.
+        """
+        return ()
+
+    def told(self, names: Iterable[str]) -> dict[str, ConfigRecordValues]:
+        """Return the values that every message carries to clients, for a model of these names.
+
+        The objective's name, its fields with `-` for `_`, and the private layers.
+        """
+        own = {one.name.replace("_", "-"): getattr(self, one.name) for one in fields(self)}
+        layers = list(self.private_layers_of(names))
+        private = {protocol.PRIVATE_LAYERS: layers} if layers else {}
+        return {protocol.OBJECTIVE: self.name, **own, **private}
+
+    def train(
+        self, model: nn.Module, fit: Fit, personal: PersonalStore, layers: Sequence[str]
+    ) -> float:
+        """Train at the client, and return the mean loss: by default, as usual.
+
+        Parameters
+        ----------
+        model : nn.Module
+            With the received weights; what is in it afterwards leaves the client, but for `layers`.
+        fit : callable
+            Trains it.
+        personal : PersonalStore
+            What the client keeps.
+        layers : sequence of str
+            Those that stay at the client.
+        """
+        return fit(model, no_term, None)

@@ -1,0 +1,63 @@
+"""FedBN: norm layers stay at the clients.
+
+X. Li et al., "FedBN: Federated Learning on Non-IID Features via Local Batch Normalization", ICLR
+2021.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from fl_core.models.layers import named_layers
+from fl_core.objectives.objective import LocalObjective
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True)
+class PrivateNorms(LocalObjective):
+    """FedBN: norm layers stay at the client, their running statistics among them.
+
+    Attributes
+    ----------
+    norm_layers : str
+        Their names, separated by commas: see `norm_layers`.
+    """
+
+    name: ClassVar[str] = "private-norms"
+    keeps_state: ClassVar[bool] = True
+    norm_layers: str
+
+    def private_layers_of(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return the norm layers."""
+        return named_layers("norm-layers", self.norm_layers, names)
+
+
+def norm_layers(model: nn.Module, model_name: str = "the model") -> str:
+    """Return the names of a model's norm layers, of any of torch's kinds, by commas.
+
+    Raises
+    ------
+    ValueError
+        If it has none.
+    """
+    from torch.nn.modules import batchnorm, instancenorm, normalization  # noqa: PLC0415 - it takes a second
+
+    kinds = (
+        batchnorm._NormBase,
+        instancenorm._InstanceNorm,
+        normalization.GroupNorm,
+        normalization.LayerNorm,
+        normalization.RMSNorm,
+    )
+    names = [name for name, module in model.named_modules() if isinstance(module, kinds)]
+    kept = [name for name in names if any(True for _ in model.get_submodule(name).state_dict())]
+    if not kept:
+        raise ValueError(
+            f"private-norms (fedbn) keeps norm layers at the clients, but {model_name} has none: "
+            "choose the model cnn-norm, or another objective."
+        )
+    return ",".join(kept)

@@ -19,6 +19,10 @@ from fl_core.text import clock, listed, printable
 from strategies import RoundReport
 
 _MOST_NAMES = 30
+_IN_FIRST_LINE = (
+    *("strategy", "dataset", "num-clients", "model", "num-server-rounds", "repeats"),
+    "output-dir",
+)
 
 
 class Progress:
@@ -48,9 +52,12 @@ class Progress:
             print(f"clients: {listed(names, _MOST_NAMES)}")
         if data.column_names:
             print(f"{_columns(data.column_names)}\n{_asked(data)}")
-        changed = {key: value for key, (value, _) in changed_options(config.by_key()).items()}
-        for key in ("strategy", "dataset", "num-clients", "output-dir"):  # the next line has them
-            changed.pop(key, None)
+        changed = {
+            key: value
+            for key, (value, default) in changed_options(config.as_run_config()).items()
+            # What is a keyword by default has been replaced by what it stands for.
+            if key not in _IN_FIRST_LINE and default not in ("auto", "paper")
+        }
         print(
             f"{config.dataset} on {num_clients} clients, {config.model}; {_plan(config, folder)}\n"
             f"options: {' '.join(key_values(changed)) or 'the defaults'}",

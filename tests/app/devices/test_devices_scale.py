@@ -202,7 +202,7 @@ def test_means_are_not_told_where_nothing_of_ones_own_may_be_seen(options, way_o
     words = {**DEFAULTS, "dataset": "own", "strategy": "rcc-pfl", "standardise": "all"}
     assert parse_config(words).standardise == "all"
     (key,) = options
-    with pytest.raises(ValueError, match=rf"^standardise is all, .*but {key} is .*{way_out}"):
+    with pytest.raises(ValueError, match=rf"^standardise is all, .*{key}.*{way_out}"):
         parse_config({**words, **options})
 
 

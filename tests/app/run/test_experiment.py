@@ -504,7 +504,10 @@ def test_every_model_and_optimizer_learns(tmp_path, model, optimizer):
 def test_progress_and_tables_are_printed(tmp_path, capsys):
     run(tmp_path, strategy="rcc-pfl,single", noise="class-independent")
     text = capsys.readouterr().out
-    assert "mnist-5k on 6 clients, 3 tasks, 25% class-independent label noise" in text
+    assert "mnist-5k on 6 clients, logistic-regression; rcc-pfl, single for 2 rounds" in text
+    (changed,) = [line for line in text.splitlines() if line.startswith("options: ")]
+    assert "num-tasks=3 noise=class-independent" in changed
+    assert "None" not in changed and "features" not in changed
     assert "round   2/2" in text
     assert "0:00:00 left" in text
     assert "Test accuracy, mean over 6 clients, one seed\n" in text

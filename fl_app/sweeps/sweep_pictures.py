@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from pandas import DataFrame
 
 from fl_app.report import pictures
 from fl_app.sweeps.measures import in_words, kind_of
@@ -15,6 +15,9 @@ from fl_app.sweeps.plan import SEED, Sweep
 from fl_app.sweeps.sweep_tables import swept_keys
 from fl_core.messages import protocol
 from fl_core.options import Scalar, key_values, typed
+
+if TYPE_CHECKING:  # it comes by the extra simulation
+    from pandas import DataFrame
 
 _MEASURES = ("accuracy", "rmse", protocol.OWN_METRIC, "ari")
 _MOST_PANELS = 40

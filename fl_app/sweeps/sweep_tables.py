@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-
-from pandas import DataFrame, Series
+from typing import TYPE_CHECKING
 
 from fl_app.report.text_table import TextTable, render
 from fl_app.sweeps.measures import MEASURES, in_words, measure, shown
 from fl_app.sweeps.plan import SEED, Sweep
 from fl_app.sweeps.store import Cell
 from fl_core.data.settings import TESTS, name_of_test
+from fl_core.extras import load_extra
 from fl_core.files import replacing
 from fl_core.messages import protocol
 from fl_core.metrics import OF_A_NUMBER
 from fl_core.options import typed
+
+if TYPE_CHECKING:  # it comes by the extra simulation
+    from pandas import DataFrame, Series
 
 _TABULATED = ("accuracy", *map(name_of_test, TESTS), "rmse", protocol.OWN_METRIC, "ari")
 
@@ -38,7 +41,9 @@ def tidy(sweep: Sweep, cells: Sequence[Cell]) -> DataFrame:
     ]
     columns = ["cell", *keys, "strategy", SEED, "measure", "value"]
     # As objects, numbers stay what they are: 0 and 0.2 in one column are not 0.0 and 0.2.
-    return DataFrame(rows, columns=columns, dtype=object).astype({"value": float})
+    pandas = load_extra("pandas", "fedkin sweep")
+    table: DataFrame = pandas.DataFrame(rows, columns=columns, dtype=object)
+    return table.astype({"value": float})
 
 
 def write_csv(table: DataFrame, path: Path) -> None:

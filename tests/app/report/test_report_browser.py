@@ -186,7 +186,7 @@ def test_a_click_in_the_legend_fades_the_others(browser, reports):
         page.wait_for_timeout(300)
         after = [lines.nth(place).get_attribute("opacity") for place in range(lines.count())]
     assert set(before) == {"1"}
-    assert sorted(after) == ["0.12", "1"]
+    assert sorted(after) == ["0.15", "1"]
 
 
 def test_a_turned_phone_gets_pictures_of_its_new_width(browser, reports):

@@ -9,6 +9,7 @@ from typing import Any
 
 from fl_app.plan import Show, prepare
 from fl_app.results.frames import Results, SweepResults, load_results, load_sweep
+from fl_app.simulation.preflight import check_trains
 from fl_app.simulation.superlink import print_line
 from fl_app.sweeps.plan import plan_sweep
 from fl_app.sweeps.sweep_command import run_sweep
@@ -57,12 +58,8 @@ def simulate(
     need_extra("pandas", "simulate")
     _forget()
     given = {_key(name): _scalar(name, value) for name, value in options.items()}
-    if given.get("num-server-rounds") == 0:
-        raise ValueError(
-            "num-server-rounds is 0, which only groups clients: choose at least 1, or use fedkin "
-            "group."
-        )
     plan = prepare(given, workers=workers)
+    check_trains(plan.config)
     show = progress if callable(progress) else print_line if progress else _nothing
     for sentence in plan.warnings:
         show(f"warning: {sentence}\n")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -73,7 +73,6 @@ class Plan:
         self,
         show: Show = print_line,
         *,
-        home: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Path:
         """Run the simulation, wait for its end, and return the folder of its results.
@@ -84,8 +83,6 @@ class Plan:
         ----------
         show : callable
             What is done with each line of the log.
-        home : Path, optional
-            An empty folder for Flower's files, by which all processes of the run are known.
         environment : mapping of str, optional
             More variables of the environment in which it runs.
 
@@ -109,7 +106,6 @@ class Plan:
             workers=self.workers,
             gpus_per_client=self.gpus_per_client,
             ray_address=self._cluster(),
-            home=home,
             settings=environment,
             show=take,
         ):
@@ -132,7 +128,7 @@ class Plan:
         from fl_app.simulation.in_process import simulate_in_process  # noqa: PLC0415
 
         try:
-            with _shown(show):
+            with redirect_stdout(_Lines(show, sys.stdout)):
                 simulate_in_process(app, self.options, self.config.simulated_clients, environment)
         except (ValueError, OSError, RuntimeError, ImportError) as error:
             reason = error_line(error)
@@ -205,13 +201,6 @@ def is_small(config: Config) -> bool:
     """Return whether a simulation is over before Ray would have started."""
     trainings = num_trainings(config.tune, config.strategy) * config.repeats
     return config.simulated_clients * config.num_server_rounds * trainings <= SMALL
-
-
-@contextmanager
-def _shown(show: Show) -> Iterator[None]:
-    """Give each line that is printed to `show`."""
-    with redirect_stdout(_Lines(show, sys.stdout)):
-        yield
 
 
 class _Lines(io.TextIOBase):

@@ -86,15 +86,20 @@ def check_run(
     return folder, share
 
 
-def check_training(
-    config: Config, folder: Path | None = None, workers: int = 1
-) -> tuple[Path, float]:
-    """Refuse what `check_run` does, and a run that trains nothing, so that it has no summary."""
+def check_trains(config: Config) -> None:
+    """Refuse a run without rounds, which leaves no summary, by a ValueError."""
     if not config.num_server_rounds:
         raise ValueError(
             "num-server-rounds is 0, which only groups clients: choose at least 1, or use fedkin "
             "group."
         )
+
+
+def check_training(
+    config: Config, folder: Path | None = None, workers: int = 1
+) -> tuple[Path, float]:
+    """Refuse what `check_run` does, and a run that trains nothing, so that it has no summary."""
+    check_trains(config)
     return check_run(config, folder, workers=workers)
 
 

@@ -14,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,6 @@ def simulate(
     workers: int,
     gpus_per_client: float = 0.0,
     ray_address: str = "",
-    home: Path | None = None,
     settings: Mapping[str, str] | None = None,
     show: Callable[[str], None] = print_line,
 ) -> bool:
@@ -88,9 +87,6 @@ def simulate(
         The share of a GPU that each worker has.
     ray_address : str
         Of a Ray cluster that is running, `HOST:PORT` or "auto"; empty: a Ray of its own.
-    home : Path, optional
-        An empty folder for Flower's files, by which all processes of the run are known; by default
-        one that is removed at the end.
     settings : mapping of str, optional
         More variables of the environment in which it runs.
     show : callable
@@ -114,7 +110,7 @@ def simulate(
     hidden = {"CUDA_VISIBLE_DEVICES": ""} if not (gpus_per_client or ray_address) else {}
     if not ray_address:  # a cluster refuses to be told
         federation += f" init-args-num-cpus={workers}"
-    with nullcontext(home) if home else tempfile.TemporaryDirectory(prefix="fedkin-") as made:
+    with tempfile.TemporaryDirectory(prefix="fedkin-") as made:
         folder = Path(made)
         overrides = folder / "run-config.toml"
         overrides.write_text(toml_lines(run_config), encoding="utf-8")

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from threading import Lock
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
@@ -198,7 +197,6 @@ class Store:
     def __init__(self, path: Path, what: str, keys: Iterable[str]) -> None:
         self._path, self._what, self._keys = path, what, tuple(keys)
         self._file = FileLock(path.with_name(f".{path.name}.lock"), timeout=0)
-        self._writing = Lock()
 
     def __enter__(self) -> Store:
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -219,20 +217,15 @@ class Store:
         self._file.release()
 
     def run(self, one: Missing[Any], workers: int, run: Callable[[], Cell]) -> Cell:
-        """Run a simulation, write its cell in the place of an older one, and return it.
-
-        Several threads may do so at once.
-        """
+        """Run a simulation, write its cell in the place of an older one, and return it."""
         made = {"options": dict(one.options), "revision": revision(), "workers": workers}
         cell = {**vars(one.wanted), **made, **run()}
-        with self._writing:
-            write_cells(self._path, [*self._others(one), cell])
+        write_cells(self._path, [*self._others(one), cell])
         return cell
 
     def drop(self, one: Missing[Any]) -> None:
         """Remove an older cell of a simulation, before its results are deleted."""
-        with self._writing:
-            write_cells(self._path, self._others(one))
+        write_cells(self._path, self._others(one))
 
     def _others(self, one: Missing[Any]) -> list[Cell]:
         cells = read_cells(self._path, self._keys)

@@ -21,7 +21,7 @@ from benchmarks.writing import RESULTS, read, write
 from clients.features.compute import feature_map
 from clients.signatures.spectrum import Spectrum, leading_spectrum
 from fl_app.group.folders import scores_of
-from fl_app.simulation.superlink import simulate
+from fl_app.plan import prepare
 from fl_core.data.dataset import Dataset
 from fl_core.data.folders import cache_dir
 from fl_core.partitions.federation import Federation, simulate_federation
@@ -93,8 +93,7 @@ def simulated(options: Mapping[str, Any], clients: int, workers: int, folder: Pa
         If it fails.
     """
     given = {**options, "num-clients": clients, "output-dir": str(folder)}
-    if not simulate(None, given, num_clients=clients, workers=workers):
-        raise RuntimeError(f"the simulation of {dict(options)} failed; its log is above.")
+    prepare(given, workers=workers).run()
     found: Numbers = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -14,9 +15,10 @@ from typing import TextIO
 from fl_app.config.run_config import Config, parse_config
 from fl_app.config.tuning import num_trainings
 from fl_app.config.unused_options import without_effect
-from fl_app.simulation.flower_app import installed_app, read_defaults
+from fl_app.run.watch import cut_short
+from fl_app.simulation.flower_app import installed_app, read_defaults, toml_lines, write_app
 from fl_app.simulation.preflight import check_run
-from fl_app.simulation.superlink import print_line, simulate
+from fl_app.simulation.superlink import print_line, private_superlink, run_app
 from fl_core.data.folders import resolve_data_dir
 from fl_core.extras import DRAWING, need_extra
 from fl_core.options import Scalar
@@ -99,20 +101,32 @@ class Plan:
 
         if not self.workers:
             self._run_here(take, environment or {})
-        elif not simulate(
-            self.app,
-            self.options,
-            num_clients=self.config.simulated_clients,
-            workers=self.workers,
-            gpus_per_client=self.gpus_per_client,
-            ray_address=self._cluster(),
-            settings=environment,
-            show=take,
-        ):
+        elif not self._run_on_ray(take, environment or {}):
             reasons = [line.removeprefix("error: ") for line in log if line.startswith("error: ")]
+            if not reasons and (reason := cut_short(self.folder)):
+                show(f"error: {reason}\n")
+                reasons = [reason]
             last = f"the run failed:\n{''.join(log[-_LAST_LINES:])}"
             raise RunFailedError(reasons[0].strip() if reasons else last)
         return self.folder
+
+    def _run_on_ray(self, show: Show, environment: Mapping[str, str]) -> bool:
+        """Run the app on a private SuperLink, and say whether it succeeded."""
+        address, share = self._cluster(), self.gpus_per_client
+        federation = f"num-supernodes={self.config.simulated_clients} client-resources-num-cpus=1"
+        if share:
+            federation += f" client-resources-num-gpus={share}"
+        if not address:  # a cluster refuses to be told
+            federation += f" init-args-num-cpus={self.workers}"
+        hidden = {"CUDA_VISIBLE_DEVICES": ""} if not (share or address) else {}
+        with tempfile.TemporaryDirectory(prefix="fedkin-") as made:
+            folder = Path(made)
+            overrides = folder / "run-config.toml"
+            overrides.write_text(toml_lines(self.options), encoding="utf-8")
+            app = self.app or write_app(folder / "app")
+            words = ("--run-config", str(overrides), "--federation-config", federation)
+            with private_superlink(folder, address, {**hidden, **environment}) as env:
+                return run_app(env, app, *words, show=show)
 
     def _cluster(self) -> str:
         """Return the address of the Ray cluster, if it is to run on one, each node checked."""
@@ -180,7 +194,7 @@ def prepare(
             "--gpus-per-client and --app are for workers of their own: leave one of the two out."
         )
     for package in ("ray", *DRAWING) if workers else DRAWING:
-        need_extra(package, "fedkin run")
+        need_extra(package, "a simulation, which draws pictures,")
     elsewhere = bool(ray_address)
     place, share = check_run(
         config, folder, workers=max(1, workers), gpus=gpus_per_client, elsewhere=elsewhere

@@ -62,10 +62,11 @@ def _group(options: argparse.Namespace) -> int:
     from fl_app.config.unused_options import without_effect  # noqa: PLC0415
     from fl_app.devices.devices_run import Devices  # noqa: PLC0415
     from fl_app.group.in_process import PreRoundGrid  # noqa: PLC0415
+    from fl_app.plan import prepare  # noqa: PLC0415
     from fl_app.results.grouping_report import untold  # noqa: PLC0415
     from fl_app.run.experiment import run_experiment  # noqa: PLC0415
     from fl_app.simulation.flower_app import installed_app, read_defaults, read_overrides  # noqa: PLC0415
-    from fl_app.simulation.preflight import check_place, check_run  # noqa: PLC0415
+    from fl_app.simulation.preflight import check_place  # noqa: PLC0415
     from fl_app.simulation.simulated_clients import Simulation  # noqa: PLC0415
     from fl_core.extras import DRAWING, need_extra  # noqa: PLC0415
 
@@ -79,23 +80,26 @@ def _group(options: argparse.Namespace) -> int:
             f"num-server-rounds is {given['num-server-rounds']}, but fedkin group trains nothing: "
             "leave it out, or use fedkin run."
         )
-    for package in DRAWING:
-        need_extra(package, "fedkin group, which draws pictures,")
-    usual, nodes = _clients(folders if options.folders else None, given)
-    overrides = {**usual, **given, "num-server-rounds": 0}
-    config = parse_config({**defaults, **overrides})
+    nodes: list[dict[str, Any]] = []
     if options.folders:
+        for package in DRAWING:
+            need_extra(package, "fedkin group, which draws pictures,")
+        usual, nodes = _clients(folders, given)
+        config = parse_config({**defaults, **usual, **given, "num-server-rounds": 0})
         folder, count = check_place(config), len(nodes)
+        warnings = [*twice, *without_effect(given, config)]
     else:
-        folder, _ = check_run(config)
-        count = config.simulated_clients
+        _refuse_devices(given)
+        plan = prepare(given, presets={**_USUAL, "num-server-rounds": 0}, workers=0)
+        config, folder, count = plan.config, plan.folder, plan.config.simulated_clients
+        warnings = [*twice, *plan.warnings]
         nodes = [{"partition-id": i, "num-partitions": count} for i in range(count)]
-    for sentence in (*twice, *without_effect(given, config)):
+    for sentence in warnings:
         print("warning:", sentence, file=sys.stderr, flush=True)
-    run_config = {**config.as_run_config(), "num-clients": count, "output-dir": str(folder)}
+    config = replace(config, num_clients=count, output_dir=str(folder))
     # This process is its user's own: what is named may run.
     may_run = {OWN_CODE: ",".join(named_at_clients(config).values())}
-    grid = PreRoundGrid([{**node, **may_run} for node in nodes], run_config)
+    grid = PreRoundGrid([{**node, **may_run} for node in nodes], config.as_run_config())
 
     told = True
 
@@ -108,23 +112,26 @@ def _group(options: argparse.Namespace) -> int:
 
     command = _command(folders, given, options.resamples)
     meet = Devices if options.folders else Simulation
-    run_experiment(parse_config(run_config), grid, meet, redraw=redraw, command=command)
+    run_experiment(config, grid, meet, redraw=redraw, command=command)
     return 0 if told else 1
 
 
+def _refuse_devices(given: Mapping[str, Any]) -> None:
+    from fl_core.data.settings import OWN_IMAGES  # noqa: PLC0415
+
+    if given.get("dataset") == OWN_IMAGES:
+        raise ValueError(
+            f"dataset is {OWN_IMAGES}, but fedkin group does not know where: name each client's "
+            "images by --folders."
+        )
+
+
 def _clients(
-    folders: Sequence[Path] | None, given: Mapping[str, Any]
+    folders: Sequence[Path], given: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
-    """Return the usual options, and what each node is, which of a simulation is known later."""
+    """Return the usual options where each client has a folder, and what each node is."""
     from fl_core.data.settings import ALL_SITES, OWN_IMAGES  # noqa: PLC0415
 
-    if folders is None:
-        if given.get("dataset") == OWN_IMAGES:
-            raise ValueError(
-                f"dataset is {OWN_IMAGES}, but fedkin group does not know where: name each "
-                "client's images by --folders."
-            )
-        return _USUAL, []
     named = named_folders(folders)
     if given.get("dataset", OWN_IMAGES) != OWN_IMAGES:
         raise ValueError(

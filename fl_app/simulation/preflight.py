@@ -95,14 +95,6 @@ def check_trains(config: Config) -> None:
         )
 
 
-def check_training(
-    config: Config, folder: Path | None = None, workers: int = 1
-) -> tuple[Path, float]:
-    """Refuse what `check_run` does, and a run that trains nothing, so that it has no summary."""
-    check_trains(config)
-    return check_run(config, folder, workers=workers)
-
-
 def check_values(config: Config) -> None:
     """Refuse numbers of clients, tasks and clusters that cannot be, by a ValueError."""
     if config.dataset == OWN_IMAGES:

@@ -9,7 +9,6 @@ import secrets
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -18,8 +17,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fl_app.run.watch import cut_short
-from fl_app.simulation.flower_app import toml_lines, write_app
 from fl_app.simulation.processes import guarded, stop_family, uninterrupted
 from fl_core.files import program_path
 
@@ -60,68 +57,6 @@ _CHATTER_WITHIN = ("Manually terminating", "Since flwr 1.32")
 def print_line(line: str) -> None:
     """Print a line of a log at once."""
     print(line, end="", flush=True)
-
-
-def simulate(
-    app: Path | None,
-    run_config: Mapping[str, Any],
-    *,
-    num_clients: int,
-    workers: int,
-    gpus_per_client: float = 0.0,
-    ray_address: str = "",
-    settings: Mapping[str, str] | None = None,
-    show: Callable[[str], None] = print_line,
-) -> bool:
-    """Run the app on a private SuperLink, show its log, and say whether it succeeded.
-
-    Parameters
-    ----------
-    app : Path, optional
-        The folder with pyproject.toml, by default the app that is installed.
-    run_config : mapping
-        Overrides its defaults.
-    workers : int
-        Ray's, one CPU each; a cluster has as many as CPUs, whatever this says.
-    gpus_per_client : float
-        The share of a GPU that each worker has.
-    ray_address : str
-        Of a Ray cluster that is running, `HOST:PORT` or "auto"; empty: a Ray of its own.
-    settings : mapping of str, optional
-        More variables of the environment in which it runs.
-    show : callable
-        What is done with each line of the log.
-
-    Raises
-    ------
-    RuntimeError
-        If the SuperLink does not start or `flwr run` refuses the run.
-    """
-    explained = False
-
-    def tell(line: str) -> None:
-        nonlocal explained
-        explained = explained or line.startswith("error: ")
-        show(line)
-
-    federation = f"num-supernodes={num_clients} client-resources-num-cpus=1"
-    if gpus_per_client:
-        federation += f" client-resources-num-gpus={gpus_per_client}"
-    hidden = {"CUDA_VISIBLE_DEVICES": ""} if not (gpus_per_client or ray_address) else {}
-    if not ray_address:  # a cluster refuses to be told
-        federation += f" init-args-num-cpus={workers}"
-    with tempfile.TemporaryDirectory(prefix="fedkin-") as made:
-        folder = Path(made)
-        overrides = folder / "run-config.toml"
-        overrides.write_text(toml_lines(run_config), encoding="utf-8")
-        app = app or write_app(folder / "app")
-        words = ("--run-config", str(overrides), "--federation-config", federation)
-        with private_superlink(folder, ray_address, {**hidden, **(settings or {})}) as env:
-            done = run_app(env, app, *words, show=tell)
-    results = Path(str(run_config.get("output-dir", "")))
-    if not done and not explained and (why := cut_short(results)):
-        show(f"error: {why}\n")
-    return done
 
 
 def run_app(

@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 from filelock import FileLock, Timeout
 
 from fl_app.config.run_config import CHECKPOINTS, WHOLE, Config
-from fl_app.simulation.preflight import check_training
+from fl_app.simulation.preflight import check_run, check_trains
 from fl_core.data.folders import resolve_data_dir
 from fl_core.data.settings import IN_DATA_DIR
 from fl_core.files import replacing
@@ -176,11 +176,12 @@ def check_all(wanted: Iterable[tuple[Place, Config]], folder: Path) -> None:
     Raises
     ------
     ValueError, MissingExtraError, OSError
-        As `fl_app.simulation.preflight.check_training`.
+        As `fl_app.simulation.preflight.check_run`, or if one trains nothing.
     """
     for one, config in wanted:
         try:
-            check_training(config, folder)
+            check_trains(config)
+            check_run(config, folder)
         except ValueError as error:
             raise ValueError(f"{one}: {error}") from error
 

@@ -32,10 +32,10 @@ def played(monkeypatch, tmp_path):
     """Let nothing be started: a run says its lines and leaves an empty summary."""
     calls = []
 
-    def play(app, overrides, *, show, **how):
-        calls.append((overrides, how))
+    def play(plan, show, *_):
+        calls.append(plan)
         show("rcc-pfl  round 1\n")
-        folder = Path(overrides["output-dir"])
+        folder = plan.folder
         if folder.name == "fail":
             show("error: the disk is full.\n")
             return False
@@ -46,7 +46,7 @@ def played(monkeypatch, tmp_path):
         (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
         return True
 
-    monkeypatch.setattr("fl_app.plan.simulate", play)
+    monkeypatch.setattr("fl_app.plan.Plan._run_on_ray", play)
     monkeypatch.chdir(tmp_path)
     return calls
 
@@ -67,10 +67,10 @@ def test_options_are_keys_with_underscores(played, capsys):
         output_dir=Path("here"),
         workers=2,
     )
-    overrides, how = played[0]
-    assert overrides["strategy"] == "rcc-pfl,single"
-    assert (overrides["noise-rate"], overrides["num-clients"]) == (0.3, 25)
-    assert how["num_clients"] == 25
+    plan = played[0]
+    assert plan.options["strategy"] == "rcc-pfl,single"
+    assert (plan.options["noise-rate"], plan.options["num-clients"]) == (0.3, 25)
+    assert plan.config.simulated_clients == 25
     assert results.folder == Path("here").absolute()
     assert capsys.readouterr().out == "rcc-pfl  round 1\n"
     lines = []
@@ -78,7 +78,7 @@ def test_options_are_keys_with_underscores(played, capsys):
     simulate(progress=False, workers=2)
     assert lines == ["rcc-pfl  round 1\n"]
     assert capsys.readouterr().out == ""
-    assert played[1][1]["workers"] == 1
+    assert played[1].workers == 1
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from experiments.cells import read_cells, wanted_cells
 from experiments.data_files import check_sources, records_of
 from experiments.experiment_file import Experiment, read_experiment
 from fl_core.data.datasets import CIFAR20_OTHERS
-from tests.app_runs import run, undrawn_pictures, whole_space
+from tests.app_runs import undrawn_pictures, whole_space
 from tests.cifar_files import CIFAR10_CLASSES, write_cifar
 from tests.published_files import (
     pack_cifar,
@@ -47,15 +47,6 @@ def write_cifars(monkeypatch, root):
         pack_cifar(monkeypatch, kind, root)
 
 
-def simulated(app, overrides, *, num_clients, **how):
-    """Stand in for a private SuperLink: the same run, in this process."""
-    given = {key.replace("-", "_"): value for key, value in overrides.items()}
-    folder = Path(given.pop("output_dir"))
-    del given["num_clients"]
-    run(folder, clients=num_clients, **{"num_tasks": 2, **given})
-    return True
-
-
 @pytest.fixture
 def there(monkeypatch, tmp_path):
     """Return a folder for files, and no network; short pre-training and no UMAP beside it."""
@@ -63,7 +54,6 @@ def there(monkeypatch, tmp_path):
     monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     monkeypatch.setattr("urllib.request.urlopen", refuse)
-    monkeypatch.setattr("fl_app.simulation.superlink.simulate", simulated)
     monkeypatch.setattr("strategies.clusterings.flt.embed_signatures", whole_space)
     monkeypatch.setattr(pretraining, "IMAGES_PER_EPOCH", {1: 10, 3: 2})
     (tmp_path / "data").mkdir()

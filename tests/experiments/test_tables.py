@@ -269,15 +269,15 @@ def test_a_measure_without_any_number_has_no_table(experiment):
 def test_cells_write_no_report_each(experiment, tmp_path, monkeypatch):
     told = {}
 
-    def simulate(app, overrides, **how):
-        told.update(how)
-        (Path(overrides["output-dir"]) / "summary.json").write_text("{}", encoding="utf-8")
+    def simulate(plan, show, environment):
+        told.update(environment)
+        (plan.folder / "summary.json").write_text("{}", encoding="utf-8")
         return True
 
-    monkeypatch.setattr("fl_app.plan.simulate", simulate)
+    monkeypatch.setattr("fl_app.plan.Plan._run_on_ray", simulate)
     one = find_missing(experiment, tmp_path / "digits.json.xz", 1)[0]
     assert store.run_into(one, tmp_path, 1)[0] == {}
-    assert told["settings"] == {NO_REPORT: "1"}
+    assert told == {NO_REPORT: "1"}
     monkeypatch.setenv(NO_REPORT, "1")
     run(tmp_path / "silent", num_server_rounds=1, strategy="single")
     assert (tmp_path / "silent/summary.json").is_file()
@@ -289,11 +289,11 @@ def test_cells_write_no_report_each(experiment, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("share", "kept"), [(0.5, {"gpu": "H100"}), (0, {})])
 def test_a_cell_names_the_gpu_that_its_clients_had(experiment, tmp_path, monkeypatch, share, kept):
-    def simulate(app, overrides, **how):
+    def simulate(*_):
         (tmp_path / "summary.json").write_text("{}", encoding="utf-8")
         return True
 
-    monkeypatch.setattr("fl_app.plan.simulate", simulate)
+    monkeypatch.setattr("fl_app.plan.Plan._run_on_ray", simulate)
     monkeypatch.setattr("clients.accelerator.gpu_name", {"auto": "H100"}.get)
     one = find_missing(experiment, tmp_path / "digits.json.xz", 1)[0]
     monkeypatch.setattr("fl_app.simulation.resources.gpus_per_client", lambda *_: share)

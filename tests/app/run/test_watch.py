@@ -19,11 +19,11 @@ from fl_app.cli import main
 from fl_app.config.run_config import parse_config
 from fl_app.devices import grid as device_grid
 from fl_app.devices.grid import DeviceGrid
+from fl_app.plan import Plan, RunFailedError
 from fl_app.run import experiment, watch
 from fl_app.run import status as status_module
 from fl_app.run.status import Status
 from fl_app.run.watch import FAILED, FINISHED, LOCK_FILE, RUNNING, SILENT, lines_of, read_status
-from fl_app.simulation.superlink import simulate
 from strategies import Roster, RoundReport
 from tests.app_runs import DEFAULTS, of_strategy, run
 from tests.device_post import Post, good, reply_of
@@ -291,13 +291,15 @@ def test_a_run_whose_lock_goes_while_one_looks_ends_in_order(tmp_path, clock, mo
 
 def test_a_simulation_whose_process_was_killed_says_how_to_go_on(tmp_path, clock, monkeypatch):
     with_checkpoint(begun(tmp_path, clock))
-    monkeypatch.setattr("fl_app.simulation.superlink.private_superlink", lambda *_: nullcontext({}))
+    monkeypatch.setattr("fl_app.plan.private_superlink", lambda *_: nullcontext({}))
     options = {"output-dir": str(tmp_path)}
+    plan = Plan(parse_config({**DEFAULTS, **options}), options, (), workers=1)
 
     def said_after(ending):
         said = []
-        monkeypatch.setattr("fl_app.simulation.superlink.run_app", lambda *_, show: ending(show))
-        assert not simulate(tmp_path, options, num_clients=1, workers=1, show=said.append)
+        monkeypatch.setattr("fl_app.plan.run_app", lambda *_, show: ending(show))
+        with pytest.raises(RunFailedError):
+            plan.run(said.append)
         return said
 
     assert said_after(lambda show: None) == []  # it let its lock go

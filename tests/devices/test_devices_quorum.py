@@ -82,7 +82,7 @@ def test_a_device_that_hangs_costs_one_round_and_not_the_deadline(tmp_path, monk
                 see(out, "asked to train: 2 of 3 have answered in")
                 see(out, "waiting for oslo")
                 run.wait_for("oslo failed in round 1 and is left out of it: ", _PATIENCE)
-                see(out, "late, with an earlier answer: oslo (0:")
+                see(out, "late, with an earlier answer: oslo (asked at ")
             assert time.monotonic() - started < _PATIENCE
             assert run.wait_for_exit(_PATIENCE) == 0, run.text
     see(out, "finished after 0:")

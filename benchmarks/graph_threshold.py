@@ -57,7 +57,7 @@ def all_embeddings(dataset: Dataset) -> NDArray[np.float32]:
 
     The data set is the federation's own: which images mnist-5k trains on depends on the seed.
     """
-    return encode(pretrained_autoencoder("mnist-5k", 1), dataset.train_images)
+    return encode(pretrained_autoencoder("mnist-5k", 1), dataset.train_samples)
 
 
 def count(group: Group, seeds: int) -> tuple[int, Counter[tuple[float, str]]]:

@@ -49,7 +49,7 @@ def all_features(dataset: Dataset, features: str = "hog") -> NDArray[np.float32]
     Feature maps work image by image, so a client's features are rows of these. The data set is the
     federation's own, not its name: which images mnist-5k trains on depends on the seed.
     """
-    return feature_map(features, cache_dir=cache_dir())(dataset.train_images).numpy()
+    return feature_map(features, cache_dir=cache_dir())(dataset.train_samples).numpy()
 
 
 def spectra_of(made: Federation, count: int = 20, features: str = "hog") -> list[Spectrum]:

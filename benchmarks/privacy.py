@@ -66,7 +66,7 @@ def federation(dataset: str, partition: Spread, seed: int) -> Federation:
 def hog_features(dataset: Dataset) -> tuple[Float32, Float32]:
     """Return the HoG features of all training and all test images."""
     features = feature_map("hog")
-    return features(dataset.train_images).numpy(), features(dataset.test_images).numpy()
+    return features(dataset.train_samples).numpy(), features(dataset.test_samples).numpy()
 
 
 def clients_of(
@@ -215,7 +215,7 @@ def raw_pixels_resemblance(seed: int = 0) -> float:
     On mnist-5k: with `features=raw` the eigenvectors are images.
     """
     simulated = federation("mnist-5k", "label", seed)
-    rows = feature_map("raw")(simulated.dataset.train_images).numpy()
+    rows = feature_map("raw")(simulated.dataset.train_samples).numpy()
     cosines = []
     for own in simulated.partition.train:
         mean = rows[own].mean(axis=0)

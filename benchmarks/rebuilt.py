@@ -148,7 +148,7 @@ def rebuild(name: str) -> tuple[dict[str, Any], list[dict[str, Float64]]]:
     labels = dataset.test_labels.numpy()
     raw = feature_map("raw")
     chosen = np.random.default_rng(0).choice(len(public), PUBLIC, replace=False)
-    pixels = raw(dataset.test_images[chosen]).numpy().astype(float)
+    pixels = raw(dataset.test_samples[chosen]).numpy().astype(float)
     plain = Decoder(public[chosen].astype(float), pixels)
     projected = Decoder(known[chosen], pixels)
     classes = range(dataset.num_classes)
@@ -160,7 +160,7 @@ def rebuild(name: str) -> tuple[dict[str, Any], list[dict[str, Float64]]]:
     for own, counts in zip(
         simulated.partition.train, simulated.label_counts(noisy=False), strict=True
     ):
-        true = raw(dataset.train_images[own]).numpy().astype(float).mean(axis=0)
+        true = raw(dataset.train_samples[own]).numpy().astype(float).mean(axis=0)
         spectrum = leading_spectrum(rows[own], SERVER_EIGENVECTORS)
         vectors = spectrum.eigenvectors.astype(float)
         images = {

@@ -130,7 +130,7 @@ def microseconds_per_image(compute: Callable[[], object], images: int) -> float:
 def hog_line() -> str:
     """Time HoG, ours and scikit-image's, on the same MNIST images and compare their numbers."""
     torch.set_num_threads(1)
-    images = load_dataset("mnist-5k").train_images[:2000]
+    images = load_dataset("mnist-5k").train_samples[:2000]
     pixels = images[:, 0].numpy()
 
     def one_by_one() -> Tensor:

@@ -90,9 +90,9 @@ def _digits(count: int) -> tuple[torch.Tensor, ...]:
     chosen = np.random.default_rng(0).choice(len(data.train_labels), count, replace=False)
     few = torch.from_numpy(np.sort(chosen))
     return (
-        data.train_images[few],
+        data.train_samples[few],
         data.train_labels[few],
-        data.test_images,
+        data.test_samples,
         data.test_labels,
     )
 

@@ -72,9 +72,9 @@ def _dealt(name: str, shares: int, deal: Deal) -> Partitions:
     for classes in CLUSTERS:
         of_class = [torch.nonzero(data.train_labels == label)[:, 0] for label in classes]
         tested = torch.isin(data.test_labels, torch.tensor(classes))
-        test = data.test_images[tested], data.test_labels[tested]
+        test = data.test_samples[tested], data.test_labels[tested]
         for client in range(CLIENTS_PER_CLUSTER):
             mine = torch.cat([deal(images, size, client) for images in of_class])
-            clients.append((data.train_images[mine], data.train_labels[mine], *test))
+            clients.append((data.train_samples[mine], data.train_labels[mine], *test))
     tasks = [client // CLIENTS_PER_CLUSTER for client in range(num_clients)]
     return Partitions(clients, tasks, data.class_names)

@@ -38,9 +38,9 @@ def load() -> Partitions:
         tested = test[client * TEST_IMAGES :][:TEST_IMAGES]
         clients.append(
             (
-                styled(digits.train_images[mine].numpy(), style, rng),
+                styled(digits.train_samples[mine].numpy(), style, rng),
                 digits.train_labels[mine],
-                styled(digits.test_images[tested].numpy(), style, rng),
+                styled(digits.test_samples[tested].numpy(), style, rng),
                 digits.test_labels[tested],
             )
         )

@@ -106,7 +106,7 @@ def classify_data(model_path: Path, data: str, output: Path | None = None, own: 
         As `classify_folder` and `fl_core.data.user_data.read_own_part`.
     """
     model, card = load_model(model_path, own)
-    samples = read_own_part("--data", data).train_images
+    samples = read_own_part("--data", data).train_samples
     if tuple(samples.shape[1:]) != card.image_shape:
         shapes = ["×".join(map(str, one)) for one in (samples.shape[1:], card.image_shape)]
         raise ValueError(

@@ -31,7 +31,7 @@ def digits() -> Dataset:
 @cache
 def png_of(index: int, side: int) -> bytes:
     """Return a digit as a PNG file: most tests write the same ones again."""
-    image = Image.fromarray(digits().train_images[index, 0].numpy())
+    image = Image.fromarray(digits().train_samples[index, 0].numpy())
     stream = BytesIO()
     image.resize((side, side)).save(stream, "png", compress_level=0)
     return stream.getvalue()

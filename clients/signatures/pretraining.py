@@ -100,7 +100,7 @@ def pretrained_autoencoder(
         return read_autoencoder(Path(source).expanduser(), channels)
     fresh = build_autoencoder(channels, _PRETRAINING_SEED)
     dataset = AUTOMATIC[channels] if source == "auto" else source
-    images = load_dataset(dataset, data_dir).train_images
+    images = load_dataset(dataset, data_dir).train_samples
     kind = f"{dataset}-{channels}-channels-{epochs}-epochs-seed-{_PRETRAINING_SEED}-v{_FORMAT}"
     kind += f"-{_checksum(images)}"
     if device is not None and device.type != "cpu":  # which rounds differently

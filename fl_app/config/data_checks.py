@@ -62,7 +62,7 @@ def check_fits(config: Config, kind: SampleKind, federation: Federation | None =
     known, _ = able_strategies(Setting(known, cast(Dataset, kind), config.seed, federation))
     config = replace(config, strategy=known.strategy)
     samples = (
-        federation.dataset.train_images[:3]
+        federation.dataset.train_samples[:3]
         if federation
         else random_samples(kind.image_shape, is_float=kind.is_float)
     )

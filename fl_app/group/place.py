@@ -159,7 +159,7 @@ def _samples(card: SpectraCard, path: Path | None, data: str) -> list[tuple[str,
                 f"--data is {data}, whose samples are {own}, but the run's were {of_run}: convert "
                 "them first."
             )
-        samples = part.train_images
+        samples = part.train_samples
         return [("", card.preparation.of_samples(samples) if card.is_float else samples)]
     if card.preparation.columns:
         tables = tables_in(path)

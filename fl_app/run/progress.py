@@ -63,7 +63,7 @@ class Progress:
             f"options: {' '.join(key_values(changed)) or 'the defaults'}",
             flush=True,
         )
-        if num_clients == 2 and data.held is None and config.num_server_rounds:
+        if num_clients == 2 and data.given_partition is None and config.num_server_rounds:
             print(
                 "Two clients, Flower's default, are few to be clustered; for the papers' 25: "
                 "flwr run . --stream --federation-config "

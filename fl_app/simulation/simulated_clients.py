@@ -96,7 +96,7 @@ class Simulation:
             or config.dataset == SYNTHETIC
             or config.partition == "writer"
             or are_random(config.tasks)
-            or federation.dataset.held is not None
+            or federation.dataset.given_partition is not None
         )
         return replace(
             config,

@@ -9,7 +9,7 @@ import torch
 
 from fl_core.agreement.agreement import Agreement, Survey
 from fl_core.data.image_files import listed_images
-from fl_core.data.image_folder import LabelledImages, common_shape, few, read_image_folder
+from fl_core.data.image_folder import Split, common_shape, few, read_image_folder
 from fl_core.data.samples import grey_or_colour
 from fl_core.text import composed
 
@@ -39,7 +39,7 @@ def survey_images(path: Path) -> Survey:
         raise ValueError(f"the class folders of {path} cannot be used: {error}") from error
 
 
-def read_own_images(path: Path, cache: Path, agreement: Agreement) -> LabelledImages:
+def read_own_images(path: Path, cache: Path, agreement: Agreement) -> Split:
     """Read a device's images in the agreed shape, decoded once and then kept in `cache`.
 
     Labels are indices into the agreement's `class_names`, which are the `classes`.
@@ -60,7 +60,7 @@ def read_own_images(path: Path, cache: Path, agreement: Agreement) -> LabelledIm
         )
     channels, height, width = agreement.image_shape
     read = read_image_folder(path, cache, size=(height, width))
-    found = read.train_images.shape[1]
+    found = read.train_samples.shape[1]
     if found != channels:
         raise ValueError(
             f"the images in {path} are {grey_or_colour(found)}, but {grey_or_colour(channels)} was "
@@ -69,7 +69,7 @@ def read_own_images(path: Path, cache: Path, agreement: Agreement) -> LabelledIm
     return relabelled(read, agreement, str(path))
 
 
-def relabelled(read: LabelledImages, agreement: Agreement, where: str) -> LabelledImages:
+def relabelled(read: Split, agreement: Agreement, where: str) -> Split:
     """Return samples from somewhere with labels that are indices into the agreed classes.
 
     Raises

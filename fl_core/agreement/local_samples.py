@@ -5,7 +5,7 @@ from __future__ import annotations
 from fl_core.agreement.agreement import Agreement, Survey
 from fl_core.agreement.local_images import relabelled
 from fl_core.data.dataset import Dataset
-from fl_core.data.image_folder import LabelledImages
+from fl_core.data.image_folder import Split
 from fl_core.data.user_data import read_own_part
 from fl_core.text import composed
 
@@ -39,7 +39,7 @@ def survey_of(data: Dataset) -> Survey:
         raise ValueError(f'{DATA} is "{data.name}", which cannot be used: {error}') from error
 
 
-def read_own_samples(path: str, agreement: Agreement) -> LabelledImages:
+def read_own_samples(path: str, agreement: Agreement) -> Split:
     """Call a device's function; labels are indices into the agreed classes.
 
     Raises
@@ -59,11 +59,11 @@ def read_own_samples(path: str, agreement: Agreement) -> LabelledImages:
     return relabelled(labelled, agreement, f'what {DATA}="{path}" returns')
 
 
-def _labelled(data: Dataset) -> LabelledImages:
-    return LabelledImages(
-        data.train_images,
+def _labelled(data: Dataset) -> Split:
+    return Split(
+        data.train_samples,
         data.train_labels,
-        data.test_images,
+        data.test_samples,
         data.test_labels,
         data.class_names,
     )

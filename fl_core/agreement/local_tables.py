@@ -9,7 +9,7 @@ import torch
 
 from fl_core.agreement.agreement import Agreement, Survey
 from fl_core.agreement.local_images import relabelled
-from fl_core.data.image_folder import LabelledImages
+from fl_core.data.image_folder import Split
 from fl_core.data.preparation import Columns, sample_columns
 from fl_core.data.settings import BY_VALUES
 from fl_core.data.table_file import Table, as_numbers, kinds_of, read_table
@@ -67,9 +67,7 @@ def refuse_texts(columns: Columns, epsilon: float) -> None:
             )
 
 
-def read_own_table(
-    path: Path, label: str, agreement: Agreement, target: str = BY_VALUES
-) -> LabelledImages:
+def read_own_table(path: Path, label: str, agreement: Agreement, target: str = BY_VALUES) -> Split:
     """Read a device's table; labels are indices into the agreed classes, or numbers to predict.
 
     Raises
@@ -89,9 +87,9 @@ def read_own_table(
     rows = torch.from_numpy(encoded(table.columns, agreement.columns, table.site))
     test = torch.from_numpy(table.is_test)
 
-    def parted(labels: torch.Tensor, classes: tuple[str, ...]) -> LabelledImages:
+    def parted(labels: torch.Tensor, classes: tuple[str, ...]) -> Split:
         parts = rows[~test], labels[~test], rows[test], labels[test]
-        return LabelledImages(*parts, classes, is_in_time=table.is_in_time)
+        return Split(*parts, classes, is_in_time=table.is_in_time)
 
     if agreement.is_regression:
         return parted(_numbers(table), agreement.class_names)

@@ -31,7 +31,7 @@ def read_sites(source: Source) -> Dataset:
     notes = ignored_note(source.root, "folders", folders_and_files(source.root)[1])
     for path in folders:
         images = read_own_images(path, source.cache, agreement)
-        if not len(images.test_images):
+        if not len(images.test_samples):
             raise ValueError(
                 f"{path} has no images to test by: give a class two images or more, of which some "
                 "are held out, or a folder test beside train."

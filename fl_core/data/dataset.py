@@ -9,7 +9,7 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
-from fl_core.data.held import Held
+from fl_core.data.given_partition import GivenPartition
 from fl_core.data.preparation import AS_THEY_COME, Preparation
 from fl_core.data.samples import sample_word
 from fl_core.data.scaling import Scaling
@@ -31,7 +31,7 @@ class Groups:
     names: tuple[str, ...]
 
 
-_TENSORS = ("train_images", "train_labels", "test_images", "test_labels")
+_TENSORS = ("train_samples", "train_labels", "test_samples", "test_labels")
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class Dataset:
     ----------
     name : str
         One of `DATASETS`, several joined, or the import path of one's own.
-    train_images, test_images : Tensor, uint8 or float32, shapes (n, …) and (m, …)
+    train_samples, test_samples : Tensor, uint8 or float32, shapes (n, …) and (m, …)
         Those of the package are uint8, (n, C, H, W); one's own samples may be of any shape.
     train_labels, test_labels : Tensor, int64 or float32, shapes (n,) and (m,)
         Indices into `class_names`; or, float32, the number that is to be predicted.
@@ -50,7 +50,7 @@ class Dataset:
         Of a number, its own name alone.
     groups : Groups, optional
         What tasks are made of; by default the labels.
-    held : Held, optional
+    given_partition : GivenPartition, optional
         Which client holds what, where the data come so; by default nobody has said.
     column_names : tuple of str
         Of a table, what each number of a sample is, with its unit if that is known.
@@ -70,31 +70,31 @@ class Dataset:
     """
 
     name: str
-    train_images: Tensor
+    train_samples: Tensor
     train_labels: Tensor
-    test_images: Tensor
+    test_samples: Tensor
     test_labels: Tensor
     class_names: tuple[str, ...]
     groups: Groups | None = None
-    held: Held | None = None
+    given_partition: GivenPartition | None = None
     column_names: tuple[str, ...] = ()
     preparation: Preparation = AS_THEY_COME
     scalings: tuple[Scaling, ...] = ()
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        held = self.held or Held((), ())
+        held = self.given_partition or GivenPartition((), ())
         for which, images, labels, groups, own in (
-            ("training", self.train_images, self.train_labels, self.train_groups, held.train),
-            ("test", self.test_images, self.test_labels, self.test_groups, held.test),
+            ("training", self.train_samples, self.train_labels, self.train_groups, held.train),
+            ("test", self.test_samples, self.test_labels, self.test_groups, held.test),
         ):
             if not len(images):
                 raise ValueError(f"data set {self.name} has no {which} {sample_word(self)}s.")
-            typed = images.dtype == self.train_images.dtype
+            typed = images.dtype == self.train_samples.dtype
             typed = typed and labels.dtype == self.train_labels.dtype
             typed = typed and images.dtype in (torch.uint8, torch.float32)
             typed = typed and labels.dtype in (torch.int64, torch.float32)
-            shaped = images.dim() >= 2 and images.shape[1:] == self.train_images.shape[1:]
+            shaped = images.dim() >= 2 and images.shape[1:] == self.train_samples.shape[1:]
             if not (typed and shaped and labels.shape == (len(images),)):
                 raise ValueError(
                     f"data set {self.name} has {which} {sample_word(self)}s {images.dtype} "
@@ -151,7 +151,7 @@ class Dataset:
 
     def checksum(self) -> str:
         """Return a key that the same data have in any process."""
-        content = blake2b(repr((self.class_names, self.held)).encode())
+        content = blake2b(repr((self.class_names, self.given_partition)).encode())
         for tensor in (*(getattr(self, name) for name in _TENSORS), self.train_groups):
             content.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
             content.update(tensor.detach().contiguous().numpy().data)
@@ -171,12 +171,12 @@ class Dataset:
     @property
     def image_shape(self) -> tuple[int, ...]:
         """Return the shape of a sample: of an image, channels, height and width."""
-        return tuple(self.train_images.shape[1:])
+        return tuple(self.train_samples.shape[1:])
 
     @property
     def is_float(self) -> bool:
         """Return whether samples are numbers of any size, float32, instead of pixels, uint8."""
-        return self.train_images.dtype == torch.float32
+        return self.train_samples.dtype == torch.float32
 
     @property
     def num_classes(self) -> int:

@@ -196,9 +196,9 @@ def rotated(base: Dataset, name: str) -> Dataset:
 
     return Dataset(
         name,
-        images(base.train_images),
+        images(base.train_samples),
         base.train_labels.repeat(4),
-        images(base.test_images),
+        images(base.test_samples),
         base.test_labels.repeat(4),
         base.class_names,
         Groups(
@@ -217,9 +217,9 @@ def only(base: Dataset, classes: Sequence[str]) -> Dataset:
     new[old] = torch.arange(len(old))
     return Dataset(
         base.name,
-        base.train_images[train],
+        base.train_samples[train],
         new[base.train_labels[train]],
-        base.test_images[test],
+        base.test_samples[test],
         new[base.test_labels[test]],
         tuple(classes),
     )
@@ -239,9 +239,9 @@ def joined(first: Dataset, second: Dataset) -> Dataset:
     check_one_shape(name, [first.image_shape, second.image_shape])
     return Dataset(
         name,
-        torch.cat([first.train_images, second.train_images]),
+        torch.cat([first.train_samples, second.train_samples]),
         torch.cat([first.train_labels, second.train_labels + first.num_classes]),
-        torch.cat([first.test_images, second.test_images]),
+        torch.cat([first.test_samples, second.test_samples]),
         torch.cat([first.test_labels, second.test_labels + first.num_classes]),
         first.class_names
         + tuple(

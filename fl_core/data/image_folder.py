@@ -31,20 +31,20 @@ GREY_MODES = {"1", "L", "LA", "La"}
 COLOUR_MODES = {"P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "CMYK", "YCbCr"}
 MIN_SIDE, MAX_SIDE = 28, 224  # of images whose size is chosen here
 
-_VERSION = 4  # raise it when the same files give other tensors, so that no old ones are read
+_VERSION = 5  # raise it when the same files give other tensors, so that no old ones are read
 
 Result = TypeVar("Result")
 
 
-class LabelledImages(NamedTuple):
+class Split(NamedTuple):
     """Samples with their labels.
 
     Attributes
     ----------
-    train_images : Tensor, uint8, shape (n, C, H, W)
+    train_samples : Tensor, uint8, shape (n, C, H, W)
     train_labels : Tensor, int64, shape (n,)
         Indices into `classes`.
-    test_images, test_labels : Tensor
+    test_samples, test_labels : Tensor
         Empty where there is no test folder and each class has one image.
     classes : tuple of str
         The class folders' names, sorted.
@@ -54,18 +54,16 @@ class LabelledImages(NamedTuple):
         What is not read.
     """
 
-    train_images: Tensor
+    train_samples: Tensor
     train_labels: Tensor
-    test_images: Tensor
+    test_samples: Tensor
     test_labels: Tensor
     classes: tuple[str, ...]
     is_in_time: bool = False
     notes: tuple[str, ...] = ()
 
 
-def read_image_folder(
-    path: Path, cache: Path, *, size: tuple[int, int] | None = None
-) -> LabelledImages:
+def read_image_folder(path: Path, cache: Path, *, size: tuple[int, int] | None = None) -> Split:
     """Read images in class folders, laid out as in `listed_images`: grey or colour, of any size.
 
     Where there is no test folder, some are held out, by `hold_out`.
@@ -99,9 +97,7 @@ def read_image_folder(
     return images._replace(notes=tuple(files.notes(path)))
 
 
-def decoded_once(
-    cache: Path, key: str, stamp: str, decode: Callable[[], LabelledImages]
-) -> LabelledImages:
+def decoded_once(cache: Path, key: str, stamp: str, decode: Callable[[], Split]) -> Split:
     """Return the images that the cache has under a key, or else decode and store them.
 
     Where the `stamp` of what they were decoded from differs, they are decoded again. They are
@@ -125,7 +121,7 @@ def decoded_once(
     return found
 
 
-def _load(stored: Path, stamp: str) -> LabelledImages | None:
+def _load(stored: Path, stamp: str) -> Split | None:
     """Read the stored images; None if they are not there, of other images, or damaged."""
     try:
         with safe_open(stored, framework="pt") as file:
@@ -135,19 +131,17 @@ def _load(stored: Path, stamp: str) -> LabelledImages | None:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except (FileNotFoundError, SafetensorError):
         return None
-    return LabelledImages(**tensors, classes=tuple(json.loads(metadata["classes"])))
+    return Split(**tensors, classes=tuple(json.loads(metadata["classes"])))
 
 
-def _save(stored: Path, stamp: str, images: LabelledImages) -> None:
+def _save(stored: Path, stamp: str, images: Split) -> None:
     tensors = {name: part for name, part in images._asdict().items() if isinstance(part, Tensor)}
     metadata = {"stamp": stamp, "classes": json.dumps(images.classes)}
     with replacing(stored, private=True) as temporary:  # the images may be confidential
         save_file(tensors, temporary, metadata=metadata)
 
 
-def decode_images(
-    files: ImageFiles, root: Path, size: tuple[int, int] | None = None
-) -> LabelledImages:
+def decode_images(files: ImageFiles, root: Path, size: tuple[int, int] | None = None) -> Split:
     """Decode the images that were listed in a folder, as `read_image_folder` describes."""
     channels, *chosen = common_shape(files, root)
     shape = (channels, *(size or chosen))
@@ -166,7 +160,7 @@ def decode_images(
         labels = torch.arange(len(counts)).repeat_interleave(counts)
         return torch.from_numpy(images), labels
 
-    return LabelledImages(*decoded(files.train), *decoded(files.test), classes)
+    return Split(*decoded(files.train), *decoded(files.test), classes)
 
 
 def common_shape(files: ImageFiles, root: Path) -> tuple[int, int, int]:

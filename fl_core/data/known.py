@@ -68,7 +68,7 @@ def sites_of(dataset: str, data_dir: str = "") -> int:
         return DATASETS[dataset].sites if dataset in DATASETS else 0
     from fl_core.data.user_data import read_own  # noqa: PLC0415
 
-    held = read_own(dataset).held
+    held = read_own(dataset).given_partition
     return len(held.train) if held else 0
 
 

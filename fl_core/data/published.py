@@ -13,7 +13,7 @@ from filelock import FileLock
 
 from fl_core.data.idx import read_idx
 from fl_core.data.image_files import checksum, listed_images
-from fl_core.data.image_folder import LabelledImages, decode_images, decoded_once
+from fl_core.data.image_folder import Split, decode_images, decoded_once
 from fl_core.data.torchvision_files import PUBLISHED, Published
 from fl_core.text import error_line, one_line
 
@@ -27,7 +27,7 @@ _CIFAR10 = (
 )
 
 
-def read_published(name: str, root: Path, cache: Path, download: bool) -> LabelledImages:
+def read_published(name: str, root: Path, cache: Path, download: bool) -> Split:
     """Read the files of one of `PUBLISHED` in `root`, or download them there.
 
     Raises
@@ -56,7 +56,7 @@ def read_published(name: str, root: Path, cache: Path, download: bool) -> Labell
     )
 
 
-def _read(published: Published, root: Path) -> LabelledImages:
+def _read(published: Published, root: Path) -> Split:
     if published.idx:
         train, train_labels, test, test_labels = (
             torch.from_numpy(read_idx(root / file)) for file in published.idx
@@ -64,19 +64,19 @@ def _read(published: Published, root: Path) -> LabelledImages:
         images = [part.unsqueeze(1) for part in (train, test)]
         if published.transposed:
             images = [part.transpose(2, 3).contiguous() for part in images]
-        return LabelledImages(
+        return Split(
             *(images[0], train_labels.long(), images[1], test_labels.long()), published.class_names
         )
     parts = [published.open(root, train=train, download=False) for train in (True, False)]
     images = [torch.as_tensor(part.data).permute(0, 3, 1, 2).contiguous() for part in parts]
     labels = [torch.as_tensor(part.targets) for part in parts]
-    return LabelledImages(images[0], labels[0], images[1], labels[1], tuple(parts[0].classes))
+    return Split(images[0], labels[0], images[1], labels[1], tuple(parts[0].classes))
 
 
-def _cifar10_from_images(tar: Path, cache: Path) -> LabelledImages:
+def _cifar10_from_images(tar: Path, cache: Path) -> Split:
     logger.info("CIFAR-10 is read from %s: its pixels went through JPEG once.", tar)
     read = decoded_once(cache, str(tar.resolve()), checksum([tar]), partial(_unpacked, tar, cache))
-    if read.classes != _CIFAR10 or not len(read.test_images):
+    if read.classes != _CIFAR10 or not len(read.test_samples):
         raise ValueError(
             f"{tar} is not CIFAR-10: it must hold train and test with the classes "
             f"{', '.join(_CIFAR10)}."
@@ -84,7 +84,7 @@ def _cifar10_from_images(tar: Path, cache: Path) -> LabelledImages:
     return read
 
 
-def _unpacked(tar: Path, cache: Path) -> LabelledImages:
+def _unpacked(tar: Path, cache: Path) -> Split:
     with TemporaryDirectory(dir=cache) as folder:
         with tarfile.open(tar) as archive:
             archive.extractall(folder, filter="data")

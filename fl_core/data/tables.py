@@ -20,7 +20,7 @@ from fl_core.data.folders import (
     ignored_note,
     is_table,
 )
-from fl_core.data.held import Held
+from fl_core.data.given_partition import GivenPartition
 from fl_core.data.preparation import Columns, Preparation, sample_columns
 from fl_core.data.settings import A_NUMBER, TABLES, Source
 from fl_core.data.table_file import (
@@ -66,7 +66,7 @@ def read_tables(source: Source) -> Dataset:
     notes = tuple(ignored_note(source.root, "tables", others))
     if not labels.is_floating_point():
         notes += tuple(notes_on_classes(labels[~test], labels[test], classes))
-    held = Held(
+    given = GivenPartition(
         tuple(int((~one.is_test).sum()) for one in tables),
         tuple(int(one.is_test.sum()) for one in tables),
         names=tuple(one.site for one in tables),
@@ -75,7 +75,7 @@ def read_tables(source: Source) -> Dataset:
     return Dataset(
         source.name,
         *(rows[~test], labels[~test], rows[test], labels[test], classes),
-        held=held,
+        given_partition=given,
         column_names=sample_columns(columns),
         preparation=Preparation(columns, composed(source.label)),
         notes=notes,

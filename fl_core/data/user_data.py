@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fl_core.data.dataset import Dataset
-from fl_core.data.held import Held
+from fl_core.data.given_partition import GivenPartition
 from fl_core.user_code import call_own
 
 DATASET = "dataset"
@@ -173,10 +173,10 @@ def of_partitions(name: str, given: Partitions) -> Dataset:
     tasks = None if given.tasks is None else _tasks(given.tasks)
     names = None if given.names is None else tuple(given.names)
     in_time = frozenset(range(len(parts)) if given.is_in_time else ())
-    held = Held(tuple(map(len, trained)), tuple(map(len, tested)), tasks, names, in_time)
+    sizes = GivenPartition(tuple(map(len, trained)), tuple(map(len, tested)), tasks, names, in_time)
     whole = tuple(torch.cat(column) for column in zip(*parts, strict=True))
     found = _dataset(name, whole, given.class_names)
-    return replace(found, held=held)
+    return replace(found, given_partition=sizes)
 
 
 def _tasks(given: Sequence[Any]) -> tuple[int, ...]:

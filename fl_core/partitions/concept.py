@@ -36,9 +36,9 @@ def concept_shifted(base: Dataset, num_tasks: int, seed: int) -> Dataset:
     names = base.class_names
     return Dataset(
         base.name,
-        base.train_images,
+        base.train_samples,
         torch.from_numpy(label_of[tasks, classes]),
-        torch.cat([base.test_images] * num_tasks),
+        torch.cat([base.test_samples] * num_tasks),
         torch.from_numpy(label_of[test_tasks, test_classes]),
         names,
         Groups(

@@ -29,7 +29,7 @@ from fl_core.partitions.federation_checks import (
     check_wrong_labels,
     num_malicious,
 )
-from fl_core.partitions.given_partitions import held_partition
+from fl_core.partitions.given_partitions import given_partition
 from fl_core.partitions.noise import add_label_noise
 from fl_core.partitions.partition import (
     Partition,
@@ -103,13 +103,13 @@ class Federation:
     @property
     def knows_tasks(self) -> bool:
         """Return whether the clients' true tasks are known: not if data came in partitions only."""
-        held = self.dataset.held
+        held = self.dataset.given_partition
         return held is None or held.tasks is not None
 
     @property
     def names(self) -> tuple[str, ...]:
         """Return what the clients are called; empty where they have no names."""
-        return (self.dataset.held.names if self.dataset.held else None) or ()
+        return (self.dataset.given_partition.names if self.dataset.given_partition else None) or ()
 
     def training_data(
         self, client: int, server_round: int = 0
@@ -120,7 +120,7 @@ class Federation:
         """
         whose = self._holdings(server_round)[client]
         own = torch.from_numpy(self.partition.train[whose])
-        images = self.dataset.train_images
+        images = self.dataset.train_samples
         return images[own], torch.from_numpy(self.train_labels[whose]).to(images.device)
 
     def validation_data(
@@ -130,7 +130,7 @@ class Federation:
         if not self.validation:
             return None
         whose = self._holdings(server_round)[client]
-        images = self.dataset.train_images
+        images = self.dataset.train_samples
         labels = torch.from_numpy(self.validation_labels[whose])
         return images[torch.from_numpy(self.validation[whose])], labels.to(images.device)
 
@@ -151,7 +151,7 @@ class Federation:
         Round 0 is before the first.
         """
         own = torch.from_numpy(self.partition.test[self._holdings(server_round)[client]])
-        return self.dataset.test_images[own], self.dataset.test_labels[own]
+        return self.dataset.test_samples[own], self.dataset.test_labels[own]
 
     def other_test_data(
         self, client: int, server_round: int = 0
@@ -172,7 +172,7 @@ class Federation:
             return None
         alone = torch.from_numpy(np.setdiff1d(other, first))
         shared = torch.from_numpy(np.flatnonzero(np.isin(first, other)))
-        return shared, self.dataset.test_images[alone], self.dataset.test_labels[alone]
+        return shared, self.dataset.test_samples[alone], self.dataset.test_labels[alone]
 
     def tasks_at(self, server_round: int) -> NDArray[np.int64]:
         """Return each client's true task in a round, shape (K,); round 0 is before the first."""
@@ -234,10 +234,10 @@ def spread(settings: FederationSettings, dataset: Dataset) -> Federation:
         As `simulate_federation` does, but for what is wrong with the data set.
     """
     if dataset.is_regression:
-        known = dataset.groups is not None or dataset.held is not None
+        known = dataset.groups is not None or dataset.given_partition is not None
         check_number_to_predict(settings, has_tasks=known)
     if settings.shift == "concept":
-        if dataset.groups or dataset.held:
+        if dataset.groups or dataset.given_partition:
             raise ValueError(
                 f'shift is "concept", but {settings.dataset} has tasks of its own: choose another '
                 "data set."
@@ -245,16 +245,20 @@ def spread(settings: FederationSettings, dataset: Dataset) -> Federation:
         dataset = concept_shifted(dataset, settings.num_tasks, settings.seed)
     check_noise(settings, dataset.groups is not None)
     partition = _partition(settings, dataset)
-    if dataset.held is None and not dataset.is_regression:
+    if dataset.given_partition is None and not dataset.is_regression:
         check_wrong_labels(settings, partition.tasks)
     labels = dataset.train_labels.numpy()
     groups = (dataset.train_groups.numpy(), dataset.test_groups.numpy())
     own = partial(own_test, *groups, partition.train, settings.seed)
     other: tuple[str, Callable[[int], NDArray[np.int64]] | None] = ("own", own)
-    if settings.client_test == "own" and dataset.held is None:  # which says who tests on what
+    if (
+        settings.client_test == "own" and dataset.given_partition is None
+    ):  # which says who tests on what
         other = ("task", partition.test.__getitem__)
         partition = replace(partition, test=tuple(map(own, range(partition.num_clients))))
-    has_one = dataset.held is not None or settings.partition == "writer"  # whose tests are its own
+    has_one = (
+        dataset.given_partition is not None or settings.partition == "writer"
+    )  # whose tests are its own
     if has_one or dataset.is_regression:  # whose numbers have no mix of classes
         other = ("", None)
     noisy = tuple(
@@ -299,7 +303,7 @@ def _validating(
     """Take each client's validation part out of what it trains on, and out of its labels."""
     if not settings.validation_share:
         return partition, labels, ((), ())
-    in_time = dataset.held.in_time if dataset.held else ()
+    in_time = dataset.given_partition.in_time if dataset.given_partition else ()
     draws = [
         None if client in in_time else np.random.default_rng([settings.seed, client, STREAM])
         for client in range(partition.num_clients)
@@ -314,9 +318,11 @@ def _validating(
 
 
 def _partition(settings: FederationSettings, dataset: Dataset) -> Partition:
-    if dataset.held is not None:
-        check_held(settings, len(dataset.held.train), dataset.held.tasks is not None)
-        return held_partition(dataset.train_groups.numpy(), dataset.held)
+    if dataset.given_partition is not None:
+        check_held(
+            settings, len(dataset.given_partition.train), dataset.given_partition.tasks is not None
+        )
+        return given_partition(dataset.train_groups.numpy(), dataset.given_partition)
     groups = (dataset.train_groups.numpy(), dataset.test_groups.numpy())
     if settings.partition == "writer":
         return writer_partition(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_core.data.held import Held
+from fl_core.data.given_partition import GivenPartition
 from fl_core.partitions.partition import Partition
 
 
-def held_partition(train_labels: NDArray[np.int64], held: Held) -> Partition:
+def given_partition(train_labels: NDArray[np.int64], held: GivenPartition) -> Partition:
     """Return who holds what; a task's labels are those that its clients have for training.
 
     Where tasks are not known, all clients have one. `train_labels` are int64, shape (n,).

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from fl_core.data.dataset import Dataset
-from fl_core.data.image_folder import LabelledImages
+from fl_core.data.image_folder import Split
 from fl_core.data.known import check_no_pixels
 from fl_core.data.scaling import ColumnStatistics, Scaling
 from fl_core.data.settings import NOBODY, SITE
@@ -54,12 +54,12 @@ def standardised(
     if whose == NOBODY:
         return data
     check_no_pixels(data.name, whose, data.is_float)
-    if whose == SITE and data.held is None:
+    if whose == SITE and data.given_partition is None:
         raise ValueError(
             f'standardise is "{SITE}", but {data.name} does not come in partitions, one of each '
             'site: choose "all", or let the function return Partitions.'
         )
-    train, test = data.train_images.clone(), data.test_images.clone()
+    train, test = data.train_samples.clone(), data.test_samples.clone()
     labels, tested = data.train_labels.clone(), data.test_labels.clone()
     if whose == SITE:
         kept = validation or [np.empty(0, np.int64)] * partition.num_clients
@@ -79,9 +79,9 @@ def standardised(
         scalings.append(scaling)
     return replace(
         data,
-        train_images=train,
+        train_samples=train,
         train_labels=labels,
-        test_images=test,
+        test_samples=test,
         test_labels=tested,
         preparation=replace(
             data.preparation, standardise=whose, scaling=None if whose == SITE else scalings[0]
@@ -112,8 +112,8 @@ def constant_notes(columns: Sequence[int], names: Sequence[str], whose: str) -> 
 
 
 def standardised_site(
-    read: LabelledImages, training: NDArray[np.bool_], names: Sequence[str] = ()
-) -> tuple[LabelledImages, Scaling, list[str]]:
+    read: Split, training: NDArray[np.bool_], names: Sequence[str] = ()
+) -> tuple[Split, Scaling, list[str]]:
     """Return a device's samples, standardised by its own training rows (`standardise=site`).
 
     `training` says which of those that do not test they are. Their scale comes with them, and a
@@ -124,18 +124,18 @@ def standardised_site(
     ValueError
         If they are pixels.
     """
-    check_no_pixels("a device", SITE, read.train_images.dtype == torch.float32)
-    found = ColumnStatistics.of(read.train_images[training], read.train_labels[training])
+    check_no_pixels("a device", SITE, read.train_samples.dtype == torch.float32)
+    found = ColumnStatistics.of(read.train_samples[training], read.train_labels[training])
     scaling = Scaling.of(found, is_regression=read.train_labels.dtype == torch.float32)
     constant = constant_columns(found, SITE, len(scaling.mean))
     return scaled(read, scaling), scaling, constant_notes(constant, names, SITE)
 
 
-def scaled(read: LabelledImages, scaling: Scaling) -> LabelledImages:
+def scaled(read: Split, scaling: Scaling) -> Split:
     """Return a device's samples, and numbers to predict, on a scale."""
     return read._replace(
-        train_images=scaling.samples(read.train_images),
+        train_samples=scaling.samples(read.train_samples),
         train_labels=scaling.targets(read.train_labels),
-        test_images=scaling.samples(read.test_images),
+        test_samples=scaling.samples(read.test_samples),
         test_labels=scaling.targets(read.test_labels),
     )

@@ -18,7 +18,7 @@ def dataset(request):
 
 def test_features_are_those_of_the_split_and_computed_once(dataset):
     found = harness.all_features(dataset, "hog")
-    np.testing.assert_array_equal(found, feature_map("hog")(dataset.train_images).numpy())
+    np.testing.assert_array_equal(found, feature_map("hog")(dataset.train_samples).numpy())
     assert harness.all_features(dataset, "hog") is found
 
 
@@ -27,7 +27,7 @@ def test_embeddings_are_those_of_the_split_and_computed_once(dataset, monkeypatc
     monkeypatch.setattr(graph_threshold, "encode", lambda _, images: images.flatten(1).numpy())
     graph_threshold.all_embeddings.cache_clear()
     found = graph_threshold.all_embeddings(dataset)
-    np.testing.assert_array_equal(found, dataset.train_images.flatten(1).numpy())
+    np.testing.assert_array_equal(found, dataset.train_samples.flatten(1).numpy())
     assert graph_threshold.all_embeddings(dataset) is found
     graph_threshold.all_embeddings.cache_clear()
 

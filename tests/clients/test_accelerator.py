@@ -92,7 +92,7 @@ def test_all_tensors_of_a_data_set_move():
             moved.append((len(self), device))
             return self
 
-    names = ("train_images", "train_labels", "test_images", "test_labels")
+    names = ("train_samples", "train_labels", "test_samples", "test_labels")
     recorded = {name: getattr(dataset, name).as_subclass(Recorded) for name in names}
     replace(dataset, **recorded).to(torch.device(CUDA))
     assert moved == [(n, torch.device(CUDA)) for n in (4000, 4000, 1000, 1000)]
@@ -100,7 +100,7 @@ def test_all_tensors_of_a_data_set_move():
 
 def digits(count=96):
     dataset = load_dataset("mnist-5k")
-    return dataset.train_images[:count], dataset.train_labels[:count]
+    return dataset.train_samples[:count], dataset.train_labels[:count]
 
 
 @needs_gpu

@@ -141,7 +141,7 @@ def test_images_of_any_size_are_resized(channels, side, height, width):
 
 
 def test_enlarged_images_have_nearly_the_same_embedding():
-    images = load_dataset("mnist-5k").train_images[:50]
+    images = load_dataset("mnist-5k").train_samples[:50]
     large = images.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3)
     autoencoder = build_autoencoder(1, seed=0)
     small, again = encode(autoencoder, images), encode(autoencoder, large)
@@ -285,7 +285,7 @@ def test_cifar20_is_all_of_cifar10_and_some_of_cifar100(cache, monkeypatch, tmp_
 def test_other_images_under_the_same_name_make_another_encoder(cache, monkeypatch):
     found = []
     for seed in (0, 1, 0):
-        data = SimpleNamespace(train_images=pictures(seed=seed))
+        data = SimpleNamespace(train_samples=pictures(seed=seed))
         monkeypatch.setattr(module, "load_dataset", lambda *_, data=data: data)
         weights = pretrained_autoencoder("mnist", 1, epochs=1).state_dict()
         found.append(weights["encoder.latent.weight"])
@@ -330,11 +330,11 @@ def test_of_two_processes_one_trains(tmp_path):
 def test_pretraining_on_real_images_learns_digits(cache):
     dataset = load_dataset("mnist-5k")
     trained = pretrained_autoencoder("mnist-5k", 1, epochs=3)
-    pixels = dataset.test_images.float() / 255
+    pixels = dataset.test_samples.float() / 255
     with torch.no_grad():
         error = float(((trained(pixels) - pixels) ** 2).mean())
     assert error < 0.5 * float(pixels.var())  # a gray mean image has all of the variance
-    found = encode(trained, dataset.test_images)
+    found = encode(trained, dataset.test_samples)
     labels = dataset.test_labels.numpy()
     nearest = ((found[:, None] - found[None]) ** 2).sum(-1)
     np.fill_diagonal(nearest, np.inf)

@@ -141,7 +141,7 @@ def test_no_components():
 
 
 def test_real_images():
-    pixels = load_dataset("mnist-5k").train_images[:300].flatten(1).numpy().astype(np.float32)
+    pixels = load_dataset("mnist-5k").train_samples[:300].flatten(1).numpy().astype(np.float32)
     found = linear_signature(pixels, 5, 20, seed=0)
     assert found.shape == (5, 20)
     assert np.array_equal(found, linear_signature(pixels, 5, 20, seed=0))

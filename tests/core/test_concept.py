@@ -43,7 +43,7 @@ def test_images_are_split_evenly_and_labels_are_what_the_task_calls_them():
     base = toy()
     data = concept_shifted(base, 3, seed=1)
     tasks, classes = data.train_groups // 3, data.train_groups % 3
-    assert torch.equal(data.train_images, base.train_images)
+    assert torch.equal(data.train_samples, base.train_samples)
     assert torch.equal(classes, base.train_labels)
     assert np.bincount(data.train_groups.numpy()).tolist() == [2] * 9  # 6 images / 3 tasks
     assert torch.equal(data.train_labels[tasks == 0], classes[tasks == 0])
@@ -58,7 +58,7 @@ def test_images_are_split_evenly_and_labels_are_what_the_task_calls_them():
 def test_each_task_is_tested_on_all_test_images():
     base = toy()
     data = concept_shifted(base, 2, seed=1)
-    assert torch.equal(data.test_images, base.test_images.repeat(2, 1, 1, 1))
+    assert torch.equal(data.test_samples, base.test_samples.repeat(2, 1, 1, 1))
     assert data.test_groups.tolist() == [0, 1, 2, 0, 1, 2, 3, 4, 5, 3, 4, 5]
     assert (data.test_labels[:6] != data.test_labels[6:]).all()
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fl_core.data.dataset import Dataset
-from fl_core.data.held import Held
+from fl_core.data.given_partition import GivenPartition
 
 X, Y, NAMES = torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]), ("a", "b")
 
@@ -29,8 +29,10 @@ def test_samples_are_finite(wrong, which):
 )
 def test_clients_hold_everything_and_each_some(train, test, said):
     with pytest.raises(ValueError, match=said):
-        Dataset("d", X, Y, X, Y, NAMES, held=Held(train, test))
-    assert Dataset("d", X, Y, X, Y, NAMES, held=Held((1, 3), (2, 2))).held.train == (1, 3)
+        Dataset("d", X, Y, X, Y, NAMES, given_partition=GivenPartition(train, test))
+    assert Dataset(
+        "d", X, Y, X, Y, NAMES, given_partition=GivenPartition((1, 3), (2, 2))
+    ).given_partition.train == (1, 3)
 
 
 def test_classes_have_different_names():

@@ -125,7 +125,7 @@ def test_mnist_5k_is_mlxtends_mnist_split_by_the_seed():
     data = load_dataset("mnist-5k")
     assert data.image_shape == (1, 28, 28)
     assert data.class_names == tuple("0123456789")
-    assert data.train_images.dtype == data.test_images.dtype == torch.uint8
+    assert data.train_samples.dtype == data.test_samples.dtype == torch.uint8
     assert data.train_labels.bincount().tolist() == [400] * 10
     assert data.test_labels.bincount().tolist() == [100] * 10
     images, labels = mnist_data()
@@ -140,19 +140,19 @@ def labelled(images, labels):
 
 def rows(data):
     return sorted(
-        labelled(data.train_images, data.train_labels)
-        + labelled(data.test_images, data.test_labels)
+        labelled(data.train_samples, data.train_labels)
+        + labelled(data.test_samples, data.test_labels)
     )
 
 
 def test_the_seed_says_which_images_are_for_testing():
     first, second = load_dataset("mnist-5k", seed=0), load_dataset("mnist-5k", seed=1)
-    assert not torch.equal(first.test_images, second.test_images)
+    assert not torch.equal(first.test_samples, second.test_samples)
     assert load_dataset("mnist-5k", seed=1) is second
     load_dataset("mnist-5k", seed=2)
     again = load_dataset("mnist-5k", seed=0)
     assert again is not first
-    assert torch.equal(first.test_images, again.test_images)
+    assert torch.equal(first.test_samples, again.test_samples)
     assert torch.equal(first.train_labels, again.train_labels)
 
 
@@ -177,9 +177,9 @@ def test_mnist_files_become_tensors(tmp_path, name, folder, first_class):
     data = load_dataset(name, str(tmp_path), download=False)
     assert data.class_names[0] == first_class
     assert data.num_classes == 10
-    assert np.array_equal(data.train_images.numpy()[:, 0], arrays[0])
+    assert np.array_equal(data.train_samples.numpy()[:, 0], arrays[0])
     assert data.train_labels.tolist() == arrays[1].tolist()
-    assert np.array_equal(data.test_images.numpy()[:, 0], arrays[2])
+    assert np.array_equal(data.test_samples.numpy()[:, 0], arrays[2])
     assert data.test_labels.dtype == torch.int64
     assert load_dataset(name, str(tmp_path), seed=7, download=False) is data
 
@@ -196,7 +196,7 @@ def test_our_reading_is_torchvision_s(tmp_path):
         ours = load_dataset(name, str(tmp_path), download=False)
         theirs = published.open(tmp_path, train=True, download=False)
         images = theirs.data.transpose(1, 2) if published.transposed else theirs.data
-        assert torch.equal(ours.train_images[:, 0], images)
+        assert torch.equal(ours.train_samples[:, 0], images)
         assert torch.equal(ours.train_labels, theirs.targets)
         assert list(ours.class_names) == (list(digits) if name == "mnist" else list(theirs.classes))
 
@@ -231,7 +231,7 @@ def test_images_are_rotated_counterclockwise():
     label = torch.tensor([1])
     turned = rotated(Dataset("x", images, label, images, label, ("a", "b")), "turned")
     by_hand = [[[1, 2], [3, 4]], [[2, 4], [1, 3]], [[4, 3], [2, 1]], [[3, 1], [4, 2]]]
-    assert turned.train_images[:, 0].tolist() == turned.test_images[:, 0].tolist() == by_hand
+    assert turned.train_samples[:, 0].tolist() == turned.test_samples[:, 0].tolist() == by_hand
     assert turned.train_labels.tolist() == [1, 1, 1, 1]
     assert turned.train_groups.tolist() == turned.test_groups.tolist() == [1, 3, 5, 7]
     assert turned.group_names[5] == "b at 180°"
@@ -248,16 +248,16 @@ def test_rotated_mnist_is_mnist_four_times(tmp_path):
     assert data.image_shape == (1, 28, 28)
     assert data.num_classes == 10
     assert len(data.group_names) == 40
-    assert data.train_images.is_contiguous()
+    assert data.train_samples.is_contiguous()
     for turn in range(4):
         own = slice(20 * turn, 20 * turn + 20)
-        back = torch.rot90(data.train_images[own], -turn, (2, 3))
-        assert torch.equal(back, upright.train_images)
+        back = torch.rot90(data.train_samples[own], -turn, (2, 3))
+        assert torch.equal(back, upright.train_samples)
         assert torch.equal(data.train_labels[own], upright.train_labels)
         assert torch.equal(data.train_groups[own], 10 * turn + upright.train_labels)
         assert torch.equal(
-            torch.rot90(data.test_images[10 * turn : 10 * turn + 10], -turn, (2, 3)),
-            upright.test_images,
+            torch.rot90(data.test_samples[10 * turn : 10 * turn + 10], -turn, (2, 3)),
+            upright.test_samples,
         )
     assert load_dataset("rotated-mnist", str(tmp_path), seed=7, download=False) is data
 
@@ -270,10 +270,10 @@ def test_without_mnist_there_is_no_rotated_mnist(tmp_path):
 @needs("MNIST/raw/train-images-idx3-ubyte")
 def test_the_real_rotated_mnist():
     data = load_dataset("rotated-mnist", REAL, download=False)
-    assert data.train_images.shape == (240_000, 1, 28, 28)
-    assert data.test_images.shape == (40_000, 1, 28, 28)
+    assert data.train_samples.shape == (240_000, 1, 28, 28)
+    assert data.test_samples.shape == (40_000, 1, 28, 28)
     assert torch.equal(data.train_groups % 10, data.train_labels)
-    assert torch.equal(torch.rot90(data.train_images[180_000], -3, (1, 2)), data.train_images[0])
+    assert torch.equal(torch.rot90(data.train_samples[180_000], -3, (1, 2)), data.train_samples[0])
 
 
 def test_emnist_is_turned_upright(tmp_path):
@@ -282,8 +282,8 @@ def test_emnist_is_turned_upright(tmp_path):
         array = upright.transpose(0, 2, 1) if "images" in name else np.arange(47, dtype=np.uint8)
         write_idx(tmp_path / "EMNIST" / "raw" / name, np.ascontiguousarray(array))
     data = load_dataset("emnist-balanced", str(tmp_path), download=False)
-    assert np.array_equal(data.train_images.numpy()[:, 0], upright)
-    assert data.train_images.is_contiguous()
+    assert np.array_equal(data.train_samples.numpy()[:, 0], upright)
+    assert data.train_samples.is_contiguous()
     assert "".join(data.class_names) == "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabdefghnqrt"
 
 
@@ -293,9 +293,9 @@ def test_cifar10_files_become_tensors(monkeypatch, tmp_path):
     write_cifar(monkeypatch, "CIFAR10", tmp_path, "labels", CIFAR10_CLASSES, files)
     data = load_dataset("cifar10", str(tmp_path), download=False)
     expected = np.concatenate([pixels(10, 3, 32, 32), pixels(10, 3, 32, 32, seed=1)])
-    assert np.array_equal(data.train_images.numpy(), expected)
+    assert np.array_equal(data.train_samples.numpy(), expected)
     assert data.train_labels.tolist() == [*range(10), *range(10)]
-    assert data.test_images.is_contiguous()
+    assert data.test_samples.is_contiguous()
     assert data.class_names == CIFAR10_CLASSES
 
 
@@ -323,8 +323,8 @@ def test_by_hand_the_classes_of_the_second_come_after_those_of_the_first():
     assert both.name == "mnist+letters"
     assert both.class_names == ("0", "1", "2", "1 (letters)", "a")
     assert both.train_labels.tolist() == both.test_labels.tolist() == [0, 1, 2, 3, 4]
-    assert both.train_images[:, 0, 0, 0].tolist() == [0, 1, 2, 0, 1]
-    assert both.test_images[:, 0, 0, 0].tolist() == [100, 101, 102, 100, 101]
+    assert both.train_samples[:, 0, 0, 0].tolist() == [0, 1, 2, 0, 1]
+    assert both.test_samples[:, 0, 0, 0].tolist() == [100, 101, 102, 100, 101]
 
 
 def test_images_of_two_shapes_are_not_joined():
@@ -349,8 +349,8 @@ def test_by_hand_some_classes_are_numbered_in_the_order_asked_for():
     base = small("letters", ("a", "b", "c", "d"))
     some = only(base, ("d", "b"))
     assert some.class_names == ("d", "b")
-    assert some.train_images[:, 0, 0, 0].tolist() == [1, 3]
-    assert some.test_images[:, 0, 0, 0].tolist() == [101, 103]
+    assert some.train_samples[:, 0, 0, 0].tolist() == [1, 3]
+    assert some.test_samples[:, 0, 0, 0].tolist() == [101, 103]
     assert some.train_labels.tolist() == some.test_labels.tolist() == [1, 0]
 
 
@@ -365,9 +365,9 @@ def test_cifar20_is_cifar10_and_ten_other_classes_of_cifar100(monkeypatch, tmp_p
     assert len(set(data.class_names)) == 20
     # Of the stand-in's ten images of CIFAR-100, labelled 0 to 9, three have such classes.
     assert data.train_labels.tolist() == data.test_labels.tolist() == [*range(10), 19, 10, 14]
-    assert torch.equal(data.train_images[:10], ten.train_images)
-    assert torch.equal(data.train_images[10:], hundred.train_images[[0, 4, 9]])
-    assert torch.equal(data.test_images[10:], hundred.test_images[[0, 4, 9]])
+    assert torch.equal(data.train_samples[:10], ten.train_samples)
+    assert torch.equal(data.train_samples[10:], hundred.train_samples[[0, 4, 9]])
+    assert torch.equal(data.test_samples[10:], hundred.test_samples[[0, 4, 9]])
 
 
 @pytest.mark.parametrize("name", ["mnist+folder", "mnist+mnist", "mnist+", "rotated-mnist+mnist"])
@@ -380,7 +380,7 @@ def test_only_published_ones_are_joined(name):
 def test_real_digits_and_clothes():
     data = load_dataset("mnist-5k+fashion-mnist", REAL, seed=1, download=False)
     digits = load_dataset("mnist-5k", seed=1)
-    assert torch.equal(data.train_images[:4000], digits.train_images)
+    assert torch.equal(data.train_samples[:4000], digits.train_samples)
     assert len(data.train_labels) == 64_000
     assert data.num_classes == 20
     assert data.class_names[9:11] == ("9", "T-shirt/top")
@@ -447,11 +447,12 @@ def mnist_server(monkeypatch, tmp_path):
 
 def test_a_download_is_kept(mnist_server, tmp_path):
     data = load_dataset("mnist", str(tmp_path / "data"))
-    assert len(data.train_images) == 20
+    assert len(data.train_samples) == 20
     assert len(mnist_server.served) == 4
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["MNIST"]
     assert torch.equal(
-        load_dataset("mnist", str(tmp_path / "data"), download=False).test_images, data.test_images
+        load_dataset("mnist", str(tmp_path / "data"), download=False).test_samples,
+        data.test_samples,
     )
 
 
@@ -459,7 +460,7 @@ def test_two_that_want_the_same_files_download_them_once(mnist_server, tmp_path)
     mnist_server.seconds = 0.05
     with ThreadPoolExecutor(2) as pool:
         both = list(pool.map(load_dataset, ["mnist"] * 2, [str(tmp_path / "data")] * 2))
-    assert torch.equal(both[0].train_images, both[1].train_images)
+    assert torch.equal(both[0].train_samples, both[1].train_samples)
     assert len(mnist_server.served) == 4
 
 
@@ -469,7 +470,7 @@ def test_half_a_download_is_completed(mnist_server, tmp_path):
     with pytest.raises(OSError, match=r"no t10k-labels"):
         load_dataset("mnist", str(tmp_path / "data"))
     last.with_name("later").rename(last)
-    assert len(load_dataset("mnist", str(tmp_path / "data")).train_images) == 20
+    assert len(load_dataset("mnist", str(tmp_path / "data")).train_samples) == 20
     assert len(mnist_server.served) == len(set(mnist_server.served))
 
 
@@ -481,13 +482,13 @@ def test_a_damaged_file_is_named_until_it_is_removed(mnist_server, tmp_path):
         with pytest.raises(OSError, match=r"cannot be read from .*\(.*: .*remove damaged ones"):
             load_dataset("mnist", str(tmp_path / "data"), download=download)
     broken.unlink()
-    assert len(load_dataset("mnist", str(tmp_path / "data")).train_images) == 20
+    assert len(load_dataset("mnist", str(tmp_path / "data")).train_samples) == 20
 
 
 def test_archives_in_the_folder_need_no_network(mnist_server, tmp_path):
     raw = tmp_path / "data" / "MNIST" / "raw"
     shutil.copytree(mnist_server.folder, raw)
-    assert len(load_dataset("mnist", str(tmp_path / "data")).train_images) == 20
+    assert len(load_dataset("mnist", str(tmp_path / "data")).train_samples) == 20
     assert not mnist_server.served
 
 
@@ -499,7 +500,7 @@ def test_emnists_archive_in_the_folder_needs_no_network(monkeypatch, tmp_path):
 @needs("MNIST/raw")
 def test_the_real_mnist():
     data = load_dataset("mnist", REAL, download=False)
-    assert data.train_images.shape == (60000, 1, 28, 28)
+    assert data.train_samples.shape == (60000, 1, 28, 28)
     assert data.train_labels.bincount()[:3].tolist() == [5923, 6742, 5958]
     assert data.test_labels[:5].tolist() == [7, 2, 1, 0, 4]
 
@@ -507,7 +508,7 @@ def test_the_real_mnist():
 @needs("FashionMNIST/raw")
 def test_the_real_fashion_mnist():
     data = load_dataset("fashion-mnist", REAL, download=False)
-    assert data.test_images.shape == (10000, 1, 28, 28)
+    assert data.test_samples.shape == (10000, 1, 28, 28)
     assert data.train_labels.bincount().tolist() == [6000] * 10
     assert data.class_names[-1] == "Ankle boot"
 
@@ -541,8 +542,8 @@ def test_a_folder_becomes_a_data_set(folder):
     assert data.image_shape == (1, 8, 6)
     assert data.train_labels.tolist() == [0, 0, 1, 1, 1]
     assert data.test_labels.tolist() == [0, 1]
-    assert np.array_equal(data.train_images[2, 0].numpy(), pixels(8, 6, seed=0))
-    assert np.array_equal(data.test_images[0, 0].numpy(), pixels(8, 6, seed=19))
+    assert np.array_equal(data.train_samples[2, 0].numpy(), pixels(8, 6, seed=0))
+    assert np.array_equal(data.test_samples[0, 0].numpy(), pixels(8, 6, seed=19))
 
 
 def test_endings_and_hidden_files(folder):
@@ -568,7 +569,7 @@ def test_endings_and_hidden_files(folder):
 def test_links_to_class_folders_are_followed(folder, tmp_path):
     (folder / "train" / "cat").rename(tmp_path / "elsewhere")
     (folder / "train" / "cat").symlink_to(tmp_path / "elsewhere")
-    assert len(read(folder).train_images) == 5
+    assert len(read(folder).train_samples) == 5
 
 
 @pytest.mark.parametrize("mode", ["L", "LA", "1"])
@@ -581,7 +582,7 @@ def test_gray_images_have_one_channel_and_no_alpha(folder, mode):
         image = image.convert(mode)
         expected = np.asarray(image.convert("L"))
     image.save(folder / "train" / "bird" / "0.png")
-    assert np.array_equal(read(folder).train_images[0, 0].numpy(), expected)
+    assert np.array_equal(read(folder).train_samples[0, 0].numpy(), expected)
 
 
 def test_colour_images_have_three_channels_and_no_alpha(tmp_path):
@@ -591,7 +592,7 @@ def test_colour_images_have_three_channels_and_no_alpha(tmp_path):
     save(tmp_path / "train" / "a" / "1.png", pixels(8, 6, 4))
     palette.save(tmp_path / "train" / "a" / "2.png", transparency=bytes(range(0, 160, 10)))
     save(tmp_path / "test" / "a" / "0.png", pixels(8, 6, 3))
-    images = read(tmp_path).train_images.numpy().transpose(0, 2, 3, 1)
+    images = read(tmp_path).train_samples.numpy().transpose(0, 2, 3, 1)
     assert np.array_equal(images[0], pixels(8, 6, 3))
     assert np.array_equal(images[1], pixels(8, 6, 4)[..., :3])
     assert np.array_equal(images[2], colours)
@@ -609,9 +610,9 @@ def test_other_sizes_become_the_median_by_four(tmp_path):
         save(tmp_path / "train" / "a" / f"{i}.png", np.tile(flat, (height, width)))
     save(tmp_path / "test" / "a" / "0.png", np.tile(flat, (7, 7)))
     found = read(tmp_path)
-    assert found.train_images.shape == (3, 1, 40, 100)
-    assert found.test_images.shape == (1, 1, 40, 100)
-    assert found.train_images.unique().tolist() == found.test_images.unique().tolist() == [77]
+    assert found.train_samples.shape == (3, 1, 40, 100)
+    assert found.test_samples.shape == (1, 1, 40, 100)
+    assert found.train_samples.unique().tolist() == found.test_samples.unique().tolist() == [77]
 
 
 @pytest.mark.parametrize(
@@ -626,21 +627,21 @@ def test_other_sizes_become_the_median_by_four(tmp_path):
 def test_the_common_size(tmp_path, sizes, expected):
     for i, size in enumerate(sizes):
         save(tmp_path / "train" / "a" / f"{i}.jpg", pixels(*size))
-    assert tuple(read(tmp_path).train_images.shape[2:]) == expected
+    assert tuple(read(tmp_path).train_samples.shape[2:]) == expected
 
 
 def test_test_images_take_the_size_of_training_images(folder):
     save(folder / "test" / "cat" / "t.png", np.full((50, 50), 9, np.uint8))
     found = read(folder)
-    assert found.test_images.shape == (2, 1, 8, 6)
-    assert found.test_images[1].unique().tolist() == [9]
+    assert found.test_samples.shape == (2, 1, 8, 6)
+    assert found.test_samples[1].unique().tolist() == [9]
 
 
 def test_a_large_jpeg_shrinks_as_if_decoded_in_full(tmp_path):
     file = tmp_path / "train" / "a" / "0.jpg"
     save(file, np.kron(pixels(112, 112), np.ones((8, 8), np.uint8)))
     expected = np.asarray(Image.open(file).resize((224, 224))).astype(float)
-    image = read(tmp_path).train_images[0, 0].numpy()
+    image = read(tmp_path).train_samples[0, 0].numpy()
     assert image.shape == (224, 224)
     assert np.abs(image - expected).mean() < 4
 
@@ -745,7 +746,7 @@ def test_class_folders_may_lie_in_the_folder_itself(folder):
     save(folder / ".thumbnails" / "0.png", pixels(8, 6))
     found = read(folder)
     assert found.classes == ("bird", "cat")
-    for name in ("train_images", "train_labels", "test_images", "test_labels"):
+    for name in ("train_samples", "train_labels", "test_samples", "test_labels"):
         assert torch.equal(getattr(found, name), getattr(expected, name))
     shutil.rmtree(folder / "test")
     save(folder / "cat" / "broken.png", pixels(8, 6), format="PCX")
@@ -804,7 +805,7 @@ def test_photos_are_turned_upright(tmp_path, ending, orientation):
     options = {"exif": oriented(orientation)} | ({"lossless": True} if ending == "webp" else {})
     pair = np.stack([stored] * 3, axis=2)
     save(tmp_path / "photos" / "a" / f"0.{ending}", pair, **options)
-    found = read(tmp_path / "photos").train_images[0]
+    found = read(tmp_path / "photos").train_samples[0]
     assert found.shape == (3, 32, 48)
     assert np.abs(found[0].numpy().astype(int) - upright).max() <= (8 if ending == "jpg" else 0)
 
@@ -813,7 +814,7 @@ def test_a_large_photo_is_turned_after_it_shrinks(tmp_path):
     stored = np.zeros((600, 1200, 3), np.uint8)
     stored[300:, :600] = 255  # stored on its side: the left of the top, once it is upright
     save(tmp_path / "photos" / "a" / "0.jpg", stored, exif=oriented(6))
-    image = read(tmp_path / "photos").train_images[0, 0].numpy()
+    image = read(tmp_path / "photos").train_samples[0, 0].numpy()
     assert image.shape == (224, 112)
     assert image[:100, :50].min() > 250
     assert image[124:].max() < 5
@@ -824,7 +825,7 @@ def test_damaged_exif_data_are_no_damaged_image(tmp_path):
     for i, exif in enumerate([b"Exif\0\0no data", b"Exif\0\0MM\0*\0\0\0\x08\0\x09\x01\x12"]):
         save(tmp_path / "photos" / "a" / f"{i}.jpg", pixels(8, 6), exif=exif)
     found = read(tmp_path / "photos")
-    assert found.train_images.shape == found.test_images.shape == (1, 1, 8, 6)
+    assert found.train_samples.shape == found.test_samples.shape == (1, 1, 8, 6)
 
 
 def test_a_class_without_test_images_is_kept(folder):
@@ -851,7 +852,7 @@ def test_without_a_test_folder_a_fifth_is_held_out(folder):
 def test_images_are_decoded_once(folder, decodes):
     first, second = read(folder), read(folder)
     assert len(decodes) == 1
-    assert torch.equal(first.train_images, second.train_images)
+    assert torch.equal(first.train_samples, second.train_samples)
     assert torch.equal(first.test_labels, second.test_labels)
     assert first.classes == second.classes
 
@@ -862,14 +863,14 @@ def test_changed_files_are_decoded_again_in_the_same_place(folder, decodes):
     os.utime(file, (1, 1))
     read(folder)
     save(folder / "train" / "cat" / "new.png", pixels(8, 6))
-    assert len(read(folder).train_images) == 6
+    assert len(read(folder).train_samples) == 6
     file.unlink()
-    assert len(read(folder).train_images) == 5
+    assert len(read(folder).train_samples) == 5
     (folder / "train" / "cat" / "notes.txt").touch()
     read(folder)
     assert len(decodes) == 4
     assert len(list(cache_dir().rglob("*.safetensors"))) == 1
-    assert np.array_equal(before.train_images[2, 0].numpy(), pixels(8, 6, seed=0))
+    assert np.array_equal(before.train_samples[2, 0].numpy(), pixels(8, 6, seed=0))
 
 
 def test_other_code_decodes_again(folder, decodes, monkeypatch):
@@ -881,12 +882,12 @@ def test_other_code_decodes_again(folder, decodes, monkeypatch):
 
 @pytest.mark.parametrize("damage", [b"", b"no tensors", None])
 def test_a_damaged_file_is_decoded_again(folder, decodes, damage):
-    expected = read(folder).train_images.clone()
+    expected = read(folder).train_samples.clone()
     (stored,) = cache_dir().rglob("*.safetensors")
     whole = stored.read_bytes()
     stored.unlink()
     stored.write_bytes(whole[:-10] if damage is None else damage)
-    assert torch.equal(read(folder).train_images, expected)
+    assert torch.equal(read(folder).train_samples, expected)
     assert len(decodes) == 2
 
 
@@ -905,7 +906,7 @@ def test_whoever_comes_second_waits(folder, decodes):
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(read, [folder] * 4))
     assert len(decodes) == 1
-    assert all(torch.equal(f.train_images, found[0].train_images) for f in found)
+    assert all(torch.equal(f.train_samples, found[0].train_samples) for f in found)
 
 
 def test_a_cache_that_cannot_be_written_is_an_error(folder, monkeypatch, tmp_path):
@@ -954,8 +955,8 @@ def test_an_archive_of_other_classes_is_not_cifar10(tmp_path):
 @needs(CIFAR10_TAR)
 def test_the_real_cifar10(decodes):
     data = load_dataset("cifar10", REAL)
-    assert data.train_images.shape == (50000, 3, 32, 32)
-    assert data.test_images.shape == (10000, 3, 32, 32)
+    assert data.train_samples.shape == (50000, 3, 32, 32)
+    assert data.test_samples.shape == (10000, 3, 32, 32)
     assert data.train_labels.bincount().tolist() == [5000] * 10
-    assert 110 < data.test_images.float().mean() < 130
+    assert 110 < data.test_samples.float().mean() < 130
     assert len(decodes) == 1

@@ -108,7 +108,7 @@ def test_own_tests_have_the_mix_of_the_training_images(dataset):
         assert np.abs(found - share * wanted).max() <= 0.5 + 1e-9
         assert (found <= available).all()
         assert (found == available).any()
-        assert same_data(own.test_data(c), (data.test_images[test], data.test_labels[test]))
+        assert same_data(own.test_data(c), (data.test_samples[test], data.test_labels[test]))
 
 
 def test_own_tests_change_no_other_draw_and_follow_the_data():
@@ -429,8 +429,8 @@ def test_under_concept_shift_all_have_all_classes_and_tasks_name_them_differentl
         assert set(truth[indices].tolist()) == set(range(10))
         called.append({y: labels[truth[indices] == y].unique().item() for y in range(10)})
         assert len(set(called[c].values())) == 10
-        test_images, test_labels = made.test_data(c)
-        assert len(test_images) == 30
+        test_samples, test_labels = made.test_data(c)
+        assert len(test_samples) == 30
         assert test_labels[:10].tolist() == [called[c][y] for y in range(10)]
     tasks = made.partition.client_tasks
     for c, other in [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]:

@@ -43,7 +43,7 @@ def test_by_hand_images_are_those_of_their_writers(femnist):
     assert data.group_names == ("f0_01", "f1_02", "f2_03")
     assert data.train_labels.tolist() == [0, 10, 36, 61, 61, 61, 61, 61, 1, 2, 3, 4]
     assert data.train_groups.tolist() == [0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2, 2]
-    assert data.train_images[:, 0, 5, 5].tolist() == data.train_groups.tolist()
+    assert data.train_samples[:, 0, 5, 5].tolist() == data.train_groups.tolist()
     assert data.test_labels.tolist() == [10, 61, 61, 4]
     assert data.test_groups.tolist() == [0, 1, 1, 2]
 

@@ -42,8 +42,8 @@ def of_client(data, client):
     """Return the samples of a client for training and for testing, with their labels."""
     found = []
     for sizes, samples, labels in (
-        (data.held.train, data.train_images, data.train_labels),
-        (data.held.test, data.test_images, data.test_labels),
+        (data.given_partition.train, data.train_samples, data.train_labels),
+        (data.given_partition.test, data.test_samples, data.test_labels),
     ):
         first = sum(sizes[:client])
         own = slice(first, first + sizes[client])
@@ -57,12 +57,17 @@ def of_client(data, client):
 def test_arms_of_ten_people_are_twenty_sites(recordings):
     data = load_dataset("watch")
     assert (data.image_shape, data.is_float, data.num_classes) == ((6, 100), True, 7)
-    assert len(data.held.names) == len(data.held.train) == DATASETS["watch"].sites == 20
-    assert data.held.names[4:6] == ("person 3, left arm", "person 3, right arm")
-    assert data.held.tasks is None
+    assert (
+        len(data.given_partition.names)
+        == len(data.given_partition.train)
+        == DATASETS["watch"].sites
+        == 20
+    )
+    assert data.given_partition.names[4:6] == ("person 3, left arm", "person 3, right arm")
+    assert data.given_partition.tasks is None
     # Of each recording all whole windows but one, the gap.
     windows = sum(len(one.samples) // 100 for one in recordings)
-    assert sum(data.held.train) + sum(data.held.test) == windows - 140
+    assert sum(data.given_partition.train) + sum(data.given_partition.test) == windows - 140
     for client in range(20):
         for _, labels in of_client(data, client):
             assert sorted(set(labels.tolist())) == list(range(7))
@@ -131,11 +136,11 @@ def test_the_busiest_airports_are_twenty_sites(flights):
     data = load_dataset("flights")
     assert (data.image_shape, data.is_float) == ((29,), True)
     assert data.class_names == ("on time", "late")
-    assert data.held.names == SITES
-    assert data.held.tasks is None
+    assert data.given_partition.names == SITES
+    assert data.given_partition.tasks is None
     busiest = flights["dest"].value_counts().index[: DATASETS["flights"].sites]
     assert [site[:3] for site in SITES] == sorted(busiest)
-    for train, test in zip(data.held.train, data.held.test, strict=True):
+    for train, test in zip(data.given_partition.train, data.given_partition.test, strict=True):
         assert 1400 < train + test <= 1500  # and a day's that are left out
     assert 0.2 < data.test_labels.float().mean() < 0.27
     known = flights.dropna(subset=["arr_delay"])
@@ -144,7 +149,7 @@ def test_the_busiest_airports_are_twenty_sites(flights):
 
 def test_what_is_known_of_a_flight_before_it_departs_is_of_order_one(flights):
     data = load_dataset("flights", train_share=0.8)
-    samples = torch.cat([data.train_images, data.test_images])
+    samples = torch.cat([data.train_samples, data.test_samples])
     circles, weather, kinds = samples[:, :4], samples[:, 4:10], samples[:, 10:]
     assert torch.allclose(circles[:, ::2] ** 2 + circles[:, 1::2] ** 2, torch.ones(2))
     assert weather.mean(0).abs().max() < 3
@@ -163,7 +168,7 @@ def test_of_a_flight_its_delay_can_be_predicted_in_minutes(flights):
     classes, minutes = (load_dataset("flights", label=label) for label in ("", DELAY))
     assert (minutes.class_names, minutes.is_regression) == (("delay [min]",), True)
     assert torch.equal(minutes.train_labels >= LATE, classes.train_labels == 1)
-    assert torch.equal(minutes.test_images, classes.test_images)
+    assert torch.equal(minutes.test_samples, classes.test_samples)
     with pytest.raises(ValueError, match=r'^label is "late", but of flights it is "delay", the de'):
         load_dataset("flights", label="late")
 
@@ -193,7 +198,7 @@ def test_it_is_the_same_whenever_it_is_read_whatever_the_seed(name, recordings, 
     first = load_dataset(name)
     datasets._load.cache_clear()
     federation = simulate_federation(FederationSettings(dataset=name, num_clients=20, seed=3))
-    assert federation.names == first.held.names
+    assert federation.names == first.given_partition.names
     assert federation.dataset is not first
     assert federation.dataset.checksum() == first.checksum()
 

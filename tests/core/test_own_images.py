@@ -98,7 +98,7 @@ def test_a_survey_gives_the_size_that_the_images_would_have_alone(tmp_path, size
     save(tmp_path / "scans" / "test" / "a" / "0.png", 150, 150)
     assert survey_images(tmp_path / "scans").image_shape == (1, *expected)
     read = image_folder.read_image_folder(tmp_path / "scans", tmp_path / "cache")
-    assert tuple(read.train_images.shape[2:]) == expected
+    assert tuple(read.train_samples.shape[2:]) == expected
 
 
 def test_photos_on_their_side_are_surveyed_upright(tmp_path):
@@ -333,15 +333,15 @@ def test_the_order_of_devices_is_all_the_same(surveys, random):
 
 def test_a_fifth_of_each_class_is_held_out(site, tmp_path):
     read = read_own_images(site, tmp_path / "cache", agreement())
-    assert read.train_images.shape == (12, 1, 32, 40)
+    assert read.train_samples.shape == (12, 1, 32, 40)
     assert read.train_labels.tolist() == [0] * 8 + [1] * 4
     assert read.test_labels.tolist() == [0] * 2 + [1]
     assert read.train_labels.dtype == read.test_labels.dtype == torch.int64
-    everything = values(read.train_images) + values(read.test_images)
+    everything = values(read.train_samples) + values(read.test_samples)
     assert sorted(everything) == [*range(10), *range(100, 105)]
     for images, labels in (
-        (read.train_images, read.train_labels),
-        (read.test_images, read.test_labels),
+        (read.train_samples, read.train_labels),
+        (read.test_samples, read.test_labels),
     ):
         assert [value >= 100 for value in values(images)] == labels.bool().tolist()
 
@@ -354,14 +354,14 @@ def test_the_same_images_are_held_out_wherever_the_folder_lies_and_in_any_size(s
     second = read_own_images(
         moved, tmp_path / "other", agreement("anchor", "bolt", "nut", shape=shape)
     )
-    assert values(second.test_images) == values(first.test_images)
+    assert values(second.test_samples) == values(first.test_samples)
     (moved / "train").mkdir()
     for name in ("bolt", "nut"):
         (moved / name).rename(moved / "train" / name)
     third = read_own_images(moved, tmp_path / "cache", agreement())
-    assert values(third.test_images) == values(first.test_images)
+    assert values(third.test_samples) == values(first.test_samples)
     # Their names' BLAKE2b hashes (of "bolt/1.png" and so on, 16 bytes) are the lowest.
-    assert values(first.test_images) == [1, 5, 103]
+    assert values(first.test_samples) == [1, 5, 103]
 
 
 def test_few_images_change_sides_when_others_are_added(site, tmp_path):
@@ -378,10 +378,10 @@ def test_few_images_change_sides_when_others_are_added(site, tmp_path):
 def test_its_own_test_folder_is_its_test_set(site, tmp_path):
     save(site / "test" / "nut" / "0.png", 64, 64, 200)
     read = read_own_images(site, tmp_path / "cache", agreement())
-    assert values(read.train_images) == [*range(10), *range(100, 105)]
-    assert values(read.test_images) == [200]
+    assert values(read.train_samples) == [*range(10), *range(100, 105)]
+    assert values(read.test_samples) == [200]
     assert read.test_labels.tolist() == [1]
-    assert read.test_images.shape[1:] == (1, 32, 40)
+    assert read.test_samples.shape[1:] == (1, 32, 40)
 
 
 def test_a_class_with_one_image_trains_and_is_not_tested(site, tmp_path):
@@ -391,7 +391,7 @@ def test_a_class_with_one_image_trains_and_is_not_tested(site, tmp_path):
     read = read_own_images(site, tmp_path / "cache", agreement("bolt", "nut", "pair", "screw"))
     assert read.train_labels.bincount().tolist() == [8, 4, 1, 1]
     assert read.test_labels.bincount().tolist() == [2, 1, 1]
-    assert values(read.train_images)[-1] == 250
+    assert values(read.train_samples)[-1] == 250
 
 
 def test_a_device_with_nothing_to_test_on(tmp_path):
@@ -399,8 +399,8 @@ def test_a_device_with_nothing_to_test_on(tmp_path):
         save(tmp_path / "scans" / name / "0.png", 32, 40, value)
     for _ in range(2):  # decoded, and then from the cache
         read = read_own_images(tmp_path / "scans", tmp_path / "cache", agreement())
-        assert values(read.train_images) == [0, 1]
-        assert read.test_images.shape == (0, 1, 32, 40)
+        assert values(read.train_samples) == [0, 1]
+        assert read.test_samples.shape == (0, 1, 32, 40)
         assert (read.test_labels.shape, read.test_labels.dtype) == ((0,), torch.int64)
 
 
@@ -420,8 +420,8 @@ def test_sites_with_other_classes_and_sizes_agree(tmp_path):
     assert found["north"].test_labels.tolist() == [1, 2]
     assert found["south"].train_labels.tolist() == [0, 0, 2, 2]
     assert found["south"].test_labels.tolist() == [0]
-    assert values(found["south"].train_images) == [30, 31, 40, 41]
-    assert {tuple(read.train_images.shape[1:]) for read in found.values()} == {(1, 48, 52)}
+    assert values(found["south"].train_samples) == [30, 31, 40, 41]
+    assert {tuple(read.train_samples.shape[1:]) for read in found.values()} == {(1, 48, 52)}
 
 
 def test_a_class_that_is_not_agreed_is_named(site, tmp_path):
@@ -438,14 +438,14 @@ def test_images_are_decoded_once_for_each_size(site, tmp_path, decodes):
     small = agreement(shape=(1, 28, 28))
     for agreed in (agreement(), small, agreement(), small, agreement("bolt", "cog", "nut")):
         read = read_own_images(site, tmp_path / "cache", agreed)
-        assert read.train_images.shape[1:] == agreed.image_shape
+        assert read.train_samples.shape[1:] == agreed.image_shape
     assert len(decodes) == 2
     image_folder.read_image_folder(site, tmp_path / "cache")  # whole, as a simulation reads it
     assert len(decodes) == 3
     save(site / "nut" / "0.png", 32, 40, 99)
     assert 99 in [
-        *values((read := read_own_images(site, tmp_path / "cache", agreement())).train_images),
-        *values(read.test_images),
+        *values((read := read_own_images(site, tmp_path / "cache", agreement())).train_samples),
+        *values(read.test_samples),
     ]
     assert len(decodes) == 4
 

@@ -42,13 +42,13 @@ def test_each_site_is_a_client_with_the_classes_of_all(write):
     data = load_dataset("sites", str(root))
     assert (data.name, data.class_names) == ("sites", ("bolt", "nut", "screw"))
     assert data.image_shape == (1, 32, 40)
-    held = data.held
+    held = data.given_partition
     assert held.names == ("berlin", "oslo", "paris")
     assert held.tasks is None
     # A fifth of each class is held out, one image at least, where there is no test folder.
     assert (held.train, held.test) == ((9, 8, 1), (3, 2, 2))
-    trained = of_clients(data.train_images, held.train)
-    tested = of_clients(data.test_images, held.test)
+    trained = of_clients(data.train_samples, held.train)
+    tested = of_clients(data.test_samples, held.test)
     assert [sorted(a + b) for a, b in zip(trained, tested, strict=True)] == [
         [*range(10), 100, 101],
         [*range(50, 60)],
@@ -112,7 +112,7 @@ def test_names_are_as_others_write_them(write):
     write("Zoe\u0308/cafe\u0301 ", [1, 2])
     root = write("berlin /bolt", [3, 4])
     data = load_dataset("sites", str(root))
-    assert data.held.names == ("Zoë", "berlin")
+    assert data.given_partition.names == ("Zoë", "berlin")
     assert data.class_names == ("bolt", "café")
 
 
@@ -121,7 +121,7 @@ def test_what_lies_on_a_whole_disk_is_no_site(write):
     root = write("b/nut", [1, 2])
     (root / "lost+found").mkdir()
     (root / "__MACOSX/._cat").mkdir(parents=True)
-    assert load_dataset("sites", str(root)).held.names == ("a", "b")
+    assert load_dataset("sites", str(root)).given_partition.names == ("a", "b")
 
 
 def test_files_beside_the_sites_are_told(write):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fl_core.data.dataset import Dataset
-from fl_core.data.held import Held
+from fl_core.data.given_partition import GivenPartition
 from fl_core.data.scaling import ColumnStatistics, Scaling
 from fl_core.partitions.federation import spread
 from fl_core.partitions.settings import FederationSettings
@@ -21,11 +21,11 @@ TEST = [[7, 8, 1], [1000, 10, 1]]
 def data(train=TRAIN, test=TEST, dtype=torch.float32, held=True):
     train, test = (torch.tensor(rows, dtype=dtype) for rows in (train, test))
     labels = [torch.arange(len(rows)) % 2 for rows in (train, test)]
-    two = Held((2, 2), (1, 1), names=("a", "b"))
+    two = GivenPartition((2, 2), (1, 1), names=("a", "b"))
     return Dataset(
         "some",
         *(train, labels[0], test, labels[1], ("no", "yes")),
-        held=two if held else None,
+        given_partition=two if held else None,
         column_names=("x", "y [m]", "flag")[: train.shape[1]],
     )
 
@@ -50,7 +50,7 @@ def federation(whose, given):
 
 def samples(whose, *given, **options):
     found = federation(whose, data(*given, **options)).dataset
-    return found.train_images, found.test_images
+    return found.train_samples, found.test_samples
 
 
 def test_all_is_by_all_training_rows_together():
@@ -81,7 +81,7 @@ def test_test_rows_change_no_training_row(whose):
 def test_what_others_share_is_not_written_to():
     shared = data()
     spread(FederationSettings(dataset="some", num_clients=2, seed=0, standardise="all"), shared)
-    assert shared.train_images.tolist() == TRAIN
+    assert shared.train_samples.tolist() == TRAIN
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_what_others_share_is_not_written_to():
 def test_constant_columns_are_told(whose, said):
     constant = data([[3, 7, 0], [3, 7, 0], [10, 7, 1], [14, 7, 0]])
     found = federation(whose, constant).dataset
-    train, test = found.train_images, found.test_images
+    train, test = found.train_samples, found.test_samples
     assert found.notes == (said,)
     assert train[:, 1].tolist() == [0, 0, 0, 0]
     assert test[:, 1].tolist() == [1, 3]

@@ -19,8 +19,8 @@ def without_noise(monkeypatch):
 def prototypes(heterogeneity, seed=0):
     """Return what the images of each of two tasks show, shape (2, 10, 28, 28)."""
     data = synthetic(2, heterogeneity, seed)
-    assert torch.equal(data.train_images, data.test_images)
-    shown = data.train_images.reshape(2, 10, 2, 28, 28)
+    assert torch.equal(data.train_samples, data.test_samples)
+    shown = data.train_samples.reshape(2, 10, 2, 28, 28)
     assert torch.equal(shown[:, :, 0], shown[:, :, 1])
     return (shown[:, :, 0].double().numpy() - 127.5) / 30
 
@@ -65,10 +65,10 @@ def test_each_class_of_each_task_has_as_many_images():
 
 def test_the_seed_decides_and_no_image_is_there_twice():
     first, same, other = (synthetic(2, 0.5, seed) for seed in (0, 0, 1))
-    assert torch.equal(first.train_images, same.train_images)
-    assert torch.equal(first.test_images, same.test_images)
-    assert not torch.equal(first.train_images, other.train_images)
-    images = torch.cat([first.train_images, first.test_images]).numpy()
+    assert torch.equal(first.train_samples, same.train_samples)
+    assert torch.equal(first.test_samples, same.test_samples)
+    assert not torch.equal(first.train_samples, other.train_samples)
+    images = torch.cat([first.train_samples, first.test_samples]).numpy()
     assert len({image.tobytes() for image in images}) == len(images)
 
 

@@ -187,11 +187,11 @@ def test_files_that_are_no_tables_are_told(tmp_path):
 
 def test_rows_are_in_time_unless_a_column_says_which_ones_test(tmp_path):
     text = of("x,label", *BOTH)
-    assert read(written(tmp_path, a=text, b=text), "").held.in_time == {0, 1}
+    assert read(written(tmp_path, a=text, b=text), "").given_partition.in_time == {0, 1}
     split = of("x,label,split", "1,a,test", "2,b,train")
     (tmp_path / "split").mkdir()
     folder = written(tmp_path / "split", a=text, b=split)
-    assert load_dataset("tables", str(folder)).held.in_time == {0}
+    assert load_dataset("tables", str(folder)).given_partition.in_time == {0}
 
 
 def test_a_blank_after_a_comma_belongs_to_no_cell(tmp_path):
@@ -200,7 +200,7 @@ def test_a_blank_after_a_comma_belongs_to_no_cell(tmp_path):
     data = read(written(tmp_path, spaced=spaced, tight=tight), "")
     assert data.column_names == ("c=u, v", "c=w", "x")
     assert data.class_names == ("a", "b, c")
-    assert data.train_images.tolist() == [[1, 0, 1], [0, 1, 2]] * 2
+    assert data.train_samples.tolist() == [[1, 0, 1], [0, 1, 2]] * 2
     folder = written(tmp_path, spaced=of("c, label", "u, a", " NA, b", "w, a"))
     with pytest.raises(ValueError, match="column c has no value in row 2"):
         read_features(folder / "spaced.csv", ())

@@ -46,15 +46,19 @@ def read(folder, label="outcome"):
 
 def test_each_file_is_a_site_with_its_own_rows(tmp_path):
     data = read(written(tmp_path, oslo=OSLO, berlin=BERLIN))
-    assert data.held.names == ("berlin", "oslo")
-    assert (data.held.train, data.held.test, data.held.tasks) == ((4, 1), (1, 1), None)
+    assert data.given_partition.names == ("berlin", "oslo")
+    assert (data.given_partition.train, data.given_partition.test, data.given_partition.tasks) == (
+        (4, 1),
+        (1, 1),
+        None,
+    )
     assert data.class_names == ("ill", "well")
     assert data.column_names == (
         "age [years]",
         *("colour=blue", "colour=green", "colour=red"),
         *("smokes=False", "smokes=True"),
     )
-    assert data.train_images.tolist() == [
+    assert data.train_samples.tolist() == [
         [40, 0, 0, 1, 0, 1],
         [50, 1, 0, 0, 1, 0],
         [60, 0, 0, 1, 0, 1],
@@ -62,7 +66,7 @@ def test_each_file_is_a_site_with_its_own_rows(tmp_path):
         [20, 0, 1, 0, 1, 0],
     ]
     assert data.train_labels.tolist() == [0, 1, 0, 1, 1]
-    assert data.test_images.tolist() == [[30, 1, 0, 0, 1, 0], [80, 0, 0, 1, 0, 1]]
+    assert data.test_samples.tolist() == [[30, 1, 0, 0, 1, 0], [80, 0, 0, 1, 0, 1]]
     assert data.test_labels.tolist() == [0, 0]
     federation = spread(FederationSettings(dataset="tables", num_clients=2, seed=0), data)
     assert federation.training_data(1)[0].tolist() == [[20, 0, 1, 0, 1, 0]]

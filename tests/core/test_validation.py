@@ -103,7 +103,7 @@ def test_a_simulated_client_trains_on_the_rest_and_tests_on_the_same():
         noisy = dict(zip(every.tolist(), whole.train_labels[client].tolist(), strict=True))
         images, labels = cut.validation_data(client)
         assert labels.tolist() == [noisy[i] for i in kept.tolist()]
-        assert (images == cut.dataset.train_images[kept]).all()
+        assert (images == cut.dataset.train_samples[kept]).all()
         assert cut.train_labels[client].tolist() == [noisy[i] for i in trained.tolist()]
     assert whole.validation_data(0) is None
 

@@ -15,7 +15,7 @@ def test_clients_have_as_many_images_of_each_class_and_neighbours_the_same_ones(
     for client in range(20):
         mine, neighbours = federation.clients[client], federation.clients[20 + client]
         assert (mine[0][-size:] == neighbours[0][:size]).all()
-    sevens = digits.train_images[digits.train_labels == 7]
+    sevens = digits.train_samples[digits.train_labels == 7]
     assert (federation.clients[3][0][-size:] == sevens[3 * size : 4 * size]).all()
 
 
@@ -28,7 +28,7 @@ def test_drawn_clients_have_what_the_authors_code_drew():
     in_turn = random.choice(10, 10, replace=False).tolist()
     assert tuple((*in_turn, in_turn[0])[first : first + 3] for first in range(0, 10, 2)) == CLUSTERS
     for label, part in zip((5, 3, 7), range(3), strict=True):
-        images = digits.train_images[digits.train_labels == label]
+        images = digits.train_samples[digits.train_labels == label]
         mine = random.choice(len(images) - 1, size, replace=False)
         assert (federation.clients[0][0][part * size :][:size] == images[mine]).all()
 

@@ -30,7 +30,7 @@ def test_two_clients_have_each_style_and_none_has_another_s_images():
     assert federation.tasks == [c // CLIENTS_PER_STYLE for c in range(2 * len(STYLES))]
     plain, inverted = federation.clients[0], federation.clients[2]
     digits = load_dataset("mnist-5k")
-    known = {image.tobytes() for image in digits.train_images.numpy()}
+    known = {image.tobytes() for image in digits.train_samples.numpy()}
     assert len(plain[0]) == TRAIN_IMAGES
     assert {one.tobytes() for one in plain[0]} <= known
     assert {(255 - one).tobytes() for one in inverted[0]} <= known

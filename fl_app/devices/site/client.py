@@ -35,7 +35,7 @@ from fl_core.agreement.local_images import read_own_images, survey_images
 from fl_core.agreement.local_samples import DATA, read_own_samples, survey_samples
 from fl_core.agreement.local_tables import read_own_table, refuse_texts, survey_table
 from fl_core.data.folders import cache_dir, is_table
-from fl_core.data.image_folder import LabelledImages
+from fl_core.data.image_folder import Split
 from fl_core.data.samples import sample_word
 from fl_core.data.scaling import ColumnStatistics, Scaling
 from fl_core.data.settings import ALL_SITES, BY_VALUES, OWN_IMAGES, SITE, TARGET
@@ -133,7 +133,7 @@ class NodeConfig(NamedTuple):
             return survey_table(self.path, self.label, self.target)
         return survey_images(self.path)
 
-    def read(self, agreement: Agreement) -> LabelledImages:
+    def read(self, agreement: Agreement) -> Split:
         """Return the device's data as they were agreed."""
         if self.path is None:
             return read_own_samples(self.data, agreement)
@@ -172,7 +172,7 @@ class DeviceNode(Node):
         return Agreement.from_config(self._told)
 
     @cached_property
-    def _read(self) -> tuple[LabelledImages, Scaling | None]:
+    def _read(self) -> tuple[Split, Scaling | None]:
         """Its data as its model takes them, and their scale."""
         read, common = self.own.read(self.kind), self.kind.scaling
         if common is not None:
@@ -187,7 +187,7 @@ class DeviceNode(Node):
         return alone, scaling
 
     @property
-    def _images(self) -> LabelledImages:
+    def _images(self) -> Split:
         return self._read[0]
 
     def scaling(self) -> Scaling | None:
@@ -204,13 +204,13 @@ class DeviceNode(Node):
             )
         read = self.own.read(self.kind)
         training = self._split(read).train
-        return ColumnStatistics.of(read.train_images[training], read.train_labels[training])
+        return ColumnStatistics.of(read.train_samples[training], read.train_labels[training])
 
     @cached_property
     def _parts(self) -> Parts:
         return self._split(self._images)
 
-    def _split(self, read: LabelledImages) -> Parts:
+    def _split(self, read: Split) -> Parts:
         """Return which of its samples but those for testing train, and which validate."""
         rng = None if read.is_in_time else np.random.default_rng([self.index, STREAM])
         return split_validation(read.train_labels.numpy(), self.config.validation_share, rng)
@@ -225,7 +225,7 @@ class DeviceNode(Node):
 
     def _kept(self, those: NDArray[np.bool_]) -> Images:
         images, which = self._images, torch.from_numpy(those)
-        samples = images.train_images if those.all() else images.train_images[which]
+        samples = images.train_samples if those.all() else images.train_samples[which]
         labels = images.train_labels if those.all() else images.train_labels[which]
         return samples.to(self.device), labels.to(self.device)
 
@@ -237,7 +237,7 @@ class DeviceNode(Node):
             if self.own.path is None:
                 advice = f"let {self.own.data} return some"
             raise ValueError(f"{self.name} has no test {sample_word(self.kind)}s: {advice}.")
-        return images.test_images.to(self.device), images.test_labels.to(self.device)
+        return images.test_samples.to(self.device), images.test_labels.to(self.device)
 
     def features(self) -> NDArray[np.float32]:
         """Return the configured features; its owner alone is warned if they say little."""

@@ -75,12 +75,12 @@ def typical_of_clusters(
         order = np.argsort(-counts, kind="stable").tolist()
         classes = [group for group in order if counts[group] >= max(1, _FEWEST * counts.max())]
         shown = sorted(classes[:MOST_CLASSES])
-        typical = [nearest_to_mean(data.train_images, held[groups == group]) for group in shown]
+        typical = [nearest_to_mean(data.train_samples, held[groups == group]) for group in shown]
         found.append(
             Typical(
                 cluster,
                 dict(sorted(Counter(tasks[c] for c in members).items(), key=lambda t: (-t[1], t))),
-                data.train_images.numpy()[typical],
+                data.train_samples.numpy()[typical],
                 tuple(data.group_names[group] for group in shown),
                 len(classes),
             )

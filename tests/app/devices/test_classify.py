@@ -85,7 +85,7 @@ def digits(tmp_path_factory):
     model = build_model("mlp-32", data.image_shape, data.num_classes, seed=0)
     train(
         model,
-        data.train_images[::4],
+        data.train_samples[::4],
         data.train_labels[::4],
         TrainingSettings(learning_rate=3e-3, local_epochs=4),
         torch.Generator().manual_seed(0),
@@ -93,7 +93,7 @@ def digits(tmp_path_factory):
     root = tmp_path_factory.mktemp("digits")
     card = ModelCard("mlp-32", data.image_shape, data.class_names, "rcc-pfl", 0, 4)
     save_model(root / "model.safetensors", arrays_of(model), card)
-    images, labels = data.test_images[::3][:300], data.test_labels[::3][:300]
+    images, labels = data.test_samples[::3][:300], data.test_labels[::3][:300]
     for i, (image, label) in enumerate(zip(images, labels, strict=True)):
         save(root / "test" / f"{label}" / f"{i:03}.png", image[0].numpy())
     return root, model, images, labels
@@ -155,7 +155,7 @@ def test_images_of_any_size_become_the_pixels_that_training_sees(
     exif[ExifTags.Base.Orientation] = 6  # a camera held sideways
     Image.fromarray(colours(200, 260, 7)).save(pictures / "train" / "b" / "7.jpg", exif=exif)
     save(tmp_path / "pictures" / "test" / "a" / "x.png", colours(40, 36, 0))
-    trained = read_image_folder(pictures, tmp_path / "cache").train_images
+    trained = read_image_folder(pictures, tmp_path / "cache").train_samples
     _, channels, height, width = trained.shape
     assert channels == 3
     card = ModelCard("cnn", (3, height, width), ("a", "b"), "flt", 0, 1)

@@ -50,7 +50,7 @@ def test_the_last_rows_of_a_table_in_order_of_time_validate(tmp_path):
     _, told = devices(tmp_path, berlin=table(), oslo=table())
     one = node(tmp_path, "berlin", told, validation_share=0.2)
     found = simulated(tmp_path, validation_share=0.2)
-    hours = found.dataset.train_images[:, 0].numpy()
+    hours = found.dataset.train_samples[:, 0].numpy()
     for own, theirs in (
         (one.training_data(), found.partition.train[0]),
         (one.validation_data(), found.validation[0]),
@@ -68,7 +68,7 @@ def test_a_column_that_says_which_rows_test_says_nothing_of_time(tmp_path):
     # The other one's rows are in order of time all the same, on its device and simulated.
     last = node(tmp_path, "oslo", told, validation_share=0.2).validation_data()
     found = simulated(tmp_path, validation_share=0.2)
-    hours = found.dataset.train_images[:, 0].numpy()
+    hours = found.dataset.train_samples[:, 0].numpy()
     assert sorted(last[0][:, 0].tolist()) == [*range(32, 40)]
     assert sorted(hours[found.validation[1]].tolist()) == [*range(32, 40)]
     assert min(hours[found.validation[0]].tolist()) < 32

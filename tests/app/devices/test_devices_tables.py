@@ -35,8 +35,8 @@ def test_columns_and_their_values_are_agreed_from_what_devices_tell(tmp_path):
     assert (one.class_names, one.image_shape, one.is_float) == (("ill", "well"), (4,), True)
     assert one.column_names == ("age", "colour=blue", "colour=green", "colour=red")
     read = oslo.read(one)
-    assert read.train_images.tolist() == [[20, 0, 1, 0]]
-    assert (read.test_images.tolist(), read.test_labels.tolist()) == ([[30, 0, 1, 0]], [1])
+    assert read.train_samples.tolist() == [[20, 0, 1, 0]]
+    assert (read.test_samples.tolist(), read.test_labels.tolist()) == ([[30, 0, 1, 0]], [1])
     assert berlin.read(one).train_labels.tolist() == [1, 1, 0, 1]
 
 
@@ -45,9 +45,9 @@ def test_site_standardises_by_the_devices_own_training_rows(tmp_path):
     own = device(tmp_path, "berlin", BERLIN)
     one = agreed(berlin=own, oslo=device(tmp_path, "oslo", OSLO))
     read, _, _ = standardised_site(own.read(one), np.ones(4, bool))
-    np.testing.assert_allclose(read.train_images[:, 0], [-(2**0.5), 2**0.5, 0, 0], rtol=1e-6)
-    assert read.train_images[:, 2:].tolist() == [[0, 0.25], [0, -0.75], [0, 0.25], [0, 0.25]]
-    assert read.test_images.tolist() == [[0, -0.25, 0, 0.25]]
+    np.testing.assert_allclose(read.train_samples[:, 0], [-(2**0.5), 2**0.5, 0, 0], rtol=1e-6)
+    assert read.train_samples[:, 2:].tolist() == [[0, 0.25], [0, -0.75], [0, 0.25], [0, 0.25]]
+    assert read.test_samples.tolist() == [[0, -0.25, 0, 0.25]]
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_each_cluster_shows_its_classes_by_images_of_its_clients():
     # with its four falling ones.
     assert (second.tasks, second.num_classes) == ({1: 2}, 3)
     assert second.captions == (CLASSES[0], *CLASSES[2:])
-    data = federation(FOUR_CLIENTS, TURNS).dataset.train_images.numpy()
+    data = federation(FOUR_CLIENTS, TURNS).dataset.train_samples.numpy()
     np.testing.assert_array_equal(second.images[0], data[4])
     held = {0: [0, 4, 8, 12], 1: [1, 5]}
     for label, image in enumerate(first.images):

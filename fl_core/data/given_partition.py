@@ -8,7 +8,7 @@ _LONGEST_NAME = 200  # characters
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class GivenPartition:
     """Which client holds which samples, where the data come in partitions.
 
     Attributes

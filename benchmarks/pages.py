@@ -24,7 +24,8 @@ from benchmarks import (
 from benchmarks.writing import markdown, measured, run_of
 from fl_app.report.tables import event_tables, strategy_table
 from fl_app.report.text_table import render
-from fl_app.results.reading import Result, Run
+from fl_app.results.reading import Result
+from fl_app.results.schema import Run
 from fl_core.json_records import checker
 
 ROOT = Path(__file__).parents[1]
@@ -173,10 +174,14 @@ def _commands(names: Sequence[str]) -> str:
     return f"```sh\n{commands}\n```\n\n"
 
 
+def _runs_of(name: str) -> list[Run]:
+    runs: list[Run] = checker(list[Run]).validate_python(run_of(name)["runs"])
+    return runs
+
+
 def _columns(name: str) -> dict[str, list[str]]:
     """Return what the table of strategies of a run has, by its heads."""
-    runs = checker(list[Run]).validate_python(run_of(name)["runs"])
-    table = strategy_table([Result("", runs=runs)])
+    table = strategy_table([Result(name="", runs=_runs_of(name))])
     return {head: [row[place] for row in table.rows] for place, head in enumerate(table.columns)}
 
 
@@ -188,7 +193,7 @@ def _found(names: Sequence[str]) -> str:
         columns = _columns(name)
         rows = zip(*(columns[head] for head in heads), strict=True)
         lines += [(_link(name), *row) for row in rows]
-    events = [render(one) for name in names for one in event_tables(run_of(name)["runs"])]
+    events = [render(one) for name in names for one in event_tables(_runs_of(name))]
     return markdown(("run", *heads), lines) + "".join(f"\n\n```\n{one}```" for one in events)
 
 

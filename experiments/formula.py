@@ -8,6 +8,7 @@ from safetensors.torch import load_file
 
 from clients.signatures.autoencoder import LATENT, build_autoencoder
 from fl_app.config.run_config import Config
+from fl_app.results.layout import MODELS
 from fl_core.data.datasets import load_dataset
 
 _NUMBER = 4  # bytes of a float32
@@ -30,7 +31,7 @@ def expected_bytes(strategy: str, config: Config, num_clients: int, folder: Path
     """
     if strategy not in ("flt", "ifca", "fedsem"):
         return None
-    model = next((folder / "models" / strategy).rglob("*.safetensors"), None)
+    model = next((folder / MODELS / strategy).rglob("*.safetensors"), None)
     if model is None:
         return None
     size = sum(array.numel() for array in load_file(model).values()) * _NUMBER

@@ -117,7 +117,7 @@ def _say_how_to_go_on(
     options: argparse.Namespace, given: Mapping[str, Scalar], folder: Path
 ) -> None:
     """Say by which command a run that was stopped goes on, if it has a checkpoint."""
-    from fl_app.config.run_config import CHECKPOINTS, WHOLE  # noqa: PLC0415
+    from fl_app.results.layout import CHECKPOINTS, WHOLE  # noqa: PLC0415
     from fl_core.options import key_values  # noqa: PLC0415
 
     if any((folder / CHECKPOINTS).glob(WHOLE)):

@@ -33,10 +33,10 @@ def checker(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def to_json(record: Any) -> str:
-    """Return a dataclass as JSON."""
+def to_json(record: Any, indent: int | None = None) -> str:
+    """Return a dataclass as JSON, by the keys of its fields; a number that is NaN is null."""
     kind: Any = type(record)
-    return checker(kind).dump_json(record).decode()
+    return checker(kind).dump_json(record, indent=indent, by_alias=True).decode()
 
 
 def from_json(kind: type[Record], text: str) -> Record:

@@ -8,10 +8,17 @@ import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
+from fl_app.results.schema import Run
+from fl_core.json_records import checker
 from tests.app_runs import DEFAULTS
 
 EVIL = "</script><img src=x onerror=alert(1)>"
 BYTES = ("pre-round-up", "pre-round-down", "train-up", "train-down", "evaluate-up", "evaluate-down")
+
+
+def read_runs(entries):
+    """Return runs from their entries in a summary.json."""
+    return checker(list[Run]).validate_python(entries)
 
 
 def write_results(

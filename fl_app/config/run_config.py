@@ -59,9 +59,6 @@ from fl_core.user_code import is_own, or_own
 from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, SYSTEMS, system_of
 
 TRACKERS = ("tensorboard", "mlflow", "wandb")
-CHECKPOINTS = "checkpoints"
-WHOLE = "[!.]*.safetensors"
-"""Checkpoints but not what a killed process had begun to write."""
 
 PAPER_CLIENTS = 25
 """How many clients are simulated where neither somebody nor the data say."""

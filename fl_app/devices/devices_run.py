@@ -26,6 +26,7 @@ from fl_app.run.writer import ResultsFolder
 from fl_core.agreement.agreement import Agreement, Survey
 from fl_core.agreement.vote import agree, outvoted, with_whole_numbers
 from fl_core.data.settings import ALL_SITES
+from fl_core.json_records import to_json
 from fl_core.messages import protocol
 from strategies import ClusteredStrategy, Conversation, Roster, RoundReport, Training
 
@@ -124,9 +125,10 @@ class Devices:
         if judged:
             told[protocol.CANDIDATE] = run.label
         deadline = self._config.round_deadline
-        run.not_kept.update(hand_out_models(strategy, self._grid, ConfigRecord(told), deadline))
+        failures = hand_out_models(strategy, self._grid, ConfigRecord(told), deadline)
+        _note_not_kept(run, failures)
         if not judged:
-            self._progress.handed_out(run.not_kept, self.met.names)
+            self._progress.handed_out(failures, self.met.names)
 
     def end_seed(self, seed: int, verdicts: SeedVerdicts | None) -> None:
         """Let each device use the model of its verdict.
@@ -142,6 +144,7 @@ class Devices:
         chosen = {}
         for client in self.met.nodes:
             verdict = judged.get(client)
+            text = to_json(verdict) if verdict else json.dumps({"verdict": NONE})
             had = (run for run in runs.values() if client in run.of_client)
             run = runs[verdict.strategy] if verdict else next(had, first)
             chosen[client] = ConfigRecord(
@@ -149,19 +152,22 @@ class Devices:
                     **self.told,
                     protocol.SEED: seed,
                     protocol.CANDIDATE: run.label,
-                    protocol.VERDICT: json.dumps(
-                        verdict.as_json() if verdict else {"verdict": NONE}
-                    ),
+                    protocol.VERDICT: text,
                 }
             )
         failures = deploy_models(self.met.nodes, chosen, self._grid, self._config.round_deadline)
         away = self.met.names.keys() - self.met.nodes.keys()
         failures |= dict.fromkeys(sorted(away), "it is not connected")
         for run in runs.values():  # what counts is the model that a device is to use
-            run.not_kept.clear()
-            known = {c: why for c, why in failures.items() if c < run.num_clients}
-            run.not_kept.update(known)
+            _note_not_kept(run, {c: why for c, why in failures.items() if c < run.num_clients})
         self._progress.handed_out(failures, self.met.names)
+
+
+def _note_not_kept(run: RunResult, failures: Mapping[int, str]) -> None:
+    """Note in a run on devices, which has a table for it, which of them do not have its model."""
+    if run.not_kept is not None:
+        run.not_kept.clear()
+        run.not_kept.update(failures)
 
 
 def wait_for_devices(grid: Grid, wanted: int, deadline: float) -> None:

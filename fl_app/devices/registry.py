@@ -13,6 +13,7 @@ import httpx
 
 from fl_app.devices.names import Registration, short
 from fl_app.devices.tls import superlink_tls
+from fl_app.results.layout import SUMMARY
 from fl_core.flower.basics import NodeStatus
 from fl_core.flower.calls import FlowerError
 from fl_core.flower.messages import ListNodesRequest
@@ -95,7 +96,7 @@ def last_clusters(folder: Path) -> tuple[str, dict[str, int]]:
     It is the last to have written results below `folder`/results; its first strategy counts, whose
     models the devices keep. Where there is no such run, both are empty.
     """
-    summaries = (folder / "results").glob("*/summary.json")
+    summaries = (folder / "results").glob(f"*/{SUMMARY}")
     for path in sorted(summaries, key=lambda path: path.stat().st_mtime_ns, reverse=True):
         try:
             runs = json.loads(path.read_text(encoding="utf-8"))["runs"]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fl_app.results.layout import models_folder
 from fl_core.user_code import is_own
 
 if TYPE_CHECKING:  # torch is imported where it is needed
@@ -94,7 +95,7 @@ def _placed(samples: Tensor, kept: KeptSpectra) -> tuple[Place, str]:
 
 def model_path(results: Path, card: SpectraCard, cluster: int) -> Path:
     """Return where a run that trained keeps the model of a cluster."""
-    models = results / "models" / card.strategy / f"seed-{card.seed}"
+    models = models_folder(results, card.strategy, card.seed)
     return models / f"cluster-{cluster}.safetensors"
 
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from fl_app.report.pictures import Spec, Tested, clients_figure, rounds_figure, traffic_figure
 from fl_app.report.tables import PRE_ROUND, TRAINING, shared_test
-from fl_app.results.reading import Curve, Result, Run
+from fl_app.results.reading import Curve, Result
+from fl_app.results.schema import Run
 from fl_core.data.settings import TESTS
 from fl_core.metrics import Metric
 from fl_core.text import listed

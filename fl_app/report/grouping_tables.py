@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from fl_app.report.text_table import TextTable, render
+from fl_app.results.schema import Grouping
 from fl_core.text import listed, printable
 from strategies.clusterings.certainty import APART, DOUBTFUL
 
@@ -18,16 +18,20 @@ _HARDLY = 0.5
 """If fewer clients than this share are sure, the data hardly have such groups."""
 
 
-def supports_groups(report: Mapping[str, Any]) -> bool:
+def supports_groups(report: Grouping) -> bool:
     """Return whether at least half of the clients are sure; True if nothing was drawn again."""
-    known = [value for value in report["certainty"] if value is not None]
+    known = _known(report.certainty)
     return not known or float(np.mean(np.array(known) >= DOUBTFUL)) >= _HARDLY
 
 
-def warnings_of(report: Mapping[str, Any]) -> list[str]:
+def _known(certainty: Sequence[float]) -> list[float]:
+    return [value for value in certainty if not np.isnan(value)]
+
+
+def warnings_of(report: Grouping) -> list[str]:
     """Return what makes clusters say little: that nobody was told apart, and whose data."""
-    lines = [f"Nothing was told apart: {report['untold']}."] if report["untold"] else []
-    return lines + _by_reason("little to compare", report["uninformative"])
+    lines = [f"Nothing was told apart: {report.untold}."] if report.untold else []
+    return lines + _by_reason("little to compare", report.uninformative)
 
 
 def _by_reason(kind: str, why: Mapping[str, str]) -> list[str]:
@@ -38,31 +42,31 @@ def _by_reason(kind: str, why: Mapping[str, str]) -> list[str]:
     return [f"{kind}: {listed(own, _MOST_NAMES)}: {reason}" for reason, own in reasons.items()]
 
 
-def print_grouping(report: Mapping[str, Any]) -> None:
+def print_grouping(report: Grouping) -> None:
     """Print who should train with whom, who is in doubt, and what speaks for which number."""
     print(f"\n{render(_cluster_table(report))}{_drawn(report)}")
-    if report["in_doubt"]:
+    if report.in_doubt:
         print(f"\n{render(_doubt_table(report))}", end="")
-    if report["num_clusters"]["candidates"]:
-        print(f"\n{render(_candidate_table(report))}{report['num_clusters']['why']}")
+    if report.num_clusters.candidates:
+        print(f"\n{render(_candidate_table(report))}{report.num_clusters.why}")
     for line in _remarks(report):
         print(f"\n{line}")
     print(flush=True)
 
 
-def _cluster_table(report: Mapping[str, Any]) -> TextTable:
-    chosen = report["num_clusters"]["chosen"]
-    said = "Nobody can say" if report["untold"] else "Who should train with whom"
-    has_certainty = any(value is not None for value in report["certainty"])
+def _cluster_table(report: Grouping) -> TextTable:
+    chosen = report.num_clusters.chosen
+    said = "Nobody can say" if report.untold else "Who should train with whom"
+    has_certainty = bool(_known(report.certainty))
     rows = []
-    for cluster in sorted(set(report["clusters"])):
-        members = [i for i, own in enumerate(report["clusters"]) if own == cluster]
-        sure = [value for i in members if (value := report["certainty"][i]) is not None]
+    for cluster in sorted(set(report.clusters)):
+        members = [i for i, own in enumerate(report.clusters) if own == cluster]
+        sure = _known([report.certainty[i] for i in members])
         shares = [f"{100 * np.mean(sure):.0f}", f"{100 * min(sure):.0f}"] if sure else ["", ""]
         rows.append(
             [
                 "left out" if cluster < 0 else str(cluster),
-                listed([printable(report["clients"][i]) for i in members], _MOST_NAMES),
+                listed([printable(report.names[i]) for i in members], _MOST_NAMES),
                 str(len(members)),
                 *(shares if has_certainty else ()),
             ]
@@ -72,27 +76,27 @@ def _cluster_table(report: Mapping[str, Any]) -> TextTable:
     return TextTable(f"{said}: {chosen} cluster(s)", columns, rows, {0, 2, 3, 4})
 
 
-def _drawn(report: Mapping[str, Any]) -> str:
-    if report["untold"]:
+def _drawn(report: Grouping) -> str:
+    if report.untold:
         return "\n".join(warnings_of(report))
-    if not report["resamples"]:
+    if not report.resamples:
         return "how sure this is, is not known: `fedkin group` leaves samples out to see"
     return (
-        f"certainty: in how many of {report['resamples']} resamples a client lands with its "
-        f"cluster\ndrawn again: {report['drawn']}"
+        f"certainty: in how many of {report.resamples} resamples a client lands with its "
+        f"cluster\ndrawn again: {report.drawn}"
     )
 
 
-def _doubt_table(report: Mapping[str, Any]) -> TextTable:
-    doubts = report["in_doubt"]
-    sure = dict(zip(report["clients"], report["certainty"], strict=True))
+def _doubt_table(report: Grouping) -> TextTable:
+    doubts = report.in_doubt
+    sure = dict(zip(report.names, report.certainty, strict=True))
     rows = [
         [
-            printable(one["client"]),
-            str(one["cluster"]),
-            f"{100 * sure[one['client']]:.0f}",
-            "alone" if one["other_cluster"] == APART else str(one["other_cluster"]),
-            f"{100 * one['share']:.0f}",
+            printable(one.client),
+            str(one.cluster),
+            f"{100 * sure[one.client]:.0f}",
+            "alone" if one.other_cluster == APART else str(one.other_cluster),
+            f"{100 * one.share:.0f}",
         ]
         for one in doubts[:_MOST_DOUBTS]
     ]
@@ -106,24 +110,24 @@ def _doubt_table(report: Mapping[str, Any]) -> TextTable:
     )
 
 
-def _candidate_table(report: Mapping[str, Any]) -> TextTable:
-    number = report["num_clusters"]
+def _candidate_table(report: Grouping) -> TextTable:
+    number = report.num_clusters
     shown = sorted(
-        number["candidates"],
+        number.candidates,
         key=lambda one: (
-            one["num_clusters"] != number["chosen"],
-            -one["resamples"],
-            -(one["score"] or 0),
+            one.num_clusters != number.chosen,
+            -one.resamples,
+            -np.nan_to_num(one.score),
         ),
     )
-    shown = sorted(shown[:_MOST_SHOWN], key=lambda one: one["num_clusters"])
+    shown = sorted(shown[:_MOST_SHOWN], key=lambda one: one.num_clusters)
     # Of many clients whose number was given, or chosen by the elbow, none was weighed.
-    weighed = any(one["resamples"] for one in number["candidates"])
+    weighed = any(one.resamples for one in number.candidates)
     rows = [
         [
-            str(one["num_clusters"]),
-            "–" if one["score"] is None else f"{one['score']:.3f}",
-            *([f"{100 * one['resamples']:.0f}"] if weighed else []),
+            str(one.num_clusters),
+            "–" if np.isnan(one.score) else f"{one.score:.3f}",
+            *([f"{100 * one.resamples:.0f}"] if weighed else []),
         ]
         for one in shown
     ]
@@ -131,21 +135,21 @@ def _candidate_table(report: Mapping[str, Any]) -> TextTable:
     return TextTable("How many groups the evidence supports", columns, rows, range(3))
 
 
-def _remarks(report: Mapping[str, Any]) -> list[str]:
+def _remarks(report: Grouping) -> list[str]:
     lines = []
     if not supports_groups(report):
         lines.append(
             "Fewer than half of the clients are sure: the data hardly have such groups. Train all "
-            f"together (strategy=single), or bring more {report['sample']}s."
+            f"together (strategy=single), or bring more {report.sample}s."
         )
-    if not report["untold"]:  # they stand above, in the place of certainty
+    if not report.untold:  # they stand above, in the place of certainty
         lines += warnings_of(report)
-    lines += _by_reason("odd", report["odd_why"])
-    unknown = [f"node {node}: {printable(why)}" for node, why in report["unknown_nodes"].items()]
+    lines += _by_reason("odd", report.odd_why)
+    unknown = [f"node {node}: {printable(why)}" for node, why in report.unknown.items()]
     lines += [f"left out: {one}" for one in unknown[:_MOST_DOUBTS]]
     if len(unknown) > _MOST_DOUBTS:
         lines.append(f"left out: {len(unknown) - _MOST_DOUBTS} more nodes, in grouping.json")
-    own = report["bytes"]
+    own = report.bytes
     lines.append(
         f"cost: {own['pre_round_per_client'] / 1000:,.0f} kB per client for this pre-round, "
         f"{own['round_per_client'] / 1000:,.0f} kB for each round of training"

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_app.report.pictures import Spec, certainty_figure, on_page, similarity_figure
-from fl_app.results.reading import Grouping, Matrix, Result
+from fl_app.results.reading import Matrix, Result
+from fl_app.results.schema import Grouping
 
 Shown = tuple[str, str, Spec]
 """A title, a sentence that explains the picture, and the picture."""

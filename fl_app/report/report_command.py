@@ -41,9 +41,10 @@ def add_command(commands: Any) -> None:
 
 def _report(options: argparse.Namespace) -> int:
     # They import torch: a wrong word costs no waiting.
-    from fl_app.report.report_page import REPORT, distinct, write_report  # noqa: PLC0415
+    from fl_app.report.report_page import distinct, write_report  # noqa: PLC0415
     from fl_app.report.tables import strategy_table  # noqa: PLC0415
     from fl_app.report.text_table import check_ending, write_table  # noqa: PLC0415
+    from fl_app.results.layout import REPORT  # noqa: PLC0415
     from fl_app.results.reading import read_result  # noqa: PLC0415
 
     for package in DRAWING:

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 NO_REPORT = "FEDKIN_NO_REPORT"
 """A variable of the environment: a run that finds it set writes no report of its own."""
-REPORT = "report.html"
 MOST_BYTES = 5_000_000
 # Flower's bundles carry no .html, .css and .js, but TOML.
 _PARTS = Path(__file__).with_name("page.toml")

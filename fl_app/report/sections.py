@@ -9,7 +9,8 @@ import numpy as np
 
 from fl_app.report.sentences import named
 from fl_app.report.text_table import TextTable
-from fl_app.results.reading import Candidate, Chosen, Grouping, Result, Run
+from fl_app.results.reading import Result
+from fl_app.results.schema import Candidate, Chosen, Grouping, Run
 from fl_core.metrics import Metric
 from strategies.catalogue import UNGROUPED
 
@@ -111,7 +112,10 @@ def _clients(first: Sequence[Run], grouping: Grouping | None) -> TextTable | Non
                 for text in (
                     "–" if run.clusters[client] < 0 else str(run.clusters[client]),
                     *(_known(metric, one.scores[client]) for one in run.tests.values()),
-                    *(_known(own, run.own_metrics[client]) for own in run.metrics.measured),
+                    *(
+                        _known(own, run.own_metric_per_client[client])
+                        for own in run.metrics.measured
+                    ),
                 )
             ),
         ]
@@ -209,13 +213,13 @@ def troubles_of(result: Result) -> list[TextTable | str]:
         for kind, found in (
             ("failed", run.failures),
             ("odd", run.odd),
-            ("model not kept", run.not_kept),
+            ("model not kept", run.not_kept or {}),
             ("left out of secure sums", run.left_out_of_sums),
         ):
             for client, why in found.items():
                 say(kind, why, run, client)
         for node, why in run.unknown.items():
-            said.setdefault(("left out", why), []).append((node, _where(run)))
+            said.setdefault(("left out", why), []).append((f"node {node}", _where(run)))
         for kind, clients in (
             ("malicious", run.malicious),
             ("joined later", run.newcomers),
@@ -252,10 +256,10 @@ def _troubles_of_grouping(result: Result) -> list[tuple[str, str, str]]:
     if grouping is None:
         return []
     pairs = zip(grouping.names, grouping.clusters, strict=True)
-    without = [] if result.runs else [name for name, cluster in pairs if cluster < 0]
+    without = {name: "is in no cluster" for name, cluster in pairs if cluster < 0}
+    without |= {f"node {node}": why for node, why in grouping.unknown.items()}
     return [
-        *((name, "left out", "is in no cluster") for name in without),  # a run says why
-        *((node, "left out", why) for node, why in grouping.unknown.items() if not result.runs),
+        *((name, "left out", why) for name, why in without.items() if not result.runs),
         *((name, "odd", why) for name, why in grouping.odd.items()),
         *((name, "little to compare", why) for name, why in grouping.uninformative.items()),
     ]

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from fl_app.report.tables import shared_seeds, tests_of
-from fl_app.results.reading import Grouping, Result, Run
+from fl_app.results.reading import Result
+from fl_app.results.schema import Grouping, Run
 from fl_core.data.settings import OWN_IMAGES
 from fl_core.options import key_values
 from fl_core.text import listed

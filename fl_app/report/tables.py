@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from fl_app.report.text_table import TextTable, render
-from fl_app.results.reading import Result, Run
+from fl_app.results.reading import Result
+from fl_app.results.schema import Run
 from fl_core.data.settings import ASKED
-from fl_core.json_records import checker
-from fl_core.metrics import Metric, metrics_in
+from fl_core.metrics import Metric
 from fl_core.text import listed
 from strategies.catalogue import UNGROUPED
 
@@ -111,9 +110,7 @@ def _cells(
             found = compared
         yield from _means(main, name, [one.score for one in found], shown=name in tests)
     for other in measured:
-        of_runs = _mean(
-            [getattr(r, other.name.replace("-", "_")) for r in runs if other in _beside(r)]
-        )
+        of_runs = _mean([run.mean(other) for run in runs if other in _beside(run)])
         several = sum(one.name == other.name for one in measured) > 1  # each of one's own
         exact = f"{other.name}-{other.title}" if several else other.name
         yield other.head, _shown(other, of_runs), exact, of_runs
@@ -143,26 +140,23 @@ def _means(
     yield "", "", f"{exact}-std", deviation
 
 
-def print_results(runs: Sequence[Mapping[str, Any]]) -> None:
-    """Print the table of strategies, then the clusters found against the true tasks.
-
-    From `runs` of summary.json.
-    """
+def print_results(runs: Sequence[Run]) -> None:
+    """Print the table of strategies, then the clusters found against the true tasks."""
     print(f"\n{render(printed_strategies(runs))}", end="")
     for table in event_tables(runs):
         print(f"\n{render(table)}", end="")
     for run in runs:
-        if run["strategy"] not in UNGROUPED or "left-out-of-sums" in run:
+        if run.strategy not in UNGROUPED or run.left_out_of_sums:
             print(f"\n{render(cluster_table(run))}", end="")
 
 
-def printed_strategies(runs: Sequence[Mapping[str, Any]]) -> TextTable:
+def printed_strategies(runs: Sequence[Run]) -> TextTable:
     """Return one row per strategy: the same numbers, but for the worst client's.
 
     Nor is there room for the variance beside two columns of scores.
     """
-    seeds, main = len({run["seed"] for run in runs}), metrics_in(runs[0]).main
-    result = Result("", runs=checker(list[Run]).validate_python(runs))
+    seeds, main = len({run.seed for run in runs}), runs[0].metrics.main
+    result = Result(name="", runs=list(runs))
     table, both = strategy_table([result]), len(tests_of(result.runs)) > 1
     hidden = {_worst_head(main), "variance" if both else ""}
     shown = [place for place, head in enumerate(table.columns) if head not in hidden]
@@ -213,88 +207,80 @@ def _in_lines(strategy: str) -> str:
     return f"{first}\n{plus}{last}" if plus and len(strategy) > _LONGEST_NAME else strategy
 
 
-def event_tables(runs: Sequence[Mapping[str, Any]]) -> list[TextTable]:
+def event_tables(runs: Sequence[Run]) -> list[TextTable]:
     """Tabulate what attackers, newcomers and drift did to each strategy, if there are any."""
-    tables, main = [], metrics_in(runs[0]).main
-    if "malicious" in runs[0]:
-        tables.append(
-            _per_strategy(
-                runs,
-                f"Malicious clients: {len(runs[0]['malicious'])} of {runs[0]['num-clients']}; "
-                f"{main.title} and ARI above are the others'",
-                {"in clusters of their own %": lambda run: run["malicious-isolated"]},
-            )
+    first, main = runs[0], runs[0].metrics.main
+    tables = []
+    if first.malicious:
+        title = (
+            f"Malicious clients: {len(first.malicious)} of {first.num_clients}; "
+            f"{main.title} and ARI above are the others'"
         )
-    for name, whose in (
-        ("newcomers", "of newcomers after round"),
-        ("drifters", "of clients whose task changes, after round"),
+        isolated = {"in clusters of their own %": [run.isolated for run in runs]}
+        tables.append(_per_strategy(runs, title, isolated))
+    for per_round, whose in (
+        ([run.newcomers_per_round for run in runs], "of newcomers after round"),
+        ([run.drifters_per_round for run in runs], "of clients whose task changes, after round"),
     ):
-        if name in runs[0]:
-            columns = _score_columns(runs, f"{name}-{main.name}-per-round")
+        if per_round[0] is not None:
+            columns = _score_columns([means or {} for means in per_round])
             title = f"{main.heading}{main.sign} {whose}"
             tables.append(_per_strategy(runs, title, columns, is_share=main.is_share))
     return tables
 
 
-def _score_columns(
-    runs: Sequence[Mapping[str, Any]], key: str
-) -> dict[str, Callable[[Mapping[str, Any]], float | None]]:
-    """Return one column for each evaluated round."""
-
-    def column(number: str) -> Callable[[Mapping[str, Any]], float | None]:
-        return lambda run: run[key].get(number)
-
-    rounds = sorted({int(number) for run in runs for number in run[key]})
+def _score_columns(per_round: Sequence[Mapping[int, float]]) -> dict[str, list[float | None]]:
+    """Return one column for each evaluated round, with the score of each run."""
+    rounds = sorted({number for means in per_round for number in means})
     shown = np.linspace(0, len(rounds) - 1, min(len(rounds), _MOST_ROUNDS)).round().astype(int)
-    return {str(rounds[i]): column(str(rounds[i])) for i in shown}
+    return {str(rounds[i]): [means.get(rounds[i]) for means in per_round] for i in shown}
 
 
 def _per_strategy(
-    runs: Sequence[Mapping[str, Any]],
+    runs: Sequence[Run],
     title: str,
-    columns: Mapping[str, Callable[[Mapping[str, Any]], float | None]],
+    columns: Mapping[str, Sequence[float | None]],
     *,
     is_share: bool = True,
 ) -> TextTable:
     """Return one row per strategy: shares as percentages, means over seeds."""
     factor, form = (100, ".0f") if is_share else (1, ".4g")
     rows = []
-    for name in dict.fromkeys(run["strategy"] for run in runs):
-        group = [run for run in runs if run["strategy"] == name]
+    for name in dict.fromkeys(run.strategy for run in runs):
         cells = []
-        for value_of in columns.values():
-            mean = _mean([value for run in group if (value := value_of(run)) is not None])
+        for values in columns.values():
+            pairs = zip(runs, values, strict=True)
+            mean = _mean([v for run, v in pairs if run.strategy == name and v is not None])
             cells.append("" if math.isnan(mean) else f"{factor * mean:{form}}")
         rows.append([name, *cells])
     return TextTable(title, ["strategy", *columns], rows, range(1, 1 + len(columns)))
 
 
-def cluster_table(run: Mapping[str, Any]) -> TextTable:
+def cluster_table(run: Run) -> TextTable:
     """Return who is in which cluster and, where tasks are known, how many of each that is."""
-    tasks = run.get("tasks")
-    found = f" (ARI {run['ari']:.2f})" if tasks else ""
-    names = run.get("names", range(run["num-clients"]))
-    all_tasks = sorted(set(tasks or ()))
+    tasks = run.tasks or []
+    found = f" (ARI {run.ari:.2f})" if tasks and run.ari is not None else ""
+    all_tasks = sorted(set(tasks))
     rows = []
-    for cluster in sorted(set(run["clusters"])):
-        members = [i for i, c in enumerate(run["clusters"]) if c == cluster]
+    for cluster in sorted(set(run.clusters)):
+        members = [i for i, c in enumerate(run.clusters) if c == cluster]
         own = [tasks[i] for i in members] if tasks else []
         rows.append(
             [
                 "left out" if cluster < 0 else str(cluster),
-                listed([str(names[i]) for i in members], _MOST_NAMES),
+                listed([run.names[i] for i in members], _MOST_NAMES),
                 *(str(own.count(task) or "·") for task in all_tasks),
             ]
         )
     said = []
-    for key, what in (("odd-clients", "odd clients"), ("left-out-of-sums", "left out of sums")):
+    for reasons, what in ((run.odd, "odd clients"), (run.left_out_of_sums, "left out of sums")):
         whose: dict[str, list[str]] = {}
-        for client, why in run.get(key, {}).items():
-            whose.setdefault(why, []).append(str(names[int(client)]))
+        for client, why in reasons.items():
+            whose.setdefault(why, []).append(run.names[client])
         lines = [f"{listed(own, _MOST_NAMES)}: {why}" for why, own in whose.items()]
         said += [what, *lines] if lines else []
     return TextTable(
-        f"{run['strategy']}, seed {run['seed']}: clusters found{found}",
+        f"{run.strategy}, seed {run.seed}: clusters found{found}",
         ["cluster", "clients", *(f"of task {task}" for task in all_tasks)],
         rows,
         {0, *range(2, 2 + len(all_tasks))},
@@ -302,12 +288,10 @@ def cluster_table(run: Mapping[str, Any]) -> TextTable:
     )
 
 
-def _tested(runs: Sequence[Mapping[str, Any]]) -> str:
+def _tested(runs: Sequence[Run]) -> str:
     """Return how many clients the scores are means of: "25", "3 of 6" or "3 to 5 of 6"."""
-    key = f"{metrics_in(runs[0]).main.name}-per-client"
-    scores = [np.array(run[key], float) for run in runs]  # None becomes NaN
-    counts = [np.isfinite(of_run).sum() for of_run in scores]
-    least, most, clients = min(counts), max(counts), max(run["num-clients"] for run in runs)
+    counts = [np.isfinite(run.scores).sum() for run in runs]
+    least, most, clients = min(counts), max(counts), max(run.num_clients for run in runs)
     if least == clients:
         return str(clients)
     return f"{least if least == most else f'{least} to {most}'} of {clients}"

@@ -9,7 +9,8 @@ from fl_app.report.matrices import Shown
 from fl_app.report.pictures import on_page, verdicts_figure
 from fl_app.report.sections import MOST_CLIENTS
 from fl_app.report.text_table import TextTable
-from fl_app.results.reading import Result, Run
+from fl_app.results.reading import Result
+from fl_app.results.schema import Run
 from fl_app.results.verdict import EXPLAINED, SeedVerdicts, verdict_columns, verdict_row
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fl_app.report.text_table import TextTable, render
-from fl_app.results.run_result import RunResult
+from fl_app.results.schema import Run
 from fl_app.results.verdict import EXPLAINED, SeedVerdicts, verdict_columns, verdict_row
 from fl_core.text import printable
 
 _MOST_SHOWN = 60  # clients; verdicts.csv has all
 
 
-def print_verdicts(found: SeedVerdicts, run: RunResult, *, several: bool = False) -> None:
+def print_verdicts(found: SeedVerdicts, run: Run, *, several: bool = False) -> None:
     """Print a row for each client, of a run that knows their names; the seed if of several."""
     metric, verdicts = run.metrics.main, found.clients
     of_seed = f", seed {found.seed}" if several else ""
@@ -28,8 +28,7 @@ def print_verdicts(found: SeedVerdicts, run: RunResult, *, several: bool = False
 
     rows = []
     for one in verdicts[:_MOST_SHOWN]:
-        name = str(one.client) if run.names is None else printable(run.names[one.client])
-        cells = enumerate(verdict_row(one, name, metric))
+        cells = enumerate(verdict_row(one, printable(run.names[one.client]), metric))
         rows.append([fit(cell, place) for place, cell in cells])
     columns = [fit(head, place) for place, head in enumerate(verdict_columns(metric))]
     more = f"{_MOST_SHOWN} of {len(verdicts):,} clients; verdicts.csv has all"
@@ -39,7 +38,7 @@ def print_verdicts(found: SeedVerdicts, run: RunResult, *, several: bool = False
     print(f"\n{render(table)}{found.said(metric)}\n{EXPLAINED}", flush=True)
 
 
-def say_no_verdicts(runs: Sequence[RunResult]) -> None:
+def say_no_verdicts(runs: Sequence[Run]) -> None:
     """Say why clients were told nothing after these runs, which are of one seed."""
     why = "no client could compare models: raise validation-share, or give them more samples"
     if len(runs) == 1:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fl_app.results.layout import CELLS, CLIENTS, METRICS, SUMMARY, SWEEP, VERDICTS, similarity_path
 from fl_core.extras import load_extra
 
 if TYPE_CHECKING:  # it comes by the extra simulation
@@ -106,12 +107,12 @@ class Results:
     @cached_property
     def accuracy(self) -> DataFrame:
         """metrics.csv: a row per strategy, seed and round; NaN where it was not tested."""
-        return _pandas().read_csv(self.folder / "metrics.csv")
+        return _pandas().read_csv(self.folder / METRICS)
 
     @cached_property
     def clients(self) -> DataFrame:
         """clients.csv: a row per strategy, seed, tested round and client, with all its scores."""
-        return _read(self.folder / "clients.csv")
+        return _read(self.folder / CLIENTS)
 
     @cached_property
     def clusters(self) -> DataFrame:
@@ -134,7 +135,7 @@ class Results:
     @cached_property
     def verdicts(self) -> DataFrame:
         """verdicts.csv: a row per client and seed; empty if clients compared nothing."""
-        path = self.folder / "verdicts.csv"
+        path = self.folder / VERDICTS
         return _read(path) if path.is_file() else _pandas().DataFrame()
 
     def relevance(self, strategy: str = "", seed: int | None = None) -> DataFrame:
@@ -154,7 +155,7 @@ class Results:
         """
         for run in self.summary["runs"]:
             if strategy in ("", run["strategy"]) and seed in (None, run["seed"]):
-                path = self.folder / f"similarity-{run['strategy']}-seed-{run['seed']}.npz"
+                path = similarity_path(self.folder, run["strategy"], run["seed"])
                 if not path.is_file():
                     continue
                 with np.load(path, allow_pickle=False) as arrays:
@@ -191,7 +192,7 @@ class SweepResults:
     @cached_property
     def table(self) -> DataFrame:
         """sweep.csv: a row per cell, strategy, seed and measure."""
-        path = self.folder / "sweep.csv"
+        path = self.folder / SWEEP
         # An option may be swept over an empty text, or one such as NA.
         return _pandas().read_csv(path, keep_default_na=False, na_values={"value": [""]})
 
@@ -199,11 +200,11 @@ class SweepResults:
     def cells(self) -> dict[str, Results]:
         """The results of each simulation, by the name of the cell; deleted ones are left out."""
         names = map(str, dict.fromkeys(self.table["cell"]))
-        folders = {name: self.folder / "cells" / name for name in names}
+        folders = {name: self.folder / CELLS / name for name in names}
         return {
             name: load_results(folder)
             for name, folder in folders.items()
-            if (folder / "summary.json").is_file()
+            if (folder / SUMMARY).is_file()
         }
 
     def figures(self) -> Pictures:
@@ -220,7 +221,7 @@ def load_results(folder: str | Path) -> Results:
         If it holds none.
     """
     path = Path(folder).expanduser()
-    file = path / "summary.json"
+    file = path / SUMMARY
     if not file.is_file():
         raise ValueError(f"{path} holds no summary.json: name the results folder of a run.")
     try:
@@ -241,7 +242,7 @@ def load_sweep(folder: str | Path) -> SweepResults:
         If it holds none.
     """
     path = Path(folder).expanduser()
-    if not (path / "sweep.csv").is_file():
+    if not (path / SWEEP).is_file():
         raise ValueError(f"{path} holds no sweep.csv: name the folder of a sweep.")
     return SweepResults(path)
 

@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 from numpy.typing import NDArray
 
 from fl_app.config.run_config import Config
+from fl_app.results.schema import Candidate, Chosen, Doubt, Grouping
 from fl_core.agreement.agreement import Agreement
 from fl_core.data.dataset import Dataset
-from fl_core.files import replacing
 from fl_core.messages import protocol
 from fl_core.models.build import build_model
 from fl_core.relevance import MISSED_ENERGY
 from strategies import ClusteredStrategy
 from strategies.clusterings.agglomeration import COUNT_RULES, gaps
-from strategies.clusterings.certainty import (
-    Candidate,
-    candidates,
-    certainty,
-    pair_shares,
-    why_untold,
-)
+from strategies.clusterings.certainty import Candidate as Weighed
+from strategies.clusterings.certainty import candidates, certainty, pair_shares, why_untold
 from strategies.clusterings.number import Evidence, evidence, silhouettes
 from strategies.rounds.round_state import Clusters
 
-VERSION = 1
+Float64 = NDArray[np.float64]
+
 MOST_PAIRS = 300
 """Clients of whom grouping.json has all pairs."""
-
-GROUPING = "grouping.json"
 
 _MOST_CANDIDATES = 50
 
@@ -121,7 +112,8 @@ def grouping_report(
     command: str,
     unknown: Mapping[int, str] | None = None,
     sample: str = "image",
-) -> dict[str, Any]:
+    columns: Sequence[str] = (),
+) -> Grouping:
     """Return the content of grouping.json.
 
     Parameters
@@ -138,14 +130,16 @@ def grouping_report(
         Why nodes were left out that are no client, by node id.
     sample : str
         What one of the clients' samples is called.
+    columns : sequence of str
+        What each of a sample's numbers is called, of a table.
     """
     count, uninformative = len(names), clusters.uninformative or {}
     if why := untold(clusters, rule):  # then resamples agree, and mean nothing
         clusters = replace(clusters, resamples=None)
     labels = [clusters.of_client.get(client, -1) for client in range(count)]
-    sure: list[float | None] = [None] * count
-    doubts: list[dict[str, Any]] = []
-    together: list[list[float | None]] = []
+    sure = [math.nan] * count
+    doubts: list[Doubt] = []
+    together: Float64 | None = None
     resamples = 0
     if clusters.resamples is not None:
         drawn_labels, clients = list(clusters.resamples.labels), list(clusters.of_client)
@@ -155,63 +149,63 @@ def grouping_report(
             if client not in uninformative:
                 sure[client] = _rounded(found.of_client[place])
         doubts = [
-            {
-                "client": names[clients[one.client]],
-                "cluster": one.cluster,
-                "other_cluster": one.other_cluster,
-                "share": _rounded(one.share),
-            }
+            Doubt(
+                client=names[clients[one.client]],
+                cluster=one.cluster,
+                other_cluster=one.other_cluster,
+                share=_rounded(one.share),
+            )
             for one in found.doubts(own)
             if clients[one.client] not in uninformative
         ]
         if count <= MOST_PAIRS:
             together = _among_all(pair_shares(drawn_labels), clients, count)
-    report: dict[str, Any] = {
-        "version": VERSION,
-        "clients": list(names),
-        "clusters": labels,
-        **({"together": together} if together else {}),
-        "certainty": sure,
-        "in_doubt": doubts,
-        "untold": why,
-        "uninformative": {names[c]: said for c, said in uninformative.items()},
-        "num_clusters": _number(clusters, rule, why),
-        "bytes": {
+    relevance: Float64 | None = None
+    if clusters.comparison is not None and count <= MOST_PAIRS:
+        relevance = _among_all(clusters.comparison.similarity, clusters.compared, count)
+    return Grouping(
+        version=1,
+        names=list(names),
+        clusters=labels,
+        together=together,
+        certainty=sure,
+        in_doubt=doubts,
+        untold=why,
+        uninformative={names[client]: said for client, said in uninformative.items()},
+        num_clusters=_number(clusters, rule, why),
+        bytes={
             "pre_round_per_client": cost.pre_round_up + cost.pre_round_down,
             "pre_round_up_per_client": cost.pre_round_up,
             "pre_round_down_per_client": cost.pre_round_down,
             "round_per_client": cost.round,
         },
-        "odd": [names[client] for client in clusters.odd],
-        "odd_why": {names[client]: why for client, why in clusters.odd.items()},
-        "unknown_nodes": {str(node): why for node, why in (unknown or {}).items()},
-        "sample": sample,
-        "resamples": resamples,
-        "drawn": "nothing" if clusters.resamples is None else clusters.resamples.drawn,
-        "command": command,
-    }
-    if clusters.comparison is not None and count <= MOST_PAIRS:
-        report["relevance"] = _among_all(clusters.comparison.similarity, clusters.compared, count)
-    return report
+        odd_clients=[names[client] for client in clusters.odd],
+        odd_why={names[client]: why for client, why in clusters.odd.items()},
+        unknown=dict(unknown or {}),
+        sample=sample,
+        resamples=resamples,
+        drawn="nothing" if clusters.resamples is None else clusters.resamples.drawn,
+        command=command,
+        relevance=relevance,
+        columns=list(columns),
+    )
 
 
-def _among_all(
-    table: NDArray[np.float64], clients: Sequence[int], count: int
-) -> list[list[float | None]]:
-    """Return a table of some clients as one of all, None where nothing is known."""
+def _among_all(table: Float64, clients: Sequence[int], count: int) -> Float64:
+    """Return a table of some clients as one of all, NaN where nothing is known."""
     full = np.full((count, count), np.nan)
     full[np.ix_(clients, clients)] = table
-    return [[None if np.isnan(value) else _rounded(value) for value in row] for row in full]
+    return full.round(4)
 
 
 def _rounded(value: float) -> float:
     return round(float(value), 4)
 
 
-def _number(clusters: Clusters, rule: int | str, why_not: str) -> dict[str, Any]:
+def _number(clusters: Clusters, rule: int | str, why_not: str) -> Chosen:
     """Return how many clusters there are, why, and what speaks for other numbers."""
     chosen = len(set(clusters.of_client.values()))
-    found: list[Candidate] = []
+    found: list[Weighed] = []
     weighed: Evidence | None = None
     compared, resamples = clusters.comparison, clusters.resamples
     if compared is not None and not why_not:
@@ -225,21 +219,21 @@ def _number(clusters: Clusters, rule: int | str, why_not: str) -> dict[str, Any]
             distances = np.clip(1 - compared.similarity, 0, None)
             np.fill_diagonal(distances, 0)
             found = candidates(silhouettes(distances, compared.merges), numbers)
-    return {
-        "chosen": chosen,
-        "why": _why(chosen, rule, found, weighed, len(clusters.odd), why_not),
-        "candidates": [
-            {
-                "num_clusters": one.num_clusters,
-                "score": None if math.isnan(one.score) else _rounded(one.score),
-                "resamples": _rounded(one.resamples),
-            }
+    return Chosen(
+        chosen=chosen,
+        why=_why(chosen, rule, found, weighed, len(clusters.odd), why_not),
+        candidates=[
+            Candidate(
+                num_clusters=one.num_clusters,
+                score=_rounded(one.score),
+                resamples=_rounded(one.resamples),
+            )
             for one in _foremost(found, chosen)
         ],
-    }
+    )
 
 
-def _foremost(found: Sequence[Candidate], chosen: int) -> list[Candidate]:
+def _foremost(found: Sequence[Weighed], chosen: int) -> list[Weighed]:
     """Return the candidates with most to say for them, and the chosen one, by their number."""
     ranked = sorted(
         found,
@@ -251,7 +245,7 @@ def _foremost(found: Sequence[Candidate], chosen: int) -> list[Candidate]:
 def _why(
     chosen: int,
     rule: int | str,
-    found: Sequence[Candidate],
+    found: Sequence[Weighed],
     weighed: Evidence | None,
     num_odd: int,
     why_not: str,
@@ -281,10 +275,3 @@ def _why(
     if num_odd and best and chosen != number:
         said.append(f"{num_odd} odd client(s) come on top where they stay alone")
     return "; ".join(said)
-
-
-def write_grouping(report: Mapping[str, Any], path: Path) -> Path:
-    """Write grouping.json, whole or not at all, and return its path."""
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(report, allow_nan=False) + "\n", encoding="utf-8")
-    return path

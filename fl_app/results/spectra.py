@@ -18,6 +18,7 @@ from safetensors.numpy import save_file
 
 from clients.settings import FEATURES
 from fl_app.config.run_config import Config
+from fl_app.results.layout import spectra_path
 from fl_core.agreement.agreement import Agreement
 from fl_core.data.dataset import Dataset
 from fl_core.data.preparation import AS_THEY_COME, Preparation
@@ -112,11 +113,6 @@ class KeptSpectra:
     card: SpectraCard
     clusters: Int64
     eigenvectors: list[Float32]
-
-
-def spectra_path(folder: Path, strategy: str, seed: int) -> Path:
-    """Return where a run keeps the eigenvectors of a strategy's clients."""
-    return folder / f"spectra-{strategy}-seed-{seed}.safetensors"
 
 
 def keep_spectra(

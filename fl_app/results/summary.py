@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import platform
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,14 +15,16 @@ from typing import Any
 import numpy as np
 
 from fl_app.config.run_config import Config
+from fl_app.results.layout import CLIENTS, METRICS, SUMMARY
 from fl_app.results.run_result import RunResult, ari_and_nmi, table_rows
+from fl_app.results.schema import Summary
 from fl_app.results.verdict import SeedVerdicts
 from fl_core.data.settings import name_of_test
 from fl_core.files import replacing
+from fl_core.json_records import to_json
 from fl_core.messages import protocol
 from fl_core.text import csv_cell
 
-VERSION = 1
 _CLIENT_COLUMNS = ("strategy", "seed", "round", "client", "name", "cluster", "task", "samples")
 VERDICT_COLUMNS = (
     *("seed", "client", "name", "verdict", "strategy", "cluster", "validation-samples", "compared"),
@@ -47,31 +48,30 @@ def write_tables(
     What a sample is called is only said where it is no image, and what each of its numbers is
     (`columns`) where it is a table's; `left_out` says why strategies did not run.
     """
-    summary = {
-        "version": VERSION,
-        "config": config.as_run_config(),
-        "versions": versions(),
-        **({} if sample == "image" else {"sample": sample}),
-        **({"left_out": dict(left_out)} if left_out else {}),
-        **({"privacy": spent} if (spent := config.spent()) else {}),
-        **({"columns": list(columns)} if columns else {}),
-        "runs": [run.as_json() for run in runs],
-        "table": table_rows(runs),
-        **({"verdicts": [one.as_json() for one in verdicts]} if verdicts else {}),
-    }
-    with replacing(folder / "summary.json") as path:
-        text = json.dumps(_without_nan(summary), indent=1, allow_nan=False)
-        path.write_text(text + "\n", encoding="utf-8")
+    summary = Summary(
+        version=1,
+        config=config.as_run_config(),
+        versions=versions(),
+        sample=sample,
+        left_out=dict(left_out or {}),
+        privacy=config.spent(),
+        columns=list(columns),
+        runs=list(runs),
+        table=table_rows(runs),
+        verdicts=list(verdicts),
+    )
+    with replacing(folder / SUMMARY) as path:
+        path.write_text(to_json(summary, indent=1) + "\n", encoding="utf-8")
     known = ["ari"] if any(run.tasks is not None for run in runs) else []
     metrics = runs[0].metrics
     score, others = metrics.main.name, [one.name for one in metrics.others]
     columns = ["strategy", "seed", "round", score, f"{score}-variance", *known]
     columns += ["loss", "train-loss", "bytes", *([protocol.OWN_METRIC] if metrics.own else [])]
-    _write_csv(folder / "metrics.csv", columns, map(_metric_rows, runs))
+    _write_csv(folder / METRICS, columns, map(_metric_rows, runs))
     scores = (score, protocol.LOSS, *others)
     second = {name_of_test(run.other_test) for run in runs if run.other_test}
     _write_csv(
-        folder / "clients.csv",
+        folder / CLIENTS,
         (
             *(*_CLIENT_COLUMNS, *scores, "left-out-of-sums"),
             *(f"{one}-{name}" for name in second for one in scores),
@@ -80,13 +80,11 @@ def write_tables(
     )
 
 
-def write_verdicts(
-    path: Path, verdicts: Sequence[SeedVerdicts], names: Sequence[str] | None
-) -> None:
+def write_verdicts(path: Path, verdicts: Sequence[SeedVerdicts], names: Sequence[str]) -> None:
     """Write a row for each client and seed; what is not known is empty."""
     rows = [
         [
-            *(of_seed.seed, one.client, "" if names is None else csv_cell(names[one.client])),
+            *(of_seed.seed, one.client, csv_cell(names[one.client]) if names else ""),
             *(one.verdict, one.strategy, one.cluster, one.validation_samples, one.compared),
             *(*one.gain, *(one.gain_over_single or ("", "", ""))),
             "" if one.samples_needed is None else one.samples_needed,
@@ -142,7 +140,7 @@ def _client_rows(run: RunResult, scores: Sequence[str]) -> Iterable[list[Any]]:
             samples = report.samples.get(client)
             yield [
                 *(run.strategy, run.seed, report.round, client),
-                "" if run.names is None else csv_cell(run.names[client]),
+                csv_cell(run.given_names[client]) if run.given_names else "",
                 cluster,
                 run.tasks_per_round[place][client] if run.tasks_per_round else "",
                 "" if samples is None else f"{samples:.15g}",
@@ -153,12 +151,3 @@ def _client_rows(run: RunResult, scores: Sequence[str]) -> Iterable[list[Any]]:
                     for score in (scores if run.other_test else ())
                 ),
             ]
-
-
-def _without_nan(value: Any) -> Any:
-    """Return `value` with None for NaN: JSON has no NaN."""
-    if isinstance(value, Mapping):
-        return {key: _without_nan(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_without_nan(entry) for entry in value]
-    return None if isinstance(value, float) and math.isnan(value) else value

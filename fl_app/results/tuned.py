@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from fl_app.results.fields import Number, Option, Text
+from fl_app.results.fields import Count, Number, Option, Text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +25,7 @@ class Tried:
     values: dict[Text, Option]
     score: Number
     rounds: int
-    bytes: Number
+    bytes: Count
     seconds: Number
 
 
@@ -43,10 +42,6 @@ class Tuned:
 
     values: dict[Text, Option]
     tried: list[Tried]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return its entry in summary.json."""
-        return {"values": self.values, "tried": [vars(one) for one in self.tried]}
 
     def said(self, num_clients: int) -> str:
         """Return what was chosen, and what the choice cost.

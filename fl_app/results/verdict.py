@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from fl_app.results.fields import Finite, Text
+from fl_app.results.fields import DASHES, IF_ANY, Finite, Text
 from fl_core.metrics import OF_A_NUMBER, Metric
 from strategies.catalogue import SYSTEMS
 from strategies.clusterings.clustering import OwnCluster, SingleCluster
@@ -37,10 +37,6 @@ Gain = tuple[Finite, Finite, Finite]
 
 Candidate = tuple[Finite, Finite, Finite, Finite]
 """A gain, and the p-value, not corrected, of models that are equally good."""
-
-
-def _as_key(name: str) -> str:
-    return name.replace("_", "-")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +68,7 @@ class Verdict:
         If nobody can tell: how many validation samples would, if the gain is as seen.
     """
 
-    __pydantic_config__ = ConfigDict(alias_generator=_as_key)
+    __pydantic_config__ = DASHES
     client: Annotated[int, Field(ge=0)]
     verdict: Word
     strategy: Text
@@ -81,13 +77,8 @@ class Verdict:
     compared: Text
     gain: Gain
     candidates: dict[Text, Candidate]
-    gain_over_single: Gain | None = None
-    samples_needed: int | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return its entry in summary.json."""
-        values = {_as_key(one.name): getattr(self, one.name) for one in fields(self)}
-        return {key: value for key, value in values.items() if value is not None}
+    gain_over_single: Annotated[Gain | None, IF_ANY] = None
+    samples_needed: Annotated[int | None, IF_ANY] = None
 
     @property
     def model(self) -> str:
@@ -114,17 +105,12 @@ class SeedVerdicts:
         The same over one model for all, of strategies that are neither.
     """
 
-    __pydantic_config__ = ConfigDict(alias_generator=_as_key)
+    __pydantic_config__ = DASHES
     seed: int
     clients: list[Verdict]
     told_among_all: Annotated[int, Field(ge=0)]
     means: dict[Text, Gain]
     over_single: dict[Text, Gain] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return its entry in summary.json."""
-        values = {_as_key(one.name): getattr(self, one.name) for one in fields(self)}
-        return {**values, "clients": [one.as_json() for one in self.clients]}
 
     def said(self, metric: Metric) -> str:
         """Return how many clients should do what, and what strategies gain on average."""

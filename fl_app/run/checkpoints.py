@@ -10,8 +10,8 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from fl_app.config.run_config import CHECKPOINTS, OPTIONS, WHOLE, Config
-from fl_app.results.layout import output_folder
+from fl_app.config.run_config import OPTIONS, Config
+from fl_app.results.layout import CHECKPOINTS, WHOLE, output_folder
 from fl_app.run.watch import LOCK_FILE
 from fl_core.agreement.agreement import Agreement
 from fl_core.data.dataset import Dataset

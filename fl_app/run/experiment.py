@@ -320,7 +320,7 @@ def run_strategy(
             train_config=told,
             evaluate_config=tested,
         )
-    run = replace(RunResult.of(name, seed, strategy, seconds(), setting.federation), label=label)
+    run = RunResult.of(name, seed, strategy, seconds(), setting.federation, label)
     if done == rounds and config.validation_share:
         compare_again(grid, strategy, tested, config.round_deadline)
     return run, strategy

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fl_app.results.layout import CHECKPOINTS, SUMMARY, WHOLE
 from fl_core.text import clock, printable
 
 if TYPE_CHECKING:
@@ -146,8 +147,6 @@ def cut_short(folder: Path) -> str:
 
 def how_to_go_on(folder: Path) -> str:
     """Say what to do about a run that was cut short in this results folder."""
-    from fl_app.config.run_config import CHECKPOINTS, WHOLE  # noqa: PLC0415 - it takes a second
-
     if any((folder / CHECKPOINTS).glob(WHOLE)):
         return f"go on from its last checkpoints with resume={folder.absolute()}"
     return "it left no checkpoint to go on from (checkpoint-every): start it again"
@@ -157,7 +156,7 @@ def _read(folder: Path) -> dict[str, Any] | None:
     try:
         status = json.loads((folder / STATUS_FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        if (folder / "summary.json").exists():
+        if (folder / SUMMARY).exists():
             raise ValueError(
                 f"{folder} holds the results of a run that wrote no {STATUS_FILE}: see its "
                 "summary.json."

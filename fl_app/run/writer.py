@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,19 +16,24 @@ from fl_app.config.run_config import Config
 from fl_app.report import pictures
 from fl_app.report.comparisons import COMPARISONS, compared
 from fl_app.report.grouping_tables import print_grouping, warnings_of
-from fl_app.report.report_page import NO_REPORT, REPORT, write_report
+from fl_app.report.report_page import NO_REPORT, write_report
 from fl_app.report.sentences import command
 from fl_app.report.tables import print_results, shared_test
 from fl_app.report.verdict_table import print_verdicts, say_no_verdicts
-from fl_app.results.grouping_report import (
+from fl_app.results.grouping_report import Grouped, cost_of, grouping_report
+from fl_app.results.layout import (
     GROUPING,
-    Grouped,
-    cost_of,
-    grouping_report,
-    write_grouping,
+    MODELS,
+    REPORT,
+    SUMMARY,
+    VERDICTS,
+    models_folder,
+    of_run,
+    similarity_path,
 )
-from fl_app.results.reading import read_result
+from fl_app.results.reading import Result, curves_of
 from fl_app.results.run_result import RunResult, ari_and_nmi, cluster_curves
+from fl_app.results.schema import Grouping
 from fl_app.results.spectra import keep_spectra, preparation_of
 from fl_app.results.summary import write_tables, write_verdicts
 from fl_app.results.verdict import SeedVerdicts
@@ -38,6 +42,7 @@ from fl_core.agreement.agreement import Agreement
 from fl_core.data.dataset import Dataset
 from fl_core.data.samples import are_images, sample_word
 from fl_core.files import replacing
+from fl_core.json_records import to_json
 from fl_core.messages import protocol
 from fl_core.models.model_file import ModelCard, save_model
 from fl_core.partitions.federation import Federation
@@ -45,7 +50,6 @@ from strategies import ClusteredStrategy
 from strategies.clusterings.certainty import pair_shares
 from strategies.rounds.round_state import Comparison
 
-VERDICTS = "verdicts.csv"
 _MOST_KEPT = 2_000  # clients in a similarity matrix: more are hundreds of megabytes
 _MOST_DRAWN = 500  # clients in a similarity picture: more are no longer told apart
 
@@ -108,10 +112,10 @@ class ResultsFolder:
                 num_rounds=len(run.reports),
                 preparation=preparation_of(images, self.config, name, strategy.clusters),
             )
-            file = f"models/{run.strategy}/seed-{run.seed}/{name}.safetensors"
+            file = models_folder(self.folder, run.strategy, run.seed) / f"{name}.safetensors"
             is_shared_part = bool(strategy.training.private)
             arrays = protocol.to_arrays(model)
-            save_model(self.folder / file, arrays, card, is_shared_part=is_shared_part)
+            save_model(file, arrays, card, is_shared_part=is_shared_part)
         self._samples = sample_word(images), images.column_names
         self._write_tables()
         if federation is not None and strategy.clustering.shows_groups:
@@ -120,7 +124,7 @@ class ResultsFolder:
             run.strategy,
             run.seed,
             strategy.clusters,
-            run.names or [str(client) for client in range(run.num_clients)],
+            run.names,
             tasks=compared_tasks(strategy, federation),
             task_names=None if run.tasks is None or federation is None else task_names(federation),
         )
@@ -148,7 +152,7 @@ class ResultsFolder:
         """Write the verdicts so far, and who did not keep the model of its own."""
         self._write_tables()
         if self.verdicts:
-            write_verdicts(self.folder / VERDICTS, self.verdicts, self._last_met().names)
+            write_verdicts(self.folder / VERDICTS, self.verdicts, self._last_met().given_names)
 
     def _last_met(self) -> RunResult:
         """Return the run with the most clients: devices join later ones, too."""
@@ -196,7 +200,7 @@ class ResultsFolder:
         strategy: ClusteredStrategy,
         images: Dataset | Agreement,
         federation: Federation | None = None,
-    ) -> dict[str, Any]:
+    ) -> Grouping:
         """Write how sure a grouping is, and what places others later; return the report.
 
         The first one has no strategy and seed in the files' names.
@@ -214,21 +218,21 @@ class ResultsFolder:
             self.command or command(self.config.as_run_config()),
             strategy.training.roster.unknown,
             sample_word(images),
+            images.column_names,
         )
-        if images.column_names:
-            report["columns"] = list(images.column_names)
         path = self.folder / GROUPING
         if self._num_groupings:
-            path = path.with_stem(f"{path.stem}-{found.strategy}-seed-{found.seed}")
+            path = path.with_stem(of_run(path.stem, found.strategy, found.seed))
         self._num_groupings += 1
-        write_grouping(report, path)
+        with replacing(path) as partial:
+            partial.write_text(to_json(report) + "\n", encoding="utf-8")
         keep_spectra(self.folder, strategy, self.config, images, found)
-        if clusters.resamples is None or report["untold"]:
+        if clusters.resamples is None or report.untold:
             return report
         figure = pictures.certainty_figure(
             pair_shares(list(clusters.resamples.labels)),
             list(clusters.of_client.values()),
-            [report["certainty"][client] for client in clusters.of_client],
+            [report.certainty[client] for client in clusters.of_client],
             [found.names[client] for client in clusters.of_client],
         )
         self.pictures.append(pictures.save(figure, self._picture(path.stem)))
@@ -236,10 +240,10 @@ class ResultsFolder:
 
     def _add_similarity(self, found: Grouped) -> None:
         """Write and draw the similarity of clients, where the clustering has one."""
-        name = f"similarity-{found.strategy}-seed-{found.seed}"
-        figure = write_similarity(self.folder / f"{name}.npz", found)
+        path = similarity_path(self.folder, found.strategy, found.seed)
+        figure = write_similarity(path, found)
         if figure is not None:
-            self.pictures.append(pictures.save(figure, self._picture(name)))
+            self.pictures.append(pictures.save(figure, self._picture(path.stem)))
 
     def _draw_clusters(self, run: RunResult, federation: Federation) -> None:
         """Draw typical images of the first clusters that were found by HoG."""
@@ -257,10 +261,10 @@ class ResultsFolder:
 
     def finish(self) -> None:
         """Print the tables, then draw what compares strategies."""
-        print_results([run.as_json() for run in self.runs])
+        print_results(self.runs)
         for one in self.verdicts:
             print_verdicts(one, self._last_met(), several=len(self.verdicts) > 1)
-        rows = compared([result := read_result(self.folder)])
+        rows = compared([_result_of(self.runs)])
         metric = self.runs[0].metrics.main
         figures = {}
         if rows:
@@ -269,15 +273,14 @@ class ResultsFolder:
             first = self.config.seed
             lines = {run.strategy: cluster_curves(run) for run in self.runs if run.seed == first}
             of_clusters = f"{metric.name}-per-cluster"
-            tested = metric.in_test(shared_test(result.runs))
+            tested = metric.in_test(shared_test(self.runs))
             figures[of_clusters] = pictures.cluster_rounds_figure(lines, first, tested)
         if self.verdicts:
-            met = self._last_met()
-            names = met.names or [str(c) for c in range(met.num_clients)]
-            figures["verdicts"] = pictures.verdicts_figure(self.verdicts[0].clients, names, metric)
+            names, first_seed = self._last_met().names, self.verdicts[0]
+            figures["verdicts"] = pictures.verdicts_figure(first_seed.clients, names, metric)
         drawn = [(name, figure) for name, figure in figures.items() if figure is not None]
         self.pictures += [pictures.save(figure, self._picture(name)) for name, figure in drawn]
-        self._write_report("summary.json")
+        self._write_report(SUMMARY)
 
     def _write_report(self, numbers: str) -> None:
         """Write the page that shows everything, and say where all is; numbers are in that file.
@@ -293,11 +296,21 @@ class ResultsFolder:
                 print(f"\nno {REPORT}: {error}")
             places = [("results", self.folder / numbers)]
             places += [("picture", path) for path in self.pictures]
-            places += [("models", path) for path in [self.folder / "models"] if path.is_dir()]
+            places += [("models", path) for path in [self.folder / MODELS] if path.is_dir()]
             print("\n".join(f"{what:<9} {path}" for what, path in places), flush=True)
 
     def _picture(self, name: str) -> Path:
         return self.folder / f"{name}.{self.config.figure_format}"
+
+
+def _result_of(runs: Sequence[RunResult]) -> Result:
+    """Return what pictures of a folder's runs show, with the scores of all tested rounds."""
+    scores: dict[str, dict[int, dict[int, float]]] = {}
+    for run in runs:
+        of_rounds = {report.round: report.score for report in run.reports if report.tested}
+        if of_rounds:
+            scores.setdefault(run.strategy, {})[run.seed] = of_rounds
+    return Result(name="", runs=list(runs), curves=curves_of(scores))
 
 
 def _holdings(federation: Federation) -> dict[str, NDArray[np.int64]]:

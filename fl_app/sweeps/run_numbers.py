@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fl_app.results.layout import CLIENTS, METRICS, similarity_path
 from fl_core.data.settings import TESTS, name_of_test
 from fl_core.messages import protocol
 from fl_core.metrics import metrics_in
@@ -42,7 +43,7 @@ def numbers_of_run(run: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         if name in run
     }
     found = numbers | {"rounds": _rounds(run, folder)}
-    similarity = folder / f"similarity-{run['strategy']}-seed-{run['seed']}.npz"
+    similarity = similarity_path(folder, run["strategy"], run["seed"])
     if similarity.is_file() and "tasks" in run:
         with np.load(similarity, allow_pickle=False) as arrays:
             if "similarity" in arrays:  # of very many clients it is not there
@@ -79,11 +80,11 @@ def _rounds(run: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     rounds: dict[str, Any] = {}
     score = metrics_in(run).main.name
     names = (score, f"{score}-variance", "ari", "bytes")
-    for line in _lines(folder / "metrics.csv", run):
+    for line in _lines(folder / METRICS, run):
         known = {name: float(line[name]) for name in names if line.get(name)}
         rounds[line["round"]] = _short(known)
     of_task: dict[tuple[str, str], list[float]] = {}
-    for line in _lines(folder / "clients.csv", run):
+    for line in _lines(folder / CLIENTS, run):
         if line[score] and line["task"]:
             of_task.setdefault((line["round"], line["task"]), []).append(float(line[score]))
     for (number, task), values in of_task.items():

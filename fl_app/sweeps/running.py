@@ -16,6 +16,7 @@ from pathlib import Path
 from fl_app.config.allowed_code import named_at_clients
 from fl_app.config.run_config import Config
 from fl_app.report.report_page import NO_REPORT
+from fl_app.results.layout import CELLS, SUMMARY
 from fl_app.simulation.resources import gpus_per_client
 from fl_app.sweeps import store
 from fl_app.sweeps.plan import Point, Sweep
@@ -30,7 +31,6 @@ from strategies.catalogue import system_of
 from strategies.validation import is_ours
 
 NUMBERS = "sweep.json"
-CELLS = "cells"
 LOG = "log.txt"
 KEYS = ("cell", "values", "runs")
 _FAILURES = (RuntimeError, ValueError, OSError)
@@ -105,7 +105,7 @@ def find_missing(sweep: Sweep, folder: Path, *, again: bool = False) -> list[Mis
 def _there(folder: Path) -> list[Cell]:
     """Return the finished simulations whose results are still there."""
     cells = read_cells(folder / NUMBERS, KEYS)
-    return [cell for cell in cells if (folder / CELLS / cell["cell"] / "summary.json").is_file()]
+    return [cell for cell in cells if (folder / CELLS / cell["cell"] / SUMMARY).is_file()]
 
 
 def run_missing(
@@ -211,7 +211,7 @@ class _Running:
             errors = [line for line in self._lines() if line.startswith("error: ")]
             reason = errors[0].removeprefix("error: ") if errors else f"see {self._log}"
             raise RuntimeError(reason)
-        summary = json.loads((self._results / "summary.json").read_text(encoding="utf-8"))
+        summary = json.loads((self._results / SUMMARY).read_text(encoding="utf-8"))
         runs = [
             {
                 "strategy": run["strategy"],

@@ -19,7 +19,8 @@ from typing import Any, Generic, TypeVar
 
 from filelock import FileLock, Timeout
 
-from fl_app.config.run_config import CHECKPOINTS, WHOLE, Config
+from fl_app.config.run_config import Config
+from fl_app.results.layout import CHECKPOINTS, SUMMARY, WHOLE
 from fl_app.simulation.preflight import check_run, check_trains
 from fl_core.data.folders import resolve_data_dir
 from fl_core.data.settings import IN_DATA_DIR
@@ -305,7 +306,7 @@ def run_into(one: Missing[Any], folder: Path, workers: int, *, parts: int = 0) -
         raise RuntimeError(
             f"the simulation of {one.wanted} failed ({error}); the finished ones are stored."
         ) from error
-    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
     return summary, made_by(one, before + time.perf_counter() - started, share)
 
 

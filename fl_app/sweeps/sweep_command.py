@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fl_app.results.layout import CELLS, REPORT, SWEEP
 from fl_core.extras import DRAWING, need_extra
 from fl_core.text import whole_number
 
@@ -150,8 +151,7 @@ def _tell_plan(
 
 
 def _write(sweep: Sweep, folder: Path, say: Say) -> None:
-    from fl_app.report.report_page import REPORT  # noqa: PLC0415
-    from fl_app.sweeps.running import CELLS, finished_cells  # noqa: PLC0415
+    from fl_app.sweeps.running import finished_cells  # noqa: PLC0415
     from fl_app.sweeps.sweep_pictures import draw  # noqa: PLC0415
     from fl_app.sweeps.sweep_tables import printed_tables, tidy, write_csv  # noqa: PLC0415
 
@@ -159,11 +159,11 @@ def _write(sweep: Sweep, folder: Path, say: Say) -> None:
     if not cells:
         return
     table = tidy(sweep, cells)
-    write_csv(table, folder / "sweep.csv")
+    write_csv(table, folder / SWEEP)
     draw(sweep, table, folder / "sweep.png")
     say(f"\n{printed_tables(sweep, table)}")
     _write_report(sweep, cells, folder, say)
-    files = {"report": REPORT, "table": "sweep.csv", "picture": "sweep.png", "results": CELLS}
+    files = {"report": REPORT, "table": SWEEP, "picture": "sweep.png", "results": CELLS}
     for what, name in files.items():
         if (folder / name).exists():
             say(f"{what:9} {folder / name}")
@@ -171,9 +171,9 @@ def _write(sweep: Sweep, folder: Path, say: Say) -> None:
 
 def _write_report(sweep: Sweep, cells: Sequence[Cell], folder: Path, say: Say) -> None:
     """Put all cells' runs side by side on one page, unless they are too many for one."""
-    from fl_app.report.report_page import REPORT, write_report  # noqa: PLC0415
+    from fl_app.report.report_page import write_report  # noqa: PLC0415
 
-    folders = [folder / "cells" / cell["cell"] for cell in cells]
+    folders = [folder / CELLS / cell["cell"] for cell in cells]
     title = f"Which strategy for which {' and '.join(sweep.swept)}?"
     try:
         write_report(folders, folder / REPORT, title, sweep.command(folder))

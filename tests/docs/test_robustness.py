@@ -5,6 +5,7 @@ from pathlib import Path
 from benchmarks.writing import measured
 from fl_app.report.tables import cluster_table
 from fl_app.report.text_table import render
+from tests.report_data import read_runs
 
 DOCS = Path(__file__).parents[2] / "docs"
 MEASURED = measured("odd-clients")
@@ -26,5 +27,13 @@ def test_odd_clients_are_named_below_the_table_of_clusters():
     run = {
         **{"strategy": "rcc-pfl", "seed": 0, "num-clients": 4, "names": ["a", "b", "c", "[red]d"]},
         **{"clusters": [0, 0, 1, 2], "odd-clients": {"2": "it lies", "3": "it lies", "0": "so so"}},
+        **{
+            "accuracy": 1,
+            "accuracy-per-client": [1] * 4,
+            "bytes": {},
+            "seconds": {},
+            "failures": {},
+        },
     }
+    (run,) = read_runs([run])
     assert render(cluster_table(run)).rstrip().endswith("odd clients\nc [red]d: it lies\na: so so")

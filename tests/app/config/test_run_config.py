@@ -13,6 +13,7 @@ from fl_app.report.text_table import render
 from fl_app.simulation.flower_app import parse_override
 from fl_core.objectives.plain import Plain
 from strategies.catalogue import SYSTEMS
+from tests.report_data import read_runs
 
 ROOT = Path(__file__).parents[3]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -150,7 +151,7 @@ def test_the_page_of_simulations_lists_a_dozen_keys_with_their_defaults():
 
 def test_the_readme_shows_the_table_of_the_committed_run():
     summary = run_of("make-run")
-    table = render(printed_strategies(summary["runs"]))
+    table = render(printed_strategies(read_runs(summary["runs"])))
     assert table in (ROOT / "README.md").read_text(encoding="utf-8")
     by_name = {row["strategy"]: row["accuracy-mean"] for row in summary["table"]}
     assert abs(by_name["rcc-pfl"] - by_name["optimum"]) < 0.01
@@ -181,7 +182,7 @@ def test_the_readme_says_how_close_training_alone_comes():
 def test_a_long_name_of_parts_is_broken_before_its_last_part():
     summary = run_of("make-run")
     runs = [{**run, "strategy": "single+mean+private-layers"} for run in summary["runs"]]
-    lines = render(printed_strategies(runs)).splitlines()
+    lines = render(printed_strategies(read_runs(runs))).splitlines()
     assert [line.split("│")[1].strip() for line in lines if line.startswith("│")] == [
         "single+mean",
         "+private-layers",

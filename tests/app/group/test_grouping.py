@@ -23,10 +23,12 @@ from fl_app.group.place import read_images
 from fl_app.group.placing import fit, overlaps, place
 from fl_app.report.grouping_tables import print_grouping, supports_groups
 from fl_app.results.grouping_report import Cost, grouping_report
+from fl_app.results.schema import Grouping
 from fl_app.results.spectra import KeptSpectra, SpectraCard, load_spectra, save_spectra
 from fl_app.run.experiment import run_experiment
 from fl_app.run.status import Status
 from fl_app.simulation.simulated_clients import Simulation
+from fl_core.json_records import from_json, to_json
 from fl_core.models.model_file import load_model
 from strategies import Clustering, SingleCluster, SpectralClustering
 from strategies.rounds.round_state import Clusters, Comparison, Resamples
@@ -519,7 +521,12 @@ def some_clusters(**changes):
 
 def reported(clusters, count=4, rule="elbow"):
     names = [f"site {client}" for client in range(count)]
-    return grouping_report(clusters, names, Cost(10, 20, 30), rule, "fedkin group")
+    report = grouping_report(clusters, names, Cost(10, 20, 30), rule, "fedkin group")
+    return json.loads(to_json(report))
+
+
+def read(report):
+    return from_json(Grouping, json.dumps(report))
 
 
 def test_a_report_says_who_is_in_doubt():
@@ -531,7 +538,7 @@ def test_a_report_says_who_is_in_doubt():
     ]
     assert report["together"][1] == [0.5, 1.0, 0.5, 0.5]
     assert report["bytes"]["pre_round_per_client"] == 30
-    assert supports_groups(report)
+    assert supports_groups(read(report))
 
 
 def test_silhouettes_are_those_of_relevance_alone():
@@ -590,7 +597,7 @@ def test_more_than_300_clients_have_no_pairs():
 def test_where_most_are_unsure_the_data_hardly_have_groups():
     drawn = resampled([[0, 1, 0, 1], [0, 0, 1, 1], [0, 1, 1, 0], [0, 1, 2, 3]], (2, 2, 2, 4))
     report = reported(some_clusters(resamples=drawn))
-    assert not supports_groups(report)
+    assert not supports_groups(read(report))
 
 
 def test_folders_of_clients_are_named_and_wrong_ones_refused(tmp_path):
@@ -687,7 +694,7 @@ def test_the_chosen_number_is_in_the_table_though_no_resample_has_it(capsys):
     drawn = resampled([[0, 1] * 10] * 6, (2, 3, 4, 5, 6, 7))
     of_client = {client: client // 2 for client in range(20)}
     report = weighed(similarity, of_client, resamples=drawn)
-    print_grouping(report)
+    print_grouping(read(report))
     assert re.search(r"│ +10 │ 0\.875 │ +0 │", capsys.readouterr().out)
     assert "speaks for 10," in report["num_clusters"]["why"]
 
@@ -697,5 +704,6 @@ UNSURE = [[0, 1, 0, 1], [0, 0, 1, 1], [0, 1, 1, 0], [0, 1, 2, 3]]
 
 @pytest.mark.parametrize(("drawn", "is_said"), [(UNSURE, True), ([[0, 0, 1, 1]] * 4, False)])
 def test_that_the_data_hardly_have_groups_is_said_where_most_are_unsure(drawn, is_said, capsys):
-    print_grouping(reported(some_clusters(resamples=resampled(drawn, (2, 2, 2, 4)))))
+    report = reported(some_clusters(resamples=resampled(drawn, (2, 2, 2, 4))))
+    print_grouping(read(report))
     assert ("Fewer than half of the clients are sure" in capsys.readouterr().out) == is_said

@@ -22,7 +22,7 @@ from fl_app.report.comparisons import COMPARISONS
 from fl_app.report.contents import content_of
 from fl_app.report.pictures import similarity
 from fl_app.report.pictures.clients import MOST_POINTS
-from fl_app.report.report_page import MOST_BYTES, REPORT, build_report, write_report
+from fl_app.report.report_page import MOST_BYTES, build_report, write_report
 from fl_app.report.sections import clusters_of
 from fl_app.report.sentences import answer, changed_options, command, question
 from fl_app.report.tables import (
@@ -34,6 +34,7 @@ from fl_app.report.tables import (
 from fl_app.report.text_table import as_csv, as_latex, as_markdown, render
 from fl_app.results.fields import Array, Finite, Number
 from fl_app.results.grouping_report import Grouped
+from fl_app.results.layout import REPORT
 from fl_app.results.reading import read_result
 from fl_app.run.writer import ResultsFolder, compared_tasks, write_similarity
 from fl_core.json_records import checker
@@ -41,7 +42,7 @@ from strategies.rounds import replies
 from strategies.rounds.round_state import Clusters, Comparison
 from tests.app_runs import DEFAULTS, run
 from tests.picture_data import marked, rows_of
-from tests.report_data import EVIL, write_grouping, write_matrix, write_results
+from tests.report_data import EVIL, read_runs, write_grouping, write_matrix, write_results
 from tests.samples import sampled
 
 
@@ -369,7 +370,7 @@ def test_attackers_that_were_all_left_out_are_in_no_share(tmp_path):
 
     folder = write_results(tmp_path, change=change)
     runs = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["runs"]
-    (table,) = event_tables(runs)
+    (table,) = event_tables(read_runs(runs))
     assert {row[1] for row in table.rows} == {""}
 
 
@@ -911,11 +912,11 @@ def test_a_printed_table_cuts_neither_a_number_nor_a_title(tmp_path):
 
     write_results(tmp_path, strategies=("spectral+mean+ditto", "single"), change=change)
     runs = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))["runs"]
-    printed = render(printed_strategies(runs))
+    printed = render(printed_strategies(read_runs(runs)))
     assert "…" not in printed
     numbers = {"52346", "1.500e-07", "-1234", "3.250e+09", "8,333,333"}
     assert {*numbers, "single"} <= {*printed.split()}
-    (table,) = event_tables(runs)
+    (table,) = event_tables(read_runs(runs))
     assert render(table).splitlines()[0] == table.caption
 
 

@@ -1,5 +1,6 @@
 """Verdicts on a report's page, and their picture."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,7 @@ from fl_app.results.verdict import (
     verdict_columns,
     verdict_row,
 )
+from fl_core.json_records import to_json
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES
 from tests.picture_data import rows_of
 from tests.report_data import EVIL, write_results
@@ -37,7 +39,7 @@ def verdict(client, word=JOIN, **others):
 
 def judged(*verdicts):
     def change(summary):
-        clients = [one.as_json() for one in verdicts]
+        clients = [json.loads(to_json(one)) for one in verdicts]
         means = {"rcc-pfl": [0.1, -0.05, 0.25]}
         summary["verdicts"] = [{"seed": 0, "clients": clients, "told-among-all": 1, "means": means}]
 

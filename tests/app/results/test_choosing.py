@@ -54,16 +54,15 @@ def whole(rate, *scores):
     """Return a run with this learning rate, in which clients have these validation scores."""
     validated = {client: {"": [100, score, 0.5]} for client, score in enumerate(scores)}
     clusters = dict.fromkeys(validated, 0)
-    return RunResult(
-        strategy="rcc-pfl",
-        seed=0,
-        num_clients=len(scores),
-        of_client=clusters,
-        reports=[RoundReport(n, 2, validated=validated, clusters=clusters) for n in (1, 2)],
+    return RunResult.of_reports(
+        "rcc-pfl",
+        0,
+        len(scores),
+        clusters,
+        [RoundReport(n, 2, validated=validated, clusters=clusters) for n in (1, 2)],
         models={"cluster-0": rate},
         bytes={"train-up": 10},
         seconds={"total": 1.0},
-        failures={},
         label=f"rcc-pfl,learning-rate={rate}",
     )
 

@@ -1,20 +1,17 @@
 """What a run has come to, over seeds."""
 
 import math
-from dataclasses import replace
 
 import pytest
 
-from fl_app.results.run_result import RunResult, ari_and_nmi, table_rows
+from fl_app.results.run_result import RunResult, ari_and_nmi, isolated, table_rows
 from strategies import RoundReport
 
 
 def run(seed, *scores):
     report = RoundReport(1, 1, scores={"accuracy": dict(enumerate(scores))} if scores else {})
     report.clusters = {0: 0, 1: 0}
-    return RunResult(
-        *("single", seed, 2, {0: 0, 1: 0}, [report], {}, {"train-up": 1}, {"total": 1.0}, {})
-    )
+    return RunResult.of_reports("single", seed, 2, {0: 0, 1: 0}, [report])
 
 
 def test_a_seed_on_which_no_client_was_tested_does_not_count():
@@ -33,9 +30,8 @@ def test_the_variance_of_seeds_is_the_mean_of_theirs():
 
 def test_who_attacks_or_was_left_out_is_not_counted_where_it_does_not_belong():
     # Client 2 was left out: of the two that attack, one is with an honest client.
-    found = replace(run(0, 0.9), num_clients=3, malicious=(1, 2))
-    assert found.isolated() == 0
-    assert replace(found, of_client={0: 0, 1: 1}).isolated() == 1
+    assert isolated([0, 0, -1], (1, 2)) == 0
+    assert isolated([0, 1, -1], (1, 2)) == 1
     clusters = {0: 0, 1: 0, 2: 1, 3: 1, 4: 1}
     assert ari_and_nmi([0, 0, 1, 1, 0], clusters, left_out=[4]) == pytest.approx((1, 1))
     assert ari_and_nmi([0, 0, 1, 1, 0], clusters)[0] < 0.5

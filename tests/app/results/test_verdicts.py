@@ -11,6 +11,7 @@ from scipy.stats import binom, t
 from fl_app.results.statistics import Counts
 from fl_app.results.verdict import JOIN, ONE, STAY, UNSURE
 from fl_app.results.verdicts import pair_of, verdicts_of
+from fl_core.json_records import to_json
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES
 from tests.samples import sampled
 
@@ -159,7 +160,7 @@ def test_how_many_of_all_clients_are_told_with_few_false_discoveries():
         assert found.told_among_all == 0
     assert clients_of((0, 6)).told_among_all == 1
     assert clients_of((3, 3), (0, 0)).told_among_all == 0
-    assert json.loads(json.dumps(clients_of((6, 0)).as_json()))["told-among-all"] == 1
+    assert json.loads(to_json(clients_of((6, 0))))["told-among-all"] == 1
 
 
 def test_staying_alone_is_as_sure_as_the_least_sure_of_its_losses():

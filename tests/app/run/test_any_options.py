@@ -11,7 +11,8 @@ import random
 
 import pytest
 
-from fl_app.config.run_config import CHECKPOINTS, OPTIONS, WHOLE, parse_config
+from fl_app.config.run_config import OPTIONS, parse_config
+from fl_app.results.layout import CHECKPOINTS, WHOLE
 from fl_app.run import checkpoints
 from fl_core.objectives.known import OBJECTIVES
 from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, SYSTEMS

@@ -15,6 +15,7 @@ from fl_app.config.run_config import OPTIONS, parse_config
 from fl_app.devices import devices_run
 from fl_app.devices.site.client import DeviceNode
 from fl_app.results.reading import read_result
+from fl_core.json_records import to_json
 from fl_core.models.model_file import load_model
 from tests.app_runs import DEFAULTS, run
 from tests.device_images import SITES, write_sites
@@ -52,7 +53,7 @@ def test_each_client_gets_a_verdict_in_every_file(folder):
     assert [row["verdict"] for row in rows] == [one["verdict"] for one in found["clients"]]
     assert [float(row["gain"]) for row in rows] == [one["gain"][0] for one in found["clients"]]
     result = read_result(folder)
-    assert json.loads(json.dumps(result.verdicts[0].as_json())) == found
+    assert json.loads(to_json(result.verdicts[0])) == found
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,305 @@
+"""What a run's result files hold (docs/results.md): each class is written, and read, as its file.
+
+Files that are read may come from anybody: texts are made harmless, numbers are bounded, and what
+contradicts itself is refused. Attributes whose key says more than a name are explained here; all
+others are explained on the page.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import (
+    AliasChoices,
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+
+from fl_app.results.fields import (
+    DASHES,
+    IF_ANY,
+    Array,
+    Count,
+    Line,
+    Long,
+    Number,
+    NumberIfAny,
+    Option,
+    Reasons,
+    Text,
+    check_clients,
+    check_scores,
+    check_square,
+    has_none,
+)
+from fl_app.results.tuned import Tuned
+from fl_app.results.verdict import SeedVerdicts
+from fl_core.data.settings import TESTS
+from fl_core.metrics import OF_A_NUMBER, OF_CLASSES, Metric, Metrics, metrics_of
+
+_ODD = "its data are like nobody's"
+
+
+def _of_main(key: str) -> Any:
+    """Return a field whose key has the name of the main metric, `accuracy` or `rmse`."""
+    names = (one.main.name for one in (OF_CLASSES, OF_A_NUMBER))
+    return Field(
+        validation_alias=AliasChoices(*map(key.format, names)),
+        serialization_alias=key,
+        exclude_if=has_none,
+    )
+
+
+def _no_scores() -> NDArray[np.float64]:
+    return np.zeros(0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunId:
+    """Which run it is."""
+
+    strategy: Text
+    seed: int
+    num_clients: int
+    rounds: int = 0
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Tested:
+    """One way to test clients: of each score the mean, and each client's, (K,), or NaN."""
+
+    __pydantic_config__ = DASHES
+    is_regression: Annotated[
+        bool, BeforeValidator(lambda _: True), Field(validation_alias="rmse", exclude=True)
+    ] = False
+    score: Annotated[Number, _of_main("{}")]
+    scores: Annotated[Array, _of_main("{}-per-client")]
+    variance: Annotated[NumberIfAny, _of_main("{}-variance")] = None
+    macro_f1: NumberIfAny = None
+    macro_f1_per_client: Annotated[Array, IF_ANY] = field(default_factory=_no_scores)
+    balanced_accuracy: NumberIfAny = None
+    balanced_accuracy_per_client: Annotated[Array, IF_ANY] = field(default_factory=_no_scores)
+    mae: NumberIfAny = None
+    mae_per_client: Annotated[Array, IF_ANY] = field(default_factory=_no_scores)
+    r2: NumberIfAny = None
+    r2_per_client: Annotated[Array, IF_ANY] = field(default_factory=_no_scores)
+    own_metric: NumberIfAny = None
+    own_metric_per_client: Annotated[Array, IF_ANY] = field(default_factory=_no_scores)
+    loss: NumberIfAny = None
+    loss_per_client: Annotated[Array, IF_ANY] = field(default_factory=_no_scores)
+
+    @model_serializer(mode="wrap")
+    def _with_main_metric(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        name = metrics_of(is_regression=self.is_regression).main.name
+        return {key.replace("{}", name): value for key, value in write(self).items()}
+
+    def mean(self, metric: Metric) -> float:
+        """Return the mean of a metric over clients; NaN where it was not measured."""
+        value: float | None = getattr(self, metric.name.replace("-", "_"))
+        return math.nan if value is None else value
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Run(Tested, RunId):
+    """One strategy on one seed.
+
+    A cluster of −1: left out. Only a run on devices has `not_kept`, by client: why devices do not
+    have their model. `unknown` is by node: nodes that are no client. `isolated` is the share of
+    malicious clients in clusters without an honest one.
+    """
+
+    on_its_task: Annotated[Tested | None, IF_ANY] = None
+    on_its_own_data: Annotated[Tested | None, IF_ANY] = None
+    clusters: Annotated[list[int], Field(min_length=1)]
+    tasks: Annotated[list[int] | None, IF_ANY] = None
+    ari: NumberIfAny = None
+    nmi: NumberIfAny = None
+    given_names: Annotated[list[Text], Field(alias="names", exclude_if=has_none)] = field(
+        default_factory=list
+    )
+    not_kept: Annotated[
+        Reasons | None, Field(alias="models-not-kept", exclude_if=lambda value: value is None)
+    ] = None
+    bytes: dict[Text, Count]
+    seconds: dict[Text, Number]
+    failures: Reasons
+    own_metric_name: Annotated[Text, IF_ANY] = ""
+    tuned: Annotated[Tuned | None, IF_ANY] = None
+    odd: Annotated[Reasons, Field(alias="odd-clients", exclude_if=has_none)] = field(
+        default_factory=dict
+    )
+    unknown: Annotated[Reasons, Field(alias="unknown-nodes", exclude_if=has_none)] = field(
+        default_factory=dict
+    )
+    left_out_of_sums: Annotated[Reasons, IF_ANY] = field(default_factory=dict)
+    malicious: Annotated[tuple[int, ...], IF_ANY] = ()
+    isolated: Annotated[NumberIfAny, Field(alias="malicious-isolated")] = None
+    newcomers: Annotated[tuple[int, ...], IF_ANY] = ()
+    newcomers_per_round: Annotated[dict[int, Number] | None, _of_main("newcomers-{}-per-round")] = (
+        None
+    )
+    drifters: Annotated[tuple[int, ...], IF_ANY] = ()
+    drifters_per_round: Annotated[dict[int, Number] | None, _of_main("drifters-{}-per-round")] = (
+        None
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Run:
+        """Refuse what contradicts itself."""
+        tested = [one.scores for one in self.tests.values()]
+        counts = {len(self.names), len(self.clusters), len(self.tasks or self.clusters)}
+        measured = [self.own_metric_per_client] if self.own_metric_name else []
+        if {*counts, *map(len, [*tested, *measured])} != {self.num_clients}:
+            raise ValueError("it does not say the same of all clients")
+        said = (self.failures, self.odd, self.not_kept or {}, self.left_out_of_sums)
+        for those in (*said, self.malicious, self.newcomers, self.drifters):
+            check_clients(those, self.num_clients)
+        means = [one.score for one in self.tests.values()]
+        check_scores(np.concatenate([*tested, means]), self.metrics.main)
+        return self
+
+    @property
+    def names(self) -> list[str]:
+        """Return what to call the clients: their names, or their indices."""
+        return self.given_names or [str(client) for client in range(self.num_clients)]
+
+    @property
+    def of_client(self) -> dict[int, int]:
+        """Return the cluster of each client that was not left out."""
+        return {client: cluster for client, cluster in enumerate(self.clusters) if cluster >= 0}
+
+    @property
+    def metrics(self) -> Metrics:
+        """Return what tests measure."""
+        return metrics_of(is_regression=self.is_regression, own=self.own_metric_name)
+
+    @property
+    def tests(self) -> dict[str, Tested]:
+        """Return the ways in which clients were tested, by name: of a single one, the metric's."""
+        if other := self.on_its_own_data:
+            return {TESTS["task"]: self, TESTS["own"]: other}
+        if other := self.on_its_task:
+            return {TESTS["own"]: self, TESTS["task"]: other}
+        return {self.metrics.main.name: self}
+
+    @property
+    def deviation(self) -> float:
+        """Return the standard deviation over the clients that were tested; NaN if none was."""
+        known = self.scores[np.isfinite(self.scores)]
+        return float(known.std()) if known.size else math.nan
+
+    def kilobytes(self, *parts: str) -> float:
+        """Return the mean bytes that a client that was not left out sent and received."""
+        taking_part = max(1, self.num_clients - len(self.failures))
+        return sum(self.bytes.get(part, 0.0) for part in parts) / taking_part / 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """summary.json: all runs of a folder, and what they have in common."""
+
+    version: Literal[1]
+    config: dict[Text, Option]
+    versions: dict[Text, Text] = field(default_factory=dict)
+    sample: Annotated[Text, Field(exclude_if=lambda word: word == "image")] = "image"
+    left_out: Annotated[dict[Text, Line], IF_ANY] = field(default_factory=dict)
+    privacy: Annotated[dict[Text, Number], IF_ANY] = field(default_factory=dict)
+    columns: Annotated[list[Text], IF_ANY] = field(default_factory=list)
+    runs: Annotated[list[Run], Field(min_length=1)]
+    table: list[dict[str, Any]] = field(default_factory=list)
+    verdicts: Annotated[list[SeedVerdicts], IF_ANY] = field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _check(self) -> Summary:
+        """Refuse verdicts of clients that are none."""
+        count = max(run.num_clients for run in self.runs)  # devices join later runs, too
+        for one in self.verdicts:
+            check_clients([own.client for own in one.clients], count)
+        return self
+
+    @property
+    def strategies(self) -> list[str]:
+        """Return the strategies in order of appearance."""
+        return list(dict.fromkeys(run.strategy for run in self.runs))
+
+    def of(self, strategy: str) -> list[Run]:
+        """Return the runs of a strategy, seed by seed."""
+        return [run for run in self.runs if run.strategy == strategy]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doubt:
+    """A client that may belong to another cluster; negative: to one of its own."""
+
+    client: Text
+    cluster: int
+    other_cluster: int
+    share: Number
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A number of clusters, its score, and the share of resamples that choose it."""
+
+    num_clusters: int
+    score: Number = math.nan
+    resamples: Number = math.nan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """How many clusters there are, why, and how many there could be."""
+
+    chosen: int
+    why: Long
+    candidates: list[Candidate]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Grouping:
+    """grouping.json: which clients belong together, without any training.
+
+    Where there are few clients, `together` has in how many resamples each two land in one cluster.
+    """
+
+    version: Literal[1]
+    names: Annotated[list[Text], Field(alias="clients", min_length=1)]
+    clusters: list[int]
+    together: Annotated[Array | None, IF_ANY] = None
+    certainty: list[Number]
+    in_doubt: list[Doubt]
+    untold: Line = ""
+    uninformative: dict[Text, Line] = field(default_factory=dict)
+    num_clusters: Chosen
+    bytes: dict[Text, Count]
+    odd_clients: Annotated[list[Text], Field(alias="odd")]
+    odd_why: dict[Text, Line] = field(default_factory=dict)
+    unknown: Annotated[Reasons, Field(alias="unknown_nodes")] = field(default_factory=dict)
+    sample: Text = "image"
+    resamples: int
+    drawn: Line = ""
+    command: Long
+    relevance: Annotated[Array | None, IF_ANY] = None
+    columns: Annotated[list[Text], IF_ANY] = field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _check(self) -> Grouping:
+        """Refuse what contradicts itself."""
+        if not len(self.clusters) == len(self.certainty) == (count := len(self.names)):
+            raise ValueError("it does not say the same of all clients")
+        for matrix in (self.together, self.relevance):
+            if matrix is not None:
+                check_square(matrix, count)
+        return self
+
+    @property
+    def odd(self) -> dict[str, str]:
+        """Return why clients are odd, by name."""
+        return {name: self.odd_why.get(name, _ODD) for name in self.odd_clients}

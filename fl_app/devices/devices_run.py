@@ -113,6 +113,9 @@ class Devices:
                 self._progress.joined(self.met.names[client], report.round, clusters[client])
         self._seen.update(clusters)
 
+    def note_uninformative(self, setting: Setting, strategy: ClusteredStrategy) -> None:
+        """Do nothing: devices look at their features themselves, and warn their owners."""
+
     def end_run(self, run: RunResult, strategy: ClusteredStrategy) -> None:
         """Hand out the models of the first strategy, which devices keep.
 

@@ -74,6 +74,10 @@ class World(Protocol):
         """Return clients' own layers and models, as far as a checkpoint is to hold them."""
         ...
 
+    def note_uninformative(self, setting: Setting, strategy: ClusteredStrategy) -> None:
+        """Note in a strategy's clusters which clients' features say little, where that is known."""
+        ...
+
     def end_run(self, run: RunResult, strategy: ClusteredStrategy) -> None:
         """Do what is due when a strategy has ended, before its results are written."""
         ...

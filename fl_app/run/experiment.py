@@ -146,6 +146,7 @@ def _run_all(
                     before = [run.reports for run in results.runs if run.seed == seed]
                     rivals = [] if name == ALONE else before
                     run, strategy = run_best(name, setting, world, watchers, checkpoints, rivals)
+                    world.note_uninformative(setting, strategy)
                     results.add_run(run, strategy, setting.images, setting.federation)
                 if config.validation_share:
                     world.end_seed(seed, results.judge(seed))
@@ -187,6 +188,8 @@ def group_only(
     if redraw is not None:
         status.doing(f"{name}, seed {seed}, how sure its clusters are")
         strategy.training.clusters = redraw(strategy, config, seed)
+    else:
+        world.note_uninformative(setting, strategy)
     return strategy
 
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clients.features.compute import feature_map
-from clients.signatures.uninformative import why_little_to_compare
 from fl_app.config.run_config import Config
 from fl_app.report import pictures
 from fl_app.report.comparisons import COMPARISONS, compared
@@ -40,7 +37,7 @@ from fl_app.results.verdict import SeedVerdicts
 from fl_app.results.verdicts import verdicts_of
 from fl_core.agreement.agreement import Agreement
 from fl_core.data.dataset import Dataset
-from fl_core.data.samples import are_images, sample_word
+from fl_core.data.samples import sample_word
 from fl_core.files import replacing
 from fl_core.json_records import to_json
 from fl_core.messages import protocol
@@ -130,7 +127,7 @@ class ResultsFolder:
         )
         self._add_similarity(found)
         if strategy.clustering.shows_groups:
-            report = self.add_grouping(found, strategy, images, federation)
+            report = self.add_grouping(found, strategy, images)
             for line in warnings_of(report):
                 print(f"{run.strategy}, seed {run.seed}: {line}", flush=True)
 
@@ -182,7 +179,7 @@ class ResultsFolder:
             task_names=None if tasks is None or federation is None else task_names(federation),
         )
         self._add_similarity(found)
-        report = self.add_grouping(found, strategy, images, federation)
+        report = self.add_grouping(found, strategy, images)
         print(f"\n{name}", end="")
         print_grouping(report)
         if found.tasks is not None:
@@ -199,17 +196,12 @@ class ResultsFolder:
         found: Grouped,
         strategy: ClusteredStrategy,
         images: Dataset | Agreement,
-        federation: Federation | None = None,
     ) -> Grouping:
         """Write how sure a grouping is, and what places others later; return the report.
 
         The first one has no strategy and seed in the files' names.
         """
         clusters = found.clusters
-        compares_features = strategy.clustering.shares == "eigenvectors"
-        if clusters.uninformative is None and compares_features and federation is not None:
-            poor = uninformative_clients(self.config, federation)
-            clusters = replace(clusters, uninformative=poor)
         report = grouping_report(
             clusters,
             found.names,
@@ -380,19 +372,6 @@ def with_late(found: Comparison) -> NDArray[np.float64]:
     for place, row in enumerate(late, count):
         whole[place, :count] = whole[:count, place] = row
     return whole
-
-
-def uninformative_clients(config: Config, federation: Federation) -> dict[int, str]:
-    """Return why simulated clients' features say little, of samples that are no images."""
-    data = federation.dataset
-    if are_images(data.image_shape, is_float=data.is_float):
-        return {}
-    phi, found = feature_map(config.features), {}
-    for client in range(config.num_clients):
-        samples = federation.training_data(client, 0)[0].cpu()
-        both = samples.numpy(), phi(samples).numpy()
-        found[client] = why_little_to_compare(config.features, *both, data.column_names)
-    return {client: why for client, why in found.items() if why}
 
 
 def task_names(federation: Federation) -> list[str]:

@@ -12,6 +12,8 @@ import numpy as np
 from flwr.app import ConfigRecordValues
 from flwr.serverapp import Grid
 
+from clients.features.compute import feature_map
+from clients.signatures.uninformative import why_little_to_compare
 from fl_app.config.run_config import Config
 from fl_app.config.strategy_factory import Setting
 from fl_app.results.run_result import RunResult
@@ -22,6 +24,7 @@ from fl_app.run.personal_store import ConfigValues, keep_states, restore_states
 from fl_app.run.progress import Progress
 from fl_app.run.writer import ResultsFolder
 from fl_core.data.folders import resolve_data_dir
+from fl_core.data.samples import are_images
 from fl_core.data.settings import OWN_IMAGES, SYNTHETIC
 from fl_core.messages import protocol
 from fl_core.partitions.federation import Federation, simulate_federation
@@ -58,6 +61,7 @@ class Simulation:
             )
         checkpoints.num_clients = self.num_clients
         self.num_at_start = self.num_clients - config.newcomers
+        self._uninformative: dict[tuple[int, str], dict[int, str]] = {}
         self.told: dict[str, ConfigRecordValues] = {protocol.NUM_CLIENTS: self.num_clients}
 
     @property
@@ -174,6 +178,17 @@ class Simulation:
         if next_round >= self._config.newcomer_round:
             self._arriving.arrive()
 
+    def note_uninformative(self, setting: Setting, strategy: ClusteredStrategy) -> None:
+        """Note which clients' features say little; they are computed once for each seed."""
+        clusters = strategy.clusters
+        if clusters.uninformative is None and strategy.clustering.shares == "eigenvectors":
+            of = (setting.seed, setting.config.features)
+            if of not in self._uninformative:
+                federation = self._federation(setting.seed)
+                self._uninformative[of] = uninformative_clients(of[1], federation)
+            poor = self._uninformative[of]
+            strategy.training.clusters = replace(clusters, uninformative=poor)
+
     def end_run(self, run: RunResult, strategy: ClusteredStrategy) -> None:
         """Do nothing: simulated clients have no use for their models."""
 
@@ -195,6 +210,19 @@ class ArrivingNodes(GridAround):
     def get_node_ids(self) -> Iterable[int]:
         """Return the ids of the nodes that have arrived."""
         return [node for node in self._grid.get_node_ids() if node not in self._late]
+
+
+def uninformative_clients(features: str, federation: Federation) -> dict[int, str]:
+    """Return why clients' features say little, of samples that are no images."""
+    data = federation.dataset
+    if are_images(data.image_shape, is_float=data.is_float):
+        return {}
+    phi, found = feature_map(features), {}
+    for client in range(federation.partition.num_clients):
+        samples = federation.training_data(client, 0)[0].cpu()
+        both = samples.numpy(), phi(samples).numpy()
+        found[client] = why_little_to_compare(features, *both, data.column_names)
+    return {client: why for client, why in found.items() if why}
 
 
 def _of_one_class(federation: Federation) -> Iterator[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping
-from inspect import signature
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -140,23 +139,7 @@ def _api(room: str) -> str:
     for module in _modules(room):
         lines += [f"## {module}", "", f"::: {module}", "    options:"]
         lines += ["      show_root_heading: false", "      show_root_toc_entry: false", ""]
-    if room == "strategies":
-        lines += _named_strategies()
     return "\n".join(lines)
-
-
-def _named_strategies() -> list[str]:
-    """Return what there is to say of the classes that are made, which nobody finds in the code."""
-    from strategies.catalogue import CLASSES, NamedStrategy, parameters  # noqa: PLC0415
-
-    lines = ["## Strategies by name", "", "By name, each also takes `weighted_mean` and what"]
-    lines += ["[`ClusteredStrategy`][strategies.strategy.ClusteredStrategy] does.", ""]
-    for name, made in CLASSES.items():
-        of_all = {*parameters(NamedStrategy), "weighted_mean"}
-        taken = (one for one in signature(made).parameters if one not in of_all)
-        lines += [f'<h3 id="{made.__module__}.{name}"><code>{name}({", ".join(taken)})</code></h3>']
-        lines += ["", made.__doc__ or "", ""]
-    return lines
 
 
 def _modules(room: str) -> list[str]:

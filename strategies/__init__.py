@@ -1,10 +1,7 @@
-"""What happens on the server: clusterings, aggregations, objectives, and strategies of them.
+"""What happens on the server: clusterings, aggregations, and strategies of them.
 
-Every system of the catalogue is a class here: `rcc-pfl` is `RccPfl`, `fedhc` is `FedHC`
-(`strategies.catalogue.CLASSES`).
+`make_strategy("rcc-pfl", num_clusters=3)` makes a strategy of the catalogue.
 """
-
-from typing import TYPE_CHECKING
 
 from strategies.aggregations.aggregation import Aggregation, ClusterMean, GraphMean
 from strategies.aggregations.lps_gps import LpsGps
@@ -14,7 +11,7 @@ from strategies.aggregations.robust import (
     MultiKrum,
     TrimmedMean,
 )
-from strategies.catalogue import CLASSES, NamedStrategy
+from strategies.catalogue import make_strategy
 from strategies.clusterings.cfl import RecursiveBipartition
 from strategies.clusterings.clustering import (
     Clustering,
@@ -55,7 +52,6 @@ __all__ = [
     "Median",
     "ModelClustering",
     "MultiKrum",
-    "NamedStrategy",
     "OwnCluster",
     "PrincipalAngleClustering",
     "RandomClusters",
@@ -71,13 +67,5 @@ __all__ = [
     "TrimmedMean",
     "Update",
     "UpdateClustering",
+    "make_strategy",
 ]
-__all__ += list(CLASSES)
-
-if TYPE_CHECKING:
-
-    def __getattr__(name: str) -> type[NamedStrategy]:
-        """Return the class of a system, of which a type checker sees no definition."""
-
-else:
-    globals().update(CLASSES)

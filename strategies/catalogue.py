@@ -1,16 +1,14 @@
-"""Which name is which system: the only place that says so, for the app and for the classes below.
+"""The catalogue: which clustering, aggregation and local objective each strategy's name stands for.
 
-A system is a clustering, an aggregation, whether clients count by their number of samples, and what
-clients optimise. A new one is a line in `SYSTEMS`; its class is made of that.
+A new strategy is a line in `SYSTEMS`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, fields, is_dataclass
-from inspect import Signature, get_annotations, signature
-from itertools import takewhile
-from typing import Any, ClassVar, cast
+from inspect import get_annotations
+from typing import Any
 
 from fl_core.objectives.ditto import Ditto
 from fl_core.objectives.known import OBJECTIVES
@@ -188,71 +186,31 @@ def _class_of(key: str, path: str, *kinds: type) -> type:
     return found
 
 
-class NamedStrategy(ClusteredStrategy):
-    """A system of the catalogue as a class: one of `CLASSES`.
+def make_strategy(
+    name: str, *arguments: Any, weighted_mean: bool | None = False, **named: Any
+) -> ClusteredStrategy:
+    """Make a strategy of the catalogue: `make_strategy("rcc-pfl", num_clusters=3)`.
 
     Parameters
     ----------
+    name : str
+        As in `system_of`.
     *arguments, **named
-        What the clustering takes; by name only, what the aggregation, the local objective and
-        `ClusteredStrategy` take.
-        `seed` is the clustering's, too.
+        By position or name, what the clustering takes; by name, what the aggregation, the local
+        objective and `ClusteredStrategy` take. `seed` is the clustering's, too.
     weighted_mean : bool or None
         Weight clients by their number of samples; None: as the paper does. By default all systems
-        weight clients alike, so that a comparison shows nothing but what is compared.
+        weight clients equally, so that a comparison shows nothing but what is compared.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        If there is no such name, no part takes an argument, or a value is not allowed.
     """
-
-    system: ClassVar[System]
-
-    def __init__(self, *arguments: Any, weighted_mean: bool | None = False, **named: Any) -> None:
-        options = {name: named.pop(name) for name in _OF_ALL if name in named}
-        if "seed" in parameters(self.system.clustering):
-            named["seed"] = options.get("seed", 0)
-        parts = self.system.build(*arguments, weighted_mean=weighted_mean, **named)
-        super().__init__(*parts, **options)
-
-
-_OF_ALL = {
-    name: one
-    for name, one in signature(ClusteredStrategy).parameters.items()
-    if one.kind is one.KEYWORD_ONLY
-}
-# Where a paper writes its name otherwise than with a capital for each word.
-_SPELLED = ("FedHC", "FedSem", "FedClust", "FlexCfl", "FedProx", "FedPer", "FedRep", "FedBN")
-
-
-def class_name(system: str) -> str:
-    """Return the name of a system's class.
-
-    Examples
-    --------
-    >>> class_name("rcc-pfl"), class_name("fedhc")
-    ('RccPfl', 'FedHC')
-    """
-    spelled = {name.lower(): name for name in _SPELLED}
-    return spelled.get(system) or "".join(word.capitalize() for word in system.split("-"))
-
-
-def _class(name: str, system: System) -> type[NamedStrategy]:
-    """Return a class whose documentation and signature are those of the system's parts."""
-    heads = (f"{one.__name__}: {(one.__doc__ or '').partition(chr(10))[0]}" for one in system.parts)
-    about = "\n\n".join((f"The strategy `{name}`: {system.paper or 'a baseline'}.", *heads))
-    content = {"system": system, "__doc__": about, "__signature__": _signature(system)}
-    made = type(class_name(name), (NamedStrategy,), {**content, "__module__": "strategies"})
-    return cast(type[NamedStrategy], made)
-
-
-def _signature(system: System) -> Signature:
-    """Return a class's parameters: by position its clustering's, as far as the seed."""
-    of_clustering, *others = (dict(signature(part).parameters) for part in system.parts)
-    by_name = {name: one for part in others for name, one in part.items() if name != "weighted"}
-    by_name |= {**_OF_ALL, "weighted_mean": signature(NamedStrategy).parameters["weighted_mean"]}
-    taken = [of_clustering[name] for name in takewhile(lambda n: n not in by_name, of_clustering)]
-    rest = {**of_clustering, **by_name}
-    for one in taken:
-        del rest[one.name]
-    return Signature([*taken, *(one.replace(kind=one.KEYWORD_ONLY) for one in rest.values())])
-
-
-CLASSES = {class_name(name): _class(name, system) for name, system in SYSTEMS.items()}
-"""The systems as classes, by name, which `strategies` has, too: `from strategies import RccPfl`."""
+    system = system_of(name)
+    common = {one.name for one in fields(ClusteredStrategy) if one.init and one.kw_only}
+    options = {key: named.pop(key) for key in common & named.keys()}
+    if "seed" in parameters(system.clustering):
+        named["seed"] = options.get("seed", 0)
+    parts = system.build(*arguments, weighted_mean=weighted_mean, **named)
+    return ClusteredStrategy(*parts, **options)

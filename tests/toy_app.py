@@ -31,26 +31,7 @@ from clients.client import Client
 from clients.handlers import answer_queries, restore_model
 from clients.secure_aggregation import mask_mod
 from fl_core.messages import protocol
-from strategies import (
-    Cfl,
-    ClusteredStrategy,
-    FedClust,
-    FedHC,
-    FedSem,
-    FlexCfl,
-    Flt,
-    FltGraph,
-    Ifca,
-    IfcaPfl,
-    Local,
-    MtHfl,
-    Optimum,
-    Pacfl,
-    PcaKmHc,
-    Random,
-    RccPfl,
-    Single,
-)
+from strategies import ClusteredStrategy, make_strategy
 
 TASKS = [0, 1, 0, 2, 1, 0, 2]
 
@@ -74,34 +55,38 @@ def toy_plane(signatures: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:
     return [own[:, :2].astype(np.float64) for own in signatures]
 
 
-def _random(m: int = 3, **options: Any) -> Random:
-    return Random([3, 2, 2] if m == 3 else [7], **options)
+def _random(m: int = 3, **options: Any) -> ClusteredStrategy:
+    return make_strategy("random", [3, 2, 2] if m == 3 else [7], **options)
 
 
-def _optimum(m: int = 3, **options: Any) -> Optimum:
-    return Optimum({client: task if m == 3 else 0 for client, task in enumerate(TASKS)}, **options)
+def _optimum(m: int = 3, **options: Any) -> ClusteredStrategy:
+    return make_strategy(
+        "optimum", {client: task if m == 3 else 0 for client, task in enumerate(TASKS)}, **options
+    )
 
 
 # Each takes the number of clusters that it is to find, as far as it has one: 3 or 1. CFL is made to
 # split every cluster in every round, or none.
 STRATEGIES: dict[str, Callable[..., ClusteredStrategy]] = {
-    "rcc-pfl": lambda m=3, **o: RccPfl(m, num_eigenvectors=3, **o),
-    "mt-hfl": lambda m=3, **o: MtHfl(m, common_layers=["steps"], num_eigenvectors=3, **o),
-    "flt": lambda m=3, **o: Flt(ENCODER, m, **o),
-    "flt-graph": lambda m=3, **o: FltGraph(ENCODER, m, **o),
-    "fedhc": lambda m=3, **o: FedHC(m, **o),
-    "ifca-pfl": lambda m=3, **o: IfcaPfl(m, draw_model, **o),
-    "ifca": lambda m=3, **o: Ifca(m, draw_model, **o),
-    "fedsem": lambda m=3, **o: FedSem(m, **o),
-    "cfl": lambda m=3, **o: Cfl(*((2, 0.1) if m == 3 else (0.4, 0.6)), **o),
-    "pacfl": lambda m=3, **o: Pacfl(m, **o),
-    "fedclust": lambda m=3, **o: FedClust(m, **o),
-    "flexcfl": lambda m=3, **o: FlexCfl(m, **o),
-    "pca-km-hc": lambda m=3, **o: PcaKmHc(m, **o),
+    "rcc-pfl": lambda m=3, **o: make_strategy("rcc-pfl", m, num_eigenvectors=3, **o),
+    "mt-hfl": lambda m=3, **o: make_strategy(
+        "mt-hfl", m, common_layers=["steps"], num_eigenvectors=3, **o
+    ),
+    "flt": lambda m=3, **o: make_strategy("flt", ENCODER, m, **o),
+    "flt-graph": lambda m=3, **o: make_strategy("flt-graph", ENCODER, m, **o),
+    "fedhc": lambda m=3, **o: make_strategy("fedhc", m, **o),
+    "ifca-pfl": lambda m=3, **o: make_strategy("ifca-pfl", m, draw_model, **o),
+    "ifca": lambda m=3, **o: make_strategy("ifca", m, draw_model, **o),
+    "fedsem": lambda m=3, **o: make_strategy("fedsem", m, **o),
+    "cfl": lambda m=3, **o: make_strategy("cfl", *((2, 0.1) if m == 3 else (0.4, 0.6)), **o),
+    "pacfl": lambda m=3, **o: make_strategy("pacfl", m, **o),
+    "fedclust": lambda m=3, **o: make_strategy("fedclust", m, **o),
+    "flexcfl": lambda m=3, **o: make_strategy("flexcfl", m, **o),
+    "pca-km-hc": lambda m=3, **o: make_strategy("pca-km-hc", m, **o),
     "optimum": _optimum,
     "random": _random,
-    "single": lambda m=1, **o: Single(**o),
-    "local": lambda m=1, **o: Local(**o),
+    "single": lambda m=1, **o: make_strategy("single", **o),
+    "local": lambda m=1, **o: make_strategy("local", **o),
 }
 
 

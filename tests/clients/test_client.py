@@ -9,7 +9,7 @@ from flwr.clientapp import ClientApp
 from clients.client import Client
 from clients.handlers import answer_queries
 from fl_core.messages import protocol
-from strategies import FedHC
+from strategies import make_strategy
 from tests.local_grid import LocalGrid
 from tests.toy_app import toy_features
 
@@ -65,7 +65,7 @@ def test_a_node_without_a_number_is_told_how_to_get_one():
     grid = LocalGrid(app, 1)
     grid.contexts[grid.node_of(0)].node_config.clear()
     with pytest.raises(RuntimeError, match="this node has no partition-id: start its SuperNode"):
-        FedHC(1).start(grid, protocol.to_record({"w": np.zeros(2, np.float32)}), 1)
+        make_strategy("fedhc", 1).start(grid, protocol.to_record({"w": np.zeros(2, np.float32)}), 1)
 
 
 @pytest.mark.parametrize("compared", [{"with_eigenvalues": 1}, {"compared_there": 1}, {}])

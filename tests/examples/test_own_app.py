@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from flwr.app import ArrayRecord
 
-from strategies import Ditto, Single
+from strategies import make_strategy
 from tests.example_runs import EXAMPLES, ROOT, commands_of, run_example
 from tests.local_grid import LocalGrid
 
@@ -40,7 +40,7 @@ def test_the_page_trains_by_a_local_objective_with_a_loop_of_ones_own():
     exec(before + loop + test.replace(old, new), names)  # noqa: S102 - our own page
     initial = ArrayRecord(names["make_model"]().state_dict())
     grid, plain = LocalGrid(names["app"], 2), LocalGrid(names["app"], 2)
-    strategy, without = Ditto(ditto_weight=0.5), Single()
+    strategy, without = make_strategy("ditto", ditto_weight=0.5), make_strategy("single")
     result = strategy.start(grid, initial, num_rounds=3)
     wanted = without.start(plain, initial, num_rounds=3)
     for name in wanted.arrays:  # the shared model is trained as without an objective

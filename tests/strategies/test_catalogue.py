@@ -1,13 +1,10 @@
 """One description of every system: its name, its class and its paper say the same."""
 
-import inspect
-import pickle
 import sys
 from dataclasses import dataclass, replace
 
 import pytest
 
-import strategies
 from fl_app.config.run_config import parse_config
 from fl_app.config.strategy_factory import FOUND, Setting, build_strategy, check_strategy
 from fl_core.options import key_of
@@ -44,41 +41,19 @@ def setting(tmp_path_factory):
 
 @pytest.mark.parametrize("weighted", [None, True, False])
 @pytest.mark.parametrize("name", c.SYSTEMS)
-def test_a_name_and_a_class_build_the_same(setting, name, weighted):
+def test_an_app_and_make_strategy_build_the_same(setting, name, weighted):
     model = "cnn-norm" if name == "fedbn" else setting.config.model
     config = replace(setting.config, weighted_mean=weighted, model=model)
     setting = setting._replace(config=config)
     named = build_strategy(name, setting, {"seed": SEED})
     taken = {field for part in c.SYSTEMS[name].parts for field in c.parameters(part)}
     given = {field: GIVEN[field] for field in GIVEN.keys() & taken}
-    made = getattr(strategies, c.class_name(name))(seed=SEED, weighted_mean=weighted, **given)
+    made = c.make_strategy(name, seed=SEED, weighted_mean=weighted, **given)
     assert made.clustering == named.clustering
     assert made.aggregation == named.aggregation
     assert made.local == named.local
     assert made.seed == named.seed
     assert made.aggregation.weighted == (c.SYSTEMS[name].weighted if weighted is None else weighted)
-
-
-def test_a_class_says_what_it_takes():
-    said = inspect.signature(strategies.MtHfl).parameters
-    assert list(said)[:2] == ["num_clusters", "num_eigenvectors"]
-    assert said["num_clusters"].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
-    for name, default in {"common_layers": inspect.Parameter.empty, "seed": 0}.items():
-        assert said[name].kind is inspect.Parameter.KEYWORD_ONLY
-        assert said[name].default == default
-    for made in c.CLASSES.values():
-        assert not {"weighted", "self"} & inspect.signature(made).parameters.keys()
-        assert {"weighted_mean", "fraction_train"} < inspect.signature(made).parameters.keys()
-    assert "Ali and Arafa, 2024" in strategies.MtHfl.__doc__
-    assert "LpsGps: MT-HFL's hierarchy" in strategies.MtHfl.__doc__
-
-
-def test_classes_are_found_where_they_say():
-    """As pickle needs it."""
-    assert set(c.CLASSES) < set(strategies.__all__)
-    assert all(pickle.loads(pickle.dumps(made)) is made for made in c.CLASSES.values())  # noqa: S301
-    with pytest.raises(ImportError, match="RccPfll"):
-        from strategies import RccPfll  # noqa: F401, PLC0415
 
 
 def test_every_argument_of_a_name_is_an_option_or_found():
@@ -159,9 +134,9 @@ def test_three_parts_by_name():
 
 def test_an_argument_that_nobody_takes_is_refused():
     with pytest.raises(TypeError, match="'num_eigenvecs'"):
-        strategies.RccPfl(3, num_eigenvecs=20)
+        c.make_strategy("rcc-pfl", 3, num_eigenvecs=20)
     with pytest.raises(TypeError, match="common_layers"):
-        strategies.MtHfl(3)
+        c.make_strategy("mt-hfl", 3)
 
 
 def test_ifcas_clustering_is_one_clustering_with_two_names():

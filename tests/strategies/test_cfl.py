@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fl_core.messages import protocol
-from strategies import Cfl, Clusters, RecursiveBipartition, Round, Update
+from strategies import Clusters, RecursiveBipartition, Round, Update, make_strategy
 from tests.local_grid import LocalGrid
 from tests.toy_app import TASKS, groups, run, toy_app
 
@@ -102,7 +102,7 @@ def test_the_longest_mean_is_forgotten_between_runs():
     clustering = RecursiveBipartition(0.5, 0.7, **PAPER)
     split(clustering, {0: (4, 0), 1: (4, 0)})
     grid = LocalGrid(toy_app(), 2)
-    strategy = Cfl(0.5, 0.7, **PAPER)
+    strategy = make_strategy("cfl", 0.5, 0.7, **PAPER)
     strategy.clustering = clustering
     run(strategy, grid)
     # Against steps of (1, 0) and (2, 0) the longest mean is now 1.5: (0.5, 2) and (0.5, −2) part.
@@ -218,7 +218,7 @@ def test_a_last_update_stays_known_in_whatever_cluster_its_client_is():
 
 
 def test_all_train_once_and_then_a_share_of_them():
-    strategy, grid = Cfl(fraction_train=0.4), LocalGrid(toy_app(TASKS), 7)
+    strategy, grid = make_strategy("cfl", fraction_train=0.4), LocalGrid(toy_app(TASKS), 7)
     run(strategy, grid, rounds=3)
     trained = [m.metadata.group_id for m in grid.sent if m.metadata.message_type == "train"]
     assert [trained.count(number) for number in ("1", "2", "3")] == [7, 3, 3]
@@ -232,7 +232,7 @@ def test_one_client_and_still_standing_clients_are_not_split(steps):
 def test_by_hand_each_part_goes_on_with_its_own_mean():
     # Steps (1, 4), (3, 4) and (2, −4): {0, 1} and {2} part at once, with means (2, 4), (2, −4).
     steps = {0: (1, 4), 1: (3, 4), 2: (2, -4)}
-    strategy = Cfl(**ALWAYS)
+    strategy = make_strategy("cfl", **ALWAYS)
     result = run(strategy, LocalGrid(toy_app(step=lambda client, task: steps[client]), 3))
     models = [
         protocol.to_arrays(model)["w"].tolist() for model in protocol.unpack_models(result.arrays)
@@ -242,7 +242,7 @@ def test_by_hand_each_part_goes_on_with_its_own_mean():
 
 
 def test_the_tasks_come_apart_one_after_the_other():
-    strategy = Cfl(**ALWAYS)
+    strategy = make_strategy("cfl", **ALWAYS)
     run(strategy, LocalGrid(toy_app(TASKS), 7), rounds=2)
     assert groups(strategy.reports[0].clusters) == [[0, 2, 5], [1, 3, 4, 6]]
     assert {1, 4} in map(set, groups(strategy.reports[1].clusters))
@@ -250,7 +250,7 @@ def test_the_tasks_come_apart_one_after_the_other():
 
 
 def test_without_a_reason_there_is_one_cluster():
-    strategy = Cfl()
+    strategy = make_strategy("cfl")
     run(strategy, LocalGrid(toy_app(TASKS), 7), rounds=3)
     assert set(strategy.clusters.of_client.values()) == {0}
 

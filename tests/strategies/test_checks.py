@@ -5,19 +5,10 @@ import pytest
 
 from strategies import (
     ClusteredStrategy,
-    FedHC,
-    FedPer,
-    FedProx,
-    FedSem,
-    Flt,
     GivenClusters,
-    Ifca,
-    MtHfl,
-    Pacfl,
-    RccPfl,
-    Single,
     SpectralClustering,
     TrimmedMean,
+    make_strategy,
 )
 from tests.toy_app import ENCODER, draw_model, every_strategy
 
@@ -26,17 +17,17 @@ from tests.toy_app import ENCODER, draw_model, every_strategy
     ("make", "sentence"),
     [
         (
-            lambda: FedHC(3, reference="intial"),
+            lambda: make_strategy("fedhc", 3, reference="intial"),
             'update-reference is "intial", but it must be one of initial, received. Did you mean '
             "initial?",
         ),
         (
-            lambda: FedHC("silhouete"),
+            lambda: make_strategy("fedhc", "silhouete"),
             'num-clusters is "silhouete", but it must be a whole number of at least 1, or "elbow" '
             'or "silhouette". Did you mean silhouette?',
         ),
         (
-            lambda: Pacfl("auto"),
+            lambda: make_strategy("pacfl", "auto"),
             'num-clusters is "auto", but it must be a whole number of at least 1, or "elbow" or '
             '"silhouette".',
         ),
@@ -50,53 +41,53 @@ from tests.toy_app import ENCODER, draw_model, every_strategy
             "tolerated-malicious is 0.5, but it must be a number of at least 0 and below 0.5.",
         ),
         (
-            lambda: FedProx(prox_weight=-1.0),
+            lambda: make_strategy("fedprox", prox_weight=-1.0),
             "prox-weight is -1.0, but it must be a number of at least 0.",
         ),
         (
-            lambda: Flt(ENCODER, max_changed=-1),
+            lambda: make_strategy("flt", ENCODER, max_changed=-1),
             "max-changed is -1, but it must be a whole number of at least 0, or None.",
         ),
         (
-            lambda: Single(evaluate_every=0),
+            lambda: make_strategy("single", evaluate_every=0),
             "evaluate-every is 0, but it must be a whole number of at least 1.",
         ),
         (
-            lambda: Single(evaluate_every="2"),
+            lambda: make_strategy("single", evaluate_every="2"),
             'evaluate-every is "2", but it must be a whole number of at least 1.',
         ),
         (
-            lambda: Flt(ENCODER, 2, max_changed="never"),
+            lambda: make_strategy("flt", ENCODER, 2, max_changed="never"),
             'max-changed is "never", but it must be a whole number of at least 0, or None.',
         ),
         (
-            lambda: FedHC(2.5),
+            lambda: make_strategy("fedhc", 2.5),
             'num-clusters is 2.5, but it must be a whole number of at least 1, or "elbow" or '
             '"silhouette".',
         ),
         (
-            lambda: FedHC(2.0),
+            lambda: make_strategy("fedhc", 2.0),
             'num-clusters is 2.0, but it must be a whole number of at least 1, or "elbow" or '
             '"silhouette".',
         ),
         (
-            lambda: FedSem(None),
+            lambda: make_strategy("fedsem", None),
             "num-clusters is None, but it must be a whole number of at least 1.",
         ),
         (
-            lambda: FedSem("elbow"),
+            lambda: make_strategy("fedsem", "elbow"),
             'num-clusters is "elbow", but it must be a whole number of at least 1.',
         ),
         (
-            lambda: Ifca(0, draw_model),
+            lambda: make_strategy("ifca", 0, draw_model),
             "num-clusters is 0, but it must be a whole number of at least 1.",
         ),
         (
-            lambda: Single(fraction_train=-1.0),
+            lambda: make_strategy("single", fraction_train=-1.0),
             "fraction-train is -1.0, but it must be a number above 0 and at most 1.",
         ),
         (
-            lambda: Single(fraction_evaluate=7.0),
+            lambda: make_strategy("single", fraction_evaluate=7.0),
             "fraction-evaluate is 7.0, but it must be a number above 0 and at most 1.",
         ),
     ],
@@ -113,16 +104,16 @@ def test_what_each_strategy_has_by_itself_is_allowed(make):
 
 
 def test_what_means_none_and_numbers_of_numpy_are_allowed():
-    Flt(ENCODER, "silhouette", max_changed=None)
-    RccPfl("auto")
-    MtHfl(np.int64(2), common_layers=("w",), local_rounds=np.int64(2))
-    Ifca(np.int64(2), draw_model, stop_after=np.int64(1))
-    Single(fraction_train=np.float32(0.5))
-    FedPer(private_layers="fc1, fc2")
+    make_strategy("flt", ENCODER, "silhouette", max_changed=None)
+    make_strategy("rcc-pfl", "auto")
+    make_strategy("mt-hfl", np.int64(2), common_layers=("w",), local_rounds=np.int64(2))
+    make_strategy("ifca", np.int64(2), draw_model, stop_after=np.int64(1))
+    make_strategy("single", fraction_train=np.float32(0.5))
+    make_strategy("fedper", private_layers="fc1, fc2")
 
 
 def test_secure_sums_are_not_made_again_by_a_resumption():
     """The mean of five clients, and of four of them, show the fifth one's model."""
     with pytest.raises(ValueError, match=r"^secure-aggregation is true, and a round that is tr"):
-        Single(secure_aggregation=True).resume({})
-    Single().resume({})
+        make_strategy("single", secure_aggregation=True).resume({})
+    make_strategy("single").resume({})

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.cluster.hierarchy import linkage
 
-from strategies import Clusters, FedHC, Round, Update, UpdateClustering
+from strategies import Clusters, Round, Update, UpdateClustering, make_strategy
 from strategies.rounds.updates import cosine_similarities, directions, flatten, update_vector
 from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import TASKS, fail, groups, in_rounds, run, toy_app, weights, with_arrays
@@ -123,7 +123,7 @@ def test_by_hand_movements_are_measured_from_the_first_model():
 
 def test_every_client_trains_in_the_first_round_and_a_newcomer_in_its_first():
     grid = Visits(toy_app(TASKS), 7, {6: range(2)})
-    strategy = FedHC(3, fraction_train=0.3)
+    strategy = make_strategy("fedhc", 3, fraction_train=0.3)
     run(strategy, grid, rounds=3)
     trained = [[c for c in range(7) if r in grid.rounds_of(c)] for r in (1, 2, 3)]
     assert trained[0] == [0, 1, 2, 3, 4, 5]
@@ -140,7 +140,7 @@ def test_a_newcomer_does_not_start_from_the_model_of_one_that_comes_back():
 def test_by_hand_means_are_weighted_by_samples():
     # Clients 0 and 1 (10 and 20 images) go right, client 2 goes up: (1·10 + 4·20)/30 = 3.
     steps = {0: (1, 0), 1: (4, 0), 2: (2, 9)}
-    strategy = FedHC(2, weighted_mean=None)
+    strategy = make_strategy("fedhc", 2, weighted_mean=None)
     result = run(strategy, LocalGrid(toy_app(step=lambda c, t: steps[c]), 3))
     assert strategy.clusters.of_client == {0: 0, 1: 0, 2: 1}
     assert weights(result) == [3, 2]
@@ -151,7 +151,7 @@ def test_by_hand_clients_that_meet_in_a_cluster_leave_with_one_model():
     # with client 2, which is at (0, 8): (20·(4, 2) + 30·(0, 8))/50 = (1.6, 5.6).
     steps = {0: (4, 0), 1: (4, 0), 2: (0, 4)}
     turn = in_rounds(2, spoil=with_arrays(lambda a: a.update(w=np.array([4, 2], np.float32))))
-    strategy = FedHC(2, reference="received", weighted_mean=None)
+    strategy = make_strategy("fedhc", 2, reference="received", weighted_mean=None)
     app = toy_app(spoil={("train", 1): turn}, step=lambda c, t: steps[c])
     result = run(strategy, LocalGrid(app, 3), rounds=2)
     assert [groups(report.clusters) for report in strategy.reports] == [
@@ -169,7 +169,7 @@ def test_by_hand_a_new_cluster_in_which_nobody_trained_starts_from_what_its_clie
     steps = {0: (4, 0), 1: (4, 4), 2: (2, 4)}
     down = in_rounds(2, spoil=with_arrays(lambda a: a["w"].__setitem__(slice(None), (2.8, 0))))
     spoil = {("train", 0): in_rounds(2), ("train", 1): in_rounds(2), ("train", 2): down}
-    strategy = FedHC(2, reference="received", weighted_mean=None)
+    strategy = make_strategy("fedhc", 2, reference="received", weighted_mean=None)
     result = run(strategy, LocalGrid(toy_app(spoil=spoil, step=lambda c, t: steps[c]), 3), 2)
     assert [groups(report.clusters) for report in strategy.reports] == [
         [[0], [1, 2]],
@@ -180,7 +180,7 @@ def test_by_hand_a_new_cluster_in_which_nobody_trained_starts_from_what_its_clie
 
 
 def test_a_fixed_number_waits_until_there_are_as_many_directions():
-    strategy = FedHC(3)
+    strategy = make_strategy("fedhc", 3)
     app = toy_app([0, 1, 2], {("train", c): in_rounds(1, spoil=fail) for c in (1, 2)})
     run(strategy, LocalGrid(app, 3), rounds=2)
     assert [len(groups(report.clusters)) for report in strategy.reports] == [
@@ -190,7 +190,7 @@ def test_a_fixed_number_waits_until_there_are_as_many_directions():
 
 
 def test_directions_of_an_earlier_run_are_forgotten():
-    strategy = FedHC(2)
+    strategy = make_strategy("fedhc", 2)
     for count in (3, 2):
         run(strategy, LocalGrid(toy_app(list(range(count))), count))
     assert strategy.clusters.compared == (0, 1)

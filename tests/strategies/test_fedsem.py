@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from strategies import Clusters, FedSem, ModelClustering, Round, Update
+from strategies import Clusters, ModelClustering, Round, Update, make_strategy
 from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import fail, groups, in_rounds, run, toy_app, weights, with_arrays
 
@@ -23,7 +23,7 @@ def semantic(strategy, rounds, spoil=None):
 def test_by_hand_kmeans_and_then_the_nearest_model():
     # Models 1, 10, 2 fall into {1, 2} and {10}: means 1.5 and 10. Then clients 0 and 2 train to 2.5
     # and 3.5, nearest to 1.5, and client 1 to 20, nearest to 10: means 3 and 20.
-    strategy = FedSem(2)
+    strategy = make_strategy("fedsem", 2)
     assert semantic(strategy, 1) == [1.5, 10]
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0}
     assert semantic(strategy, 2) == [3, 20]
@@ -31,7 +31,7 @@ def test_by_hand_kmeans_and_then_the_nearest_model():
 
 def test_models_that_start_as_copies_part_in_the_first_round():
     # The fault would be to choose the nearest of identical models: everybody in cluster 0.
-    strategy = FedSem(3)
+    strategy = make_strategy("fedsem", 3)
     assert semantic(strategy, 1) == [1, 10, 2]
     assert len(set(strategy.clusters.of_client.values())) == 3
 
@@ -39,7 +39,7 @@ def test_models_that_start_as_copies_part_in_the_first_round():
 def test_by_hand_a_client_goes_where_its_model_is_nearest_and_an_empty_cluster_keeps_its_model():
     # In round 2, client 1 ends at 5: 3.5 from cluster 0's model and 5 from its own, so it moves:
     # (2.5 + 5 + 3.5)/3 = 11/3, and the other model stays at 10.
-    strategy = FedSem(2)
+    strategy = make_strategy("fedsem", 2)
     assert semantic(strategy, 2, {("train", 1): jump(2, 5)}) == pytest.approx([11 / 3, 10])
     assert strategy.clusters.of_client == {0: 0, 1: 0, 2: 0}
     assert strategy.clusters.count == 2
@@ -47,26 +47,26 @@ def test_by_hand_a_client_goes_where_its_model_is_nearest_and_an_empty_cluster_k
 
 def test_clusters_keep_their_numbers_when_a_lower_one_is_empty():
     # In round 2, clients 0 and 2 end at 12, nearer to 10 than to 1.5, and stay there.
-    strategy = FedSem(2)
+    strategy = make_strategy("fedsem", 2)
     semantic(strategy, 3, {("train", 0): jump(2, 12), ("train", 2): jump(2, 12)})
     assert [r.clusters for r in strategy.reports[1:]] == [{0: 1, 1: 1, 2: 1}] * 2
 
 
 def test_weighted_means_are_an_option():
     # Clients 0 and 2 hold 10 and 30 images: (1·10 + 2·30)/40 = 1.75.
-    assert semantic(FedSem(2, weighted_mean=True), 1) == [1.75, 10]
+    assert semantic(make_strategy("fedsem", 2, weighted_mean=True), 1) == [1.75, 10]
 
 
 def test_clients_that_do_not_take_part_stay_where_they_are():
     # Client 1 fails from round 2 on. In the first round, who fails joins the largest cluster.
-    strategy = FedSem(2)
+    strategy = make_strategy("fedsem", 2)
     assert semantic(strategy, 3, {("train", 1): in_rounds(2, 3)}) == [1.5 * 3, 10]
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0}
-    strategy = FedSem(2)
+    strategy = make_strategy("fedsem", 2)
     app = toy_app([0] * 5, {("train", 4): fail}, step=lambda c, t: ((1, 9, 2, 8.5, 1)[c], 0))
     run(strategy, LocalGrid(app, 5))
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0, 3: 1, 4: 0}
-    strategy = FedSem(2)  # the largest cluster is not that of the first client
+    strategy = make_strategy("fedsem", 2)  # the largest cluster is not that of the first client
     app = toy_app([0] * 5, {("train", 4): fail}, step=lambda c, t: ((9, 1, 2, 1, 1)[c], 0))
     run(strategy, LocalGrid(app, 5))
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 1, 3: 1, 4: 1}
@@ -75,7 +75,7 @@ def test_clients_that_do_not_take_part_stay_where_they_are():
 def test_a_first_round_that_is_lost_is_made_up_for():
     """All that are there fail in it: otherwise everybody would stay in the one cluster."""
     lost = dict.fromkeys((("train", client) for client in range(3)), in_rounds(1, spoil=fail))
-    strategy, steps = FedSem(3), (1, 10, 2, 20)
+    strategy, steps = make_strategy("fedsem", 3), (1, 10, 2, 20)
     app = toy_app([0] * 4, lost, step=lambda client, task: (steps[client], 0))
     run(strategy, Visits(app, 4, {3: {1}}), rounds=2)
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0, 3: 2}
@@ -83,7 +83,7 @@ def test_a_first_round_that_is_lost_is_made_up_for():
 
 def test_by_hand_all_are_grouped_in_round_1_and_a_share_trains_on():
     # Models 1, 10, 2, 11, 3 and 9 in round 1: means 2 and 10. Then 2 of the 6 train.
-    strategy = FedSem(2, fraction_train=1 / 3)
+    strategy = make_strategy("fedsem", 2, fraction_train=1 / 3)
     steps = (1, 10, 2, 11, 3, 9)
     grid = LocalGrid(toy_app([0] * 6, step=lambda client, task: (steps[client], 0)), 6)
     run(strategy, grid, rounds=2)
@@ -93,7 +93,7 @@ def test_by_hand_all_are_grouped_in_round_1_and_a_share_trains_on():
 
 
 def test_all_models_alike_are_one_cluster():
-    strategy = FedSem(3)
+    strategy = make_strategy("fedsem", 3)
     run(strategy, LocalGrid(toy_app(step=lambda client, task: (1, 0)), 4), rounds=2)
     assert groups(strategy.clusters.of_client) == [[0, 1, 2, 3]]
 

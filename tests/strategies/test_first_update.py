@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 from fl_core.messages import protocol
 from strategies import (
     Clusters,
-    FedClust,
     FirstDirectionClustering,
     FirstUpdateClustering,
-    FlexCfl,
     Round,
     Update,
+    make_strategy,
 )
 from strategies.clusterings.first_update import decomposed_cosines
 from strategies.rounds.updates import last_layer
@@ -125,7 +124,7 @@ def test_one_cluster_is_everybody(kind):
 
 def test_all_train_in_round_1_whatever_the_share_and_then_nobody_moves():
     grid = LocalGrid(toy_app(TASKS), 7)
-    strategy = FlexCfl(3, fraction_train=0.3)
+    strategy = make_strategy("flexcfl", 3, fraction_train=0.3)
     run(strategy, grid, rounds=4)
     trained = [m.metadata.group_id for m in grid.sent if m.metadata.message_type == "train"]
     assert [trained.count(str(number)) for number in (1, 2, 3, 4)] == [7, 2, 2, 2]
@@ -133,11 +132,11 @@ def test_all_train_in_round_1_whatever_the_share_and_then_nobody_moves():
     assert len({tuple(report.clusters.items()) for report in strategy.reports}) == 1
 
 
-@pytest.mark.parametrize("make", [FedClust, FlexCfl])
-def test_by_hand_clusters_go_on_with_the_means_of_what_round_1_trained(make):
+@pytest.mark.parametrize("name", ["fedclust", "flexcfl"])
+def test_by_hand_clusters_go_on_with_the_means_of_what_round_1_trained(name):
     # Clients 0 and 2 (10 and 30 images) move right, client 1 up: (4·10 + 6·30)/40 = 5.5.
     steps = {0: (4, 0), 1: (0, 40), 2: (6, 0)}
-    strategy = make(2, weighted_mean=None)
+    strategy = make_strategy(name, 2, weighted_mean=None)
     result = run(strategy, LocalGrid(toy_app(step=lambda c, _: steps[c]), 3), rounds=2)
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0}
     assert weights(result) == [11, 0]
@@ -150,11 +149,11 @@ def moves_right_or_up(spoil=None):
     return toy_app(spoil=spoil, step=lambda client, _: RIGHT_OR_UP[client])
 
 
-@pytest.mark.parametrize("make", [FedClust, FlexCfl])
-def test_by_hand_who_fails_in_round_1_joins_later_and_what_it_trained_alone_counts_nowhere(make):
+@pytest.mark.parametrize("name", ["fedclust", "flexcfl"])
+def test_by_hand_who_fails_in_round_1_joins_later_and_what_it_trained_alone_counts_nowhere(name):
     # Round 1: {0, 1} at (1, 0), {2} at (0, 1). Round 2: they are at (2, 0) and (0, 2); client 3
     # trains the first model, to (1, 0). Round 3: it starts from (2, 0), as 0 and 1 do.
-    strategy = make(2)
+    strategy = make_strategy(name, 2)
     grid = LocalGrid(moves_right_or_up({("train", 3): in_rounds(1, spoil=fail)}), 4)
     result = run(strategy, grid, rounds=3)
     assert [groups(report.clusters) for report in strategy.reports] == [
@@ -166,9 +165,9 @@ def test_by_hand_who_fails_in_round_1_joins_later_and_what_it_trained_alone_coun
     assert result.arrays["1/w"].numpy().tolist() == [0, 3]
 
 
-@pytest.mark.parametrize("make", [FedClust, FlexCfl])
-def test_newcomers_of_several_rounds_all_train_the_first_model_first(make):
-    strategy = make(2)
+@pytest.mark.parametrize("name", ["fedclust", "flexcfl"])
+def test_newcomers_of_several_rounds_all_train_the_first_model_first(name):
+    strategy = make_strategy(name, 2)
     grid = Visits(moves_right_or_up(), 5, {3: {0, 1}, 4: {0, 1, 2}})
     result = run(strategy, grid, rounds=3)
     first = {}
@@ -189,7 +188,7 @@ def test_fedclusts_newcomers_are_in_the_picture_and_joined_by_mean_distance():
     # Clients 0 and 1, at (0, 0) and (8, 0), are one cluster; client 2 is at (0, 90). Client 3, at
     # (4, 2), is √20 from each of the former.
     steps = {0: (0, 0), 1: (8, 0), 2: (0, 90), 3: (4, 2)}
-    strategy = FedClust(2)
+    strategy = make_strategy("fedclust", 2)
     run(strategy, Visits(toy_app(step=lambda c, _: steps[c]), 4, {3: {0, 1}}), rounds=2)
     assert strategy.clusters.of_client == {0: 0, 1: 0, 2: 1, 3: 0}
     assert strategy.clusters.compared == (0, 1, 2)
@@ -200,27 +199,27 @@ def test_fedclusts_newcomers_are_in_the_picture_and_joined_by_mean_distance():
 def test_by_hand_flexcfls_newcomers_join_by_the_direction_of_the_mean_update():
     # (2, 3) is at 34° to (0, 1) and at 56° to (9, 0), with which its product is larger.
     steps = {0: (9, 0), 1: (9, 0), 2: (0, 1), 3: (2, 3)}
-    strategy = FlexCfl(2)
+    strategy = make_strategy("flexcfl", 2)
     run(strategy, Visits(toy_app(step=lambda c, _: steps[c]), 4, {3: {0, 1}}), rounds=2)
     assert strategy.clusters.of_client == {0: 0, 1: 0, 2: 1, 3: 1}
 
 
-@pytest.mark.parametrize("make", [FedClust, FlexCfl])
-def test_what_an_earlier_run_knew_is_forgotten(make):
-    strategy = make(2)
+@pytest.mark.parametrize("name", ["fedclust", "flexcfl"])
+def test_what_an_earlier_run_knew_is_forgotten(name):
+    strategy = make_strategy(name, 2)
     for count in (3, 2):
         run(strategy, LocalGrid(moves_right_or_up(), count))
     assert list(strategy.clusters.of_client) == [0, 1]
-    assert groups(strategy.clusters.of_client) == ([[0], [1]] if make is FedClust else [[0, 1]])
+    assert groups(strategy.clusters.of_client) == ([[0], [1]] if name == "fedclust" else [[0, 1]])
 
 
-@pytest.mark.parametrize("make", [FedClust, FlexCfl])
-def test_newcomers_are_compared_with_what_round_1_moved_and_nothing_later(make):
+@pytest.mark.parametrize("name", ["fedclust", "flexcfl"])
+def test_newcomers_are_compared_with_what_round_1_moved_and_nothing_later(name):
     # Round 1: 0 and 1 go right, 2 goes up. Round 2: each goes the other way, to (1, 1).
     # Client 3 comes in round 2 and goes right.
     back = in_rounds(2, spoil=with_arrays(lambda a: a.update(w=np.ones(2, np.float32))))
     app = moves_right_or_up({("train", client): back for client in (0, 1, 2)})
-    strategy = make(2)
+    strategy = make_strategy(name, 2)
     run(strategy, Visits(app, 4, {3: {0, 1}}), rounds=2)
     assert strategy.clusters.of_client == {0: 0, 1: 0, 2: 1, 3: 0}
 

@@ -5,7 +5,7 @@ import pytest
 from flwr.app import MetricRecord
 
 from fl_core.messages import protocol
-from strategies import Flt, FltGraph
+from strategies import make_strategy
 from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import (
     ENCODER,
@@ -47,7 +47,7 @@ def asked_in(grid):
 
 def test_by_hand_case_2_fedavg_per_cluster():
     # Clients 0, 2 in one task with 10 and 30 images: (1·10 + 3·30)/40 = 2.5 a round; client 1: 2.
-    strategy = Flt(ENCODER, 2, weighted_mean=None)
+    strategy = make_strategy("flt", ENCODER, 2, weighted_mean=None)
     assert weights(run(strategy, LocalGrid(toy_app([0, 1, 0]), 3), rounds=2)) == [5, 4]
     assert strategy.clusters.neighbours == {0: {0, 2}, 1: {1}, 2: {0, 2}}
 
@@ -58,13 +58,13 @@ def test_by_hand_case_1_means_over_neighbours():
     # Then they train to 5/3 + 1 = 8/3, 7/3 + 2 = 13/3, 13/5 + 3 = 28/5.
     app = on_a_line(0, 0.8, 1.6)
     paper = {"threshold": 1, "weighted_mean": None}
-    first = run(FltGraph(ENCODER, **paper), LocalGrid(app, 3))
+    first = run(make_strategy("flt-graph", ENCODER, **paper), LocalGrid(app, 3))
     assert weights(first) == pytest.approx([5 / 3, 7 / 3, 13 / 5])
-    second = run(FltGraph(ENCODER, **paper), LocalGrid(app, 3), rounds=2)
+    second = run(make_strategy("flt-graph", ENCODER, **paper), LocalGrid(app, 3), rounds=2)
     a, b, c = 8 / 3, 13 / 3, 28 / 5
     expected = [(10 * a + 20 * b) / 30, (10 * a + 20 * b + 30 * c) / 60, (20 * b + 30 * c) / 50]
     assert weights(second) == pytest.approx(expected)
-    plain = run(FltGraph(ENCODER, threshold=1), LocalGrid(app, 3))
+    plain = run(make_strategy("flt-graph", ENCODER, threshold=1), LocalGrid(app, 3))
     assert weights(plain) == [1.5, 2, 2.5]
 
 
@@ -72,7 +72,7 @@ def test_by_hand_case_1_a_client_that_does_not_take_part_gets_its_neighbours_mea
     # Round 2 without client 1: its neighbours have but themselves, 5/3 + 1 = 8/3 and 13/5 + 3,
     # and it has them: (8/3·10 + 5.6·30)/40 = 4.867.
     app = on_a_line(0, 0.8, 1.6, spoil={("train", 1): in_rounds(2)})
-    strategy = FltGraph(ENCODER, threshold=1, weighted_mean=None)
+    strategy = make_strategy("flt-graph", ENCODER, threshold=1, weighted_mean=None)
     assert weights(run(strategy, LocalGrid(app, 3), rounds=2)) == pytest.approx(
         [8 / 3, (80 / 3 + 168) / 40, 5.6]
     )
@@ -80,7 +80,7 @@ def test_by_hand_case_1_a_client_that_does_not_take_part_gets_its_neighbours_mea
 
 def test_gamma_decides_who_is_linked():
     for threshold, linked in ((0.5, {0}), (0.8, {0, 1}), (1.6, {0, 1, 2})):
-        strategy = Flt(ENCODER, 1, threshold=threshold)
+        strategy = make_strategy("flt", ENCODER, 1, threshold=threshold)
         run(strategy, LocalGrid(on_a_line(0, 0.75, 1.5), 3))
         assert strategy.clusters.neighbours[0] == linked
 
@@ -94,7 +94,7 @@ def test_by_hand_matched_centroids_tell_clients_with_a_common_class_apart():
     }
     found = {}
     for distance in ("closest", "matching"):
-        strategy = Flt(ENCODER, threshold=2.8, centroid_distance=distance)
+        strategy = make_strategy("flt", ENCODER, threshold=2.8, centroid_distance=distance)
         run(strategy, LocalGrid(toy_app(spoil=spoil), 3))
         found[distance] = groups(strategy.clusters.of_client)
     assert found == {"closest": [[0, 1, 2]], "matching": [[0, 2], [1]]}
@@ -103,7 +103,9 @@ def test_by_hand_matched_centroids_tell_clients_with_a_common_class_apart():
 
 @pytest.mark.parametrize("fraction", [1, 0.3])
 def test_case_1_on_cliques_is_case_2(fraction):
-    graph, clusters = (made(ENCODER, 3, fraction_train=fraction) for made in (FltGraph, Flt))
+    graph, clusters = (
+        make_strategy(name, ENCODER, 3, fraction_train=fraction) for name in ("flt-graph", "flt")
+    )
     for strategy in (graph, clusters):
         run(strategy, LocalGrid(toy_app(TASKS), 7), rounds=4)
     for client in range(7):
@@ -115,7 +117,7 @@ def test_case_1_on_cliques_is_case_2(fraction):
 @pytest.mark.parametrize("number", [3, "elbow", "silhouette"])
 @pytest.mark.parametrize("graph", [False, True])
 def test_interleaved_tasks_of_unequal_size_are_found(number, graph):
-    strategy = (FltGraph if graph else Flt)(ENCODER, number)
+    strategy = make_strategy("flt-graph" if graph else "flt", ENCODER, number)
     run(strategy, LocalGrid(toy_app(TASKS), 7))
     assert list(strategy.clusters.of_client.values()) == TASKS
 
@@ -145,7 +147,7 @@ def flagging(*rounds_of_client):
 )
 def test_all_are_asked_again_once_more_than_lambda_flags_are_up(max_changed, flags, expected):
     grid = LocalGrid(toy_app([0, 1, 0], flagging(*flags)), 3)
-    run(Flt(ENCODER, 2, max_changed=max_changed), grid, rounds=5)
+    run(make_strategy("flt", ENCODER, 2, max_changed=max_changed), grid, rounds=5)
     assert asked_in(grid) == dict.fromkeys(range(3), expected)
 
 
@@ -160,7 +162,7 @@ def asking_in_every_round(strategy):
 )
 def test_all_are_asked_again_every_tau_rounds(every, expected):
     grid = LocalGrid(toy_app([0, 1, 0]), 3)
-    run(Flt(ENCODER, 2, refresh_every=every), grid, rounds=5)
+    run(make_strategy("flt", ENCODER, 2, refresh_every=every), grid, rounds=5)
     assert asked_in(grid) == dict.fromkeys(range(3), expected)
 
 
@@ -170,7 +172,7 @@ def test_clients_whose_data_have_changed_are_grouped_anew():
         **flagging([], [], [1]),
         ("query.signature", 2): in_rounds(2, spoil=sends((10, 10, 10))),
     }
-    strategy = Flt(ENCODER, 2)
+    strategy = make_strategy("flt", ENCODER, 2)
     result = run(strategy, LocalGrid(toy_app([0, 1, 0], spoil), 3), rounds=2)
     assert [groups(r.clusters) for r in strategy.reports] == [[[0, 2], [1]], [[0], [1, 2]]]
     # Client 0 goes on from (1 + 3)/2 = 2; clients 1 and 2 from (2 + 2)/2 = 2, by (2 + 3)/2.
@@ -179,7 +181,7 @@ def test_clients_whose_data_have_changed_are_grouped_anew():
 
 def test_a_client_that_fails_when_all_are_asked_again_stays_in(caplog):
     grid = LocalGrid(toy_app(TASKS, {("query.signature", 4): in_rounds(2)}), 7)
-    strategy = asking_in_every_round(Flt(ENCODER, 3))
+    strategy = asking_in_every_round(make_strategy("flt", ENCODER, 3))
     run(strategy, grid, rounds=3)
     assert "client 4 failed at signature in round 2: the disk is full" in caplog.text
     assert not strategy.failures
@@ -191,7 +193,7 @@ def test_a_client_that_fails_when_all_are_asked_again_stays_in(caplog):
 def test_a_client_that_fails_when_all_are_asked_again_keeps_its_last_signature():
     # Alone in its task: without its signature there would be two clients for three clusters.
     app = toy_app([0, 1, 2], spoil={("query.signature", 1): in_rounds(2, 3)})
-    strategy = asking_in_every_round(Flt(ENCODER, 3))
+    strategy = asking_in_every_round(make_strategy("flt", ENCODER, 3))
     run(strategy, LocalGrid(app, 3), rounds=4)
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 2}
     assert strategy.failures == {}
@@ -199,7 +201,7 @@ def test_a_client_that_fails_when_all_are_asked_again_keeps_its_last_signature()
 
 def test_when_nobody_answers_again_the_clusters_stay():
     spoil = {("query.signature", client): in_rounds(2) for client in range(3)}
-    strategy = asking_in_every_round(Flt(ENCODER, 2))
+    strategy = asking_in_every_round(make_strategy("flt", ENCODER, 2))
     run(strategy, LocalGrid(toy_app([0, 1, 0], spoil), 3), rounds=2)
     assert strategy.reports[1].clusters == {0: 0, 1: 1, 2: 0}
 
@@ -207,13 +209,13 @@ def test_when_nobody_answers_again_the_clusters_stay():
 def test_the_flag_of_a_client_that_failed_when_asked_again_counts_no_more():
     spoil = {**flagging([1, 2, 3, 4]), ("query.signature", 0): in_rounds(2)}
     grid = LocalGrid(toy_app([0, 1, 0], spoil), 3)
-    run(Flt(ENCODER, 2), grid, rounds=5)
+    run(make_strategy("flt", ENCODER, 2), grid, rounds=5)
     assert asked_in(grid) == {client: [0, 2] for client in range(3)}
 
 
 def test_clusters_are_numbered_by_client_again_once_all_are_asked():
     grid = Visits(toy_app([0, 1, 0]), 3, {0: [0]})
-    strategy = asking_in_every_round(Flt(ENCODER, 2))
+    strategy = asking_in_every_round(make_strategy("flt", ENCODER, 2))
     run(strategy, grid, rounds=2)
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0}
 
@@ -231,7 +233,7 @@ def test_a_finite_number_above_the_threshold_is_a_flag(shift, flagged):
     said = {} if shift is None else {"data_shift": shift}
     spoil = {("train", 0): in_rounds(1, spoil=with_metrics(**said))}
     grid = LocalGrid(toy_app([0, 1, 0], spoil), 3)
-    run(Flt(ENCODER, 2), grid, rounds=2)
+    run(make_strategy("flt", ENCODER, 2), grid, rounds=2)
     assert asked_in(grid)[0] == ([0, 2] if flagged else [0])
 
 
@@ -248,7 +250,7 @@ def test_only_a_sketch_is_sent_back_with_the_model(said, told):
         return answer
 
     grid = LocalGrid(toy_app([0, 1, 0], {("query.signature", 1): say}), 3)
-    run(Flt(ENCODER, 2), grid)
+    run(make_strategy("flt", ENCODER, 2), grid)
     (sent,) = (
         m.content["config"]
         for m in grid.sent
@@ -282,14 +284,14 @@ ENCODER_ONLY, WHOLE = {"encoder.w"}, {"encoder.w", "decoder.w"}
 )
 def test_clients_get_the_whole_autoencoder_only_to_fine_tune_it(options, first, later):
     grid = LocalGrid(toy_app([0, 1, 0]), 3)
-    strategy = asking_in_every_round(Flt(ENCODER, 2, num_centroids=4, **options))
+    strategy = asking_in_every_round(make_strategy("flt", ENCODER, 2, num_centroids=4, **options))
     run(strategy, grid, rounds=2)
     assert contents(grid) == {0: first, 1: later, 2: later}
     asked = [m for m in grid.sent if m.metadata.message_type == "query.signature"]
     assert {m.content["config"]["num-centroids"] for m in asked} == {4}
     sent = protocol.to_record({n: a for n, a in ENCODER.items() if n in first[0]})
     size = sum(len(array.data) for array in sent.values())
-    again = Flt(ENCODER, 2, num_centroids=4, **options)
+    again = make_strategy("flt", ENCODER, 2, num_centroids=4, **options)
     run(again, LocalGrid(toy_app([0, 1, 0]), 3), rounds=2)
     assert again.training.pre_round_traffic.down == 3 * size
 
@@ -312,7 +314,7 @@ BAD_CENTROIDS = {
 @pytest.mark.parametrize(("word", "spoil"), BAD_CENTROIDS.items(), ids=BAD_CENTROIDS)
 @pytest.mark.parametrize("graph", [False, True])
 def test_a_client_whose_centroids_are_none_is_named_and_the_others_go_on(word, spoil, graph):
-    strategy = (FltGraph if graph else Flt)(ENCODER, 3)
+    strategy = make_strategy("flt-graph" if graph else "flt", ENCODER, 3)
     run(strategy, LocalGrid(toy_app(TASKS, {("query.signature", 4): spoil}), 7))
     assert strategy.failures == {4: word}
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0, 3: 2, 5: 0, 6: 2}
@@ -322,7 +324,7 @@ def test_labels_and_models_are_not_looked_at():
     # Everybody's training ends the same, or all over the place: the clusters are those of the data.
     found = []
     for step in ((lambda c, t: (0, 0)), (lambda c, t: (c**3, -t))):
-        strategy = Flt(ENCODER, 3)
+        strategy = make_strategy("flt", ENCODER, 3)
         run(strategy, LocalGrid(toy_app(TASKS, step=step), 7))
         found.append(
             (strategy.clusters.of_client, strategy.clusters.comparison.similarity.tolist())

@@ -14,10 +14,9 @@ from strategies import (
     ClusteredStrategy,
     ClusterMean,
     GraphMean,
-    Ifca,
-    IfcaPfl,
     LossClustering,
     LpsGps,
+    make_strategy,
 )
 from strategies.clusterings.ifca import inhabit_all, lowest_loss
 from tests.local_grid import LocalGrid, Visits
@@ -102,7 +101,10 @@ def test_enforcement_empties_no_cluster_and_moves_one_client_for_each_empty_one(
 def test_by_hand_two_rounds_of_two_models():
     # Client 0 prefers model 0, clients 1 and 2 prefer model 1: 0 + 1, and 10 + (2 + 3)/2 = 12.5.
     # Then client 1 loses 9 on model 0 and 2.5 on model 1, and everybody stays: 2, and 15.
-    for strategy in (IfcaPfl(2, draw_model), Ifca(2, draw_model)):
+    for strategy in (
+        make_strategy("ifca-pfl", 2, draw_model),
+        make_strategy("ifca", 2, draw_model),
+    ):
         assert weights(run(strategy, LocalGrid(toy_app([0, 1, 1]), 3), rounds=2)) == [2, 15]
         assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 1}
 
@@ -116,13 +118,13 @@ def test_models_are_drawn_again_until_every_cluster_is_inhabited():
         drawn.append(number)
         return constant(100, 200, 90, 80, 0, 10)(number)
 
-    result = run(IfcaPfl(2, draw), LocalGrid(toy_app([1, 0, 1]), 3))
+    result = run(make_strategy("ifca-pfl", 2, draw), LocalGrid(toy_app([1, 0, 1]), 3))
     assert drawn == [0, 1, 2, 3, 4, 5]
     assert weights(result) == [0 + 2, 10 + (1 + 3) / 2]
 
 
 def test_without_enforcement_the_first_draw_stays_and_an_empty_cluster_keeps_its_model():
-    strategy = Ifca(2, constant(100, 200))
+    strategy = make_strategy("ifca", 2, constant(100, 200))
     result = run(strategy, LocalGrid(toy_app([1, 0, 1]), 3), rounds=2)
     assert strategy.clusters.of_client == {0: 0, 1: 0, 2: 0}
     assert weights(result) == [100 + 2 * (1 + 2 + 3) / 3, 200]
@@ -133,7 +135,7 @@ def test_models_that_start_as_copies_are_noticed_not_trained(monkeypatch):
     monkeypatch.setattr("strategies.clusterings.ifca.MAX_DRAWS", 5)
     grid = LocalGrid(toy_app([0, 1, 1]), 3)
     with pytest.raises(RuntimeError, match=r"in 5 draws of 2 initial models .* no client pref"):
-        run(IfcaPfl(2, lambda number: draw_model(0)), grid)
+        run(make_strategy("ifca-pfl", 2, lambda number: draw_model(0)), grid)
     assert sum(m.metadata.message_type == "query.losses" for m in grid.sent) == 5 * 3
 
 
@@ -143,17 +145,17 @@ def test_in_training_an_emptied_cluster_gets_a_client_back_unless_it_is_vanilla_
     # on model 1, client 1 only 7, so client 1 is sent back there.
     app = toy_app([0, 1], step=lambda client, task: (8, 0))
     found = {}
-    for make in (IfcaPfl, Ifca):
-        strategy = make(2, constant(0, 9))
+    for name in ("ifca-pfl", "ifca"):
+        strategy = make_strategy(name, 2, constant(0, 9))
         result = run(strategy, LocalGrid(app, 2), rounds=2)
-        found[make] = (strategy.clusters.of_client, weights(result))
-    assert found[IfcaPfl] == ({0: 0, 1: 1}, [16, 25])
-    assert found[Ifca] == ({0: 0, 1: 0}, [16, 17])
+        found[name] = (strategy.clusters.of_client, weights(result))
+    assert found["ifca-pfl"] == ({0: 0, 1: 1}, [16, 25])
+    assert found["ifca"] == ({0: 0, 1: 0}, [16, 17])
 
 
 def test_a_client_is_sent_all_models_once_and_then_only_which_of_them_to_train():
     grid = Notes(toy_app([0, 1, 1], {("query.losses", 2): in_rounds(2)}), 3)
-    strategy = IfcaPfl(2, draw_model)
+    strategy = make_strategy("ifca-pfl", 2, draw_model)
     result = run(strategy, grid, rounds=3)
     # Client 2 could not say its losses in round 2: it keeps its cluster and gets a whole model.
     assert grid.trained(1) == {0: 0, 1: 1, 2: 1}
@@ -164,7 +166,7 @@ def test_a_client_is_sent_all_models_once_and_then_only_which_of_them_to_train()
 
 
 def test_bytes_are_m_models_down_and_one_up():
-    strategy = IfcaPfl(2, draw_model)
+    strategy = make_strategy("ifca-pfl", 2, draw_model)
     run(strategy, LocalGrid(toy_app([0, 1, 1]), 3), rounds=2)
     model = sum(len(array.data) for array in MODEL.values())
     assert strategy.training.train_traffic.down == 2 * 3 * 2 * model
@@ -176,7 +178,7 @@ def test_bytes_are_m_models_down_and_one_up():
 
 def test_only_participants_are_asked_between_the_pre_round_and_the_end():
     grid = Notes(toy_app([0, 1, 1, 0]), 4)
-    run(Ifca(2, draw_model, fraction_train=0.5), grid, rounds=4)
+    run(make_strategy("ifca", 2, draw_model, fraction_train=0.5), grid, rounds=4)
     for number in (2, 3):
         asked = {c for kind, when, c, *_ in grid.notes if (kind, when) == ("query.losses", number)}
         assert asked == set(grid.trained(number))
@@ -186,7 +188,7 @@ def test_only_participants_are_asked_between_the_pre_round_and_the_end():
 
 def test_after_the_last_round_the_others_choose_again_too():
     grid = Notes(toy_app([0, 1, 1, 0]), 4)
-    run(Ifca(2, draw_model, fraction_train=0.5), grid, rounds=4)
+    run(make_strategy("ifca", 2, draw_model, fraction_train=0.5), grid, rounds=4)
     asked = [c for kind, when, c, *_ in grid.notes if (kind, when) == ("query.losses", 4)]
     assert sorted(asked) == [0, 1, 2, 3]
     assert set(asked[:2]) == set(grid.trained(4))
@@ -194,7 +196,7 @@ def test_after_the_last_round_the_others_choose_again_too():
 
 def test_clients_are_no_longer_asked_once_nobody_has_moved_for_some_rounds():
     grid = Notes(toy_app([0, 1], step=lambda client, task: (0.1, 0)), 2)
-    result = run(IfcaPfl(2, draw_model, stop_after=2), grid, rounds=5)
+    result = run(make_strategy("ifca-pfl", 2, draw_model, stop_after=2), grid, rounds=5)
     assert grid.rounds_of("query.losses") == [0, 2, 3]
     assert grid.trained(3) == {0: 0, 1: 1}
     assert grid.trained(4) == grid.trained(5) == {0: "whole", 1: "whole"}
@@ -205,7 +207,7 @@ def test_a_move_starts_the_count_of_quiet_rounds_again():
     # One client, target 20. Model 1 goes 25, 31, 37, 43: it is further away than model 0 in round
     # 4, the client moves, and rounds 5, 6 and 7 are quiet: in round 8 it is not asked.
     grid = Notes(toy_app([2], step=lambda client, task: (6, 0)), 1)
-    strategy = Ifca(2, constant(0, 25), stop_after=3)
+    strategy = make_strategy("ifca", 2, constant(0, 25), stop_after=3)
     run(strategy, grid, rounds=9)
     assert [report.clusters[0] for report in strategy.reports] == [1, 1, 1, 0, 0, 0, 0, 0, 0]
     assert grid.rounds_of("query.losses") == [0, 2, 3, 4, 5, 6, 7]
@@ -215,7 +217,7 @@ def test_a_move_starts_the_count_of_quiet_rounds_again():
 
 def test_a_newcomer_starts_the_count_of_quiet_rounds_again():
     grid = Visits(toy_app([0, 1, 0], step=lambda client, task: (0.1, 0)), 3, {2: range(5)})
-    run(Ifca(2, draw_model, stop_after=2), grid, rounds=7)
+    run(make_strategy("ifca", 2, draw_model, stop_after=2), grid, rounds=7)
     # Asked in rounds 2 and 3, then quiet; client 2 comes in round 5, and two more rounds are asked.
     asked = [
         m.content["config"]["server-round"]
@@ -294,11 +296,11 @@ BAD_LOSSES = {
 
 @pytest.mark.parametrize(("word", "spoil"), BAD_LOSSES.items(), ids=BAD_LOSSES.keys())
 def test_a_client_whose_losses_are_none_is_named(word, spoil, caplog):
-    strategy = Ifca(2, draw_model)
+    strategy = make_strategy("ifca", 2, draw_model)
     run(strategy, LocalGrid(toy_app([0, 1, 1], {("query.losses", 1): spoil}), 3))
     assert strategy.failures == {1: word}
     assert strategy.clusters.of_client == {0: 0, 2: 1}
-    later = Ifca(2, draw_model)
+    later = make_strategy("ifca", 2, draw_model)
     app = toy_app([0, 1, 1], {("query.losses", 1): in_rounds(2, spoil=spoil)})
     run(later, LocalGrid(app, 3), rounds=2)
     assert f"client 1 failed at losses in round 2: {word}" in caplog.text
@@ -309,40 +311,40 @@ def test_a_client_whose_losses_are_none_is_named(word, spoil, caplog):
 @pytest.mark.parametrize("none", [float("nan"), float("inf"), float("-inf")])
 def test_a_model_that_somebody_has_spoilt_is_the_worst_for_all_others(none):
     """Whoever was sent it can only say that its loss is no number, and chooses another one."""
-    strategy = Ifca(2, draw_model)
+    strategy = make_strategy("ifca", 2, draw_model)
     says = with_metrics(losses=[none, 9.0])
     run(strategy, LocalGrid(toy_app([0, 1, 0], {("query.losses", 0): says}), 3))
     assert strategy.clusters.of_client == {0: 1, 1: 1, 2: 0}
     assert not strategy.failures
 
 
-@pytest.mark.parametrize("make", [Ifca, IfcaPfl])
-def test_by_hand_warm_models_are_the_means_of_groups_of_first_updates(make):
+@pytest.mark.parametrize("name", ["ifca", "ifca-pfl"])
+def test_by_hand_warm_models_are_the_means_of_groups_of_first_updates(name):
     # All train the model at 0: clients 0 and 2 to (4, 0) and (6, 0), client 1 to (0, 3). The plain
     # means, 5 and (0, 3), then compete: |5 − 10·0| > 0 for task 0, so everybody prefers the second,
     # and IFCA-PFL sends back the client that loses least on the first: all 5, so client 0.
     steps = {0: (4, 0), 1: (0, 3), 2: (6, 0)}
     grid = Notes(toy_app(step=lambda client, task: steps[client]), 3)
-    strategy = make(2, draw_model, initial_models="warm")
+    strategy = make_strategy(name, 2, draw_model, initial_models="warm")
     result = run(strategy, grid)
     assert strategy.reports[0].clusters == {0: 0, 1: 1, 2: 0}
     assert weights(result) == [5, 0]
     assert grid.rounds_of("query.losses") == []
-    run(make(2, draw_model, initial_models="warm"), grid, rounds=2)
+    run(make_strategy(name, 2, draw_model, initial_models="warm"), grid, rounds=2)
     assert grid.rounds_of("query.losses") == [2]
 
 
 def test_all_train_the_model_that_warms_up_whatever_share_is_drawn():
     steps = {0: (4, 0), 1: (0, 3), 2: (6, 0)}
     grid = LocalGrid(toy_app(step=lambda client, task: steps[client]), 3)
-    strategy = Ifca(2, draw_model, initial_models="warm", fraction_train=0.3)
+    strategy = make_strategy("ifca", 2, draw_model, initial_models="warm", fraction_train=0.3)
     run(strategy, grid, rounds=2)
     assert strategy.reports[0].clusters == {0: 0, 1: 1, 2: 0}
     trained = [m.metadata.group_id for m in grid.sent if m.metadata.message_type == "train"]
     assert [trained.count(number) for number in ("1", "2")] == [3, 1]
     # Where fewer answer than there are clusters, the others stay empty.
     app = toy_app(spoil={("train", 0): fail, ("train", 2): fail})
-    strategy = Ifca(2, draw_model, initial_models="warm")
+    strategy = make_strategy("ifca", 2, draw_model, initial_models="warm")
     run(strategy, LocalGrid(app, 3), rounds=1)
     assert strategy.clusters.of_client == {0: 0, 1: 0, 2: 0}
 
@@ -352,7 +354,7 @@ def test_a_warm_up_whose_last_round_is_lost_is_made_up_for():
     steps = {0: (4, 0), 1: (0, 3), 2: (6, 0), 3: (0, 3)}
     lost = dict.fromkeys((("train", client) for client in range(3)), in_rounds(1, spoil=fail))
     app = toy_app([0, 1, 0, 1], lost, step=lambda client, task: steps[client])
-    strategy = Ifca(2, draw_model, initial_models="warm")
+    strategy = make_strategy("ifca", 2, draw_model, initial_models="warm")
     result = run(strategy, Visits(app, 4, {3: {1}}), rounds=2)
     assert strategy.reports[-1].clusters == {0: 0, 1: 1, 2: 0, 3: 1}
     assert weights(result) == [5, 0]
@@ -360,15 +362,15 @@ def test_a_warm_up_whose_last_round_is_lost_is_made_up_for():
 
 def test_a_newcomer_before_warm_models_are_compared_has_a_place():
     grid = Visits(toy_app(), 4, {3: range(2)})
-    strategy = Ifca(2, draw_model, initial_models="warm")
+    strategy = make_strategy("ifca", 2, draw_model, initial_models="warm")
     run(strategy, grid, rounds=3)
     assert sorted(strategy.clusters.of_client) == [0, 1, 2, 3]
 
 
 def test_more_clusters_than_clients_only_where_they_may_be_empty():
     with pytest.raises(ValueError, match=r"num-clusters is 3, but 2 clients .* the strategy ifca"):
-        run(IfcaPfl(3, draw_model), LocalGrid(toy_app([0, 1]), 2))
-    result = run(Ifca(3, draw_model), LocalGrid(toy_app([0, 1]), 2))
+        run(make_strategy("ifca-pfl", 3, draw_model), LocalGrid(toy_app([0, 1]), 2))
+    result = run(make_strategy("ifca", 3, draw_model), LocalGrid(toy_app([0, 1]), 2))
     assert weights(result) == [1, 12, 20]
 
 
@@ -387,7 +389,7 @@ def test_a_warm_start_with_a_cluster_in_which_nobody_is_goes_on_with_a_model_for
 @pytest.mark.parametrize("arrives", range(1, 4))
 def test_a_newcomer_has_a_place_in_every_phase(arrives, initial):
     grid = Visits(toy_app([0, 1, 1, 0]), 4, {3: range(arrives)})
-    strategy = IfcaPfl(2, draw_model, initial_models=initial)
+    strategy = make_strategy("ifca-pfl", 2, draw_model, initial_models=initial)
     run(strategy, grid, rounds=4)
     assert [3 in report.clusters for report in strategy.reports] == [
         number >= arrives for number in range(1, 5)
@@ -424,5 +426,5 @@ def test_a_training_resumed_in_any_phase_ends_as_an_undisturbed_one(
 def test_too_many_clusters_are_refused_before_anything_is_trained(initial):
     grid = LocalGrid(toy_app([0, 1, 1]), 3)
     with pytest.raises(ValueError, match="num-clusters is 4, but 3 clients"):
-        run(IfcaPfl(4, draw_model, initial_models=initial), grid)
+        run(make_strategy("ifca-pfl", 4, draw_model, initial_models=initial), grid)
     assert {m.metadata.message_type for m in grid.sent} == {"query.describe"}

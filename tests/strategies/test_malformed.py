@@ -8,7 +8,7 @@ from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
 from fl_core.messages import protocol
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES
-from strategies import FedHC, Flt, GivenClusters, PcaKmHc, RandomClusters, RccPfl, Single
+from strategies import GivenClusters, RandomClusters, make_strategy
 from strategies.rounds.client_registry import Roster
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.means import mean_model
@@ -55,9 +55,9 @@ def arrays(shape=(3, 2), dtype="float32"):
 @pytest.mark.parametrize(
     ("make", "query", "name"),
     [
-        (lambda: RccPfl(2, num_eigenvectors=3), "query.spectrum", "eigenvectors"),
-        (lambda: Flt(ENCODER, 2), "query.signature", "centroids"),
-        (lambda: PcaKmHc(2), "query.signature", "centroids"),
+        (lambda: make_strategy("rcc-pfl", 2, num_eigenvectors=3), "query.spectrum", "eigenvectors"),
+        (lambda: make_strategy("flt", ENCODER, 2), "query.signature", "centroids"),
+        (lambda: make_strategy("pca-km-hc", 2), "query.signature", "centroids"),
     ],
 )
 def test_an_answer_that_cannot_be_read_is_the_clients_problem(kind, make, query, name):
@@ -72,7 +72,7 @@ def test_an_answer_that_cannot_be_read_is_the_clients_problem(kind, make, query,
 @pytest.mark.parametrize("kind", arrays())
 def test_a_model_that_cannot_be_read_is_left_out_of_the_round(kind, caplog):
     app = toy_app(spoil={("train", 1): sends("w", arrays()[kind])})
-    assert weights(run(Single(), LocalGrid(app, 3))) == [2]  # (1 + 3) / 2
+    assert weights(run(make_strategy("single"), LocalGrid(app, 3))) == [2]  # (1 + 3) / 2
     assert "client 1 failed in round 1" in caplog.text
 
 
@@ -83,7 +83,7 @@ def test_what_an_array_says_of_its_shape_is_not_believed():
         answer.content[protocol.ARRAYS] = ArrayRecord({"eigenvectors": lying})
         return answer
 
-    strategy = RccPfl(2, num_eigenvectors=3)
+    strategy = make_strategy("rcc-pfl", 2, num_eigenvectors=3)
     run(strategy, LocalGrid(toy_app([0, 1, 0], {("query.spectrum", 1): lie}), 3))
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0}
 
@@ -104,7 +104,9 @@ def test_eigenvalues_that_lie_about_their_number_end_nobody_elses_run(formula, r
         answer.content[protocol.ARRAYS] = ArrayRecord(told)
         return answer
 
-    strategy = RccPfl(2, num_eigenvectors=3, relevance=formula, relevance_at="server")
+    strategy = make_strategy(
+        "rcc-pfl", 2, num_eigenvectors=3, relevance=formula, relevance_at="server"
+    )
     app = toy_app([0, 1, 0, 1, 0], {("query.spectrum", 4): spoil})
     run(strategy, Visits(app, 5, {4: rounds_away}), rounds=3)
     assert list(strategy.failures) == [4]
@@ -115,7 +117,7 @@ def test_eigenvalues_that_lie_about_their_number_end_nobody_elses_run(formula, r
 def test_eigenvalues_larger_than_any_number_of_ours_end_nobody_elses_run():
     largest = Array(np.array([1e4000, 1, 1], np.longdouble) * np.longdouble("1e4000"))
     app = toy_app([0, 1, 0, 1, 0], {("query.spectrum", 4): sends("eigenvalues", largest)})
-    strategy = RccPfl(2, num_eigenvectors=3, relevance_at="server")
+    strategy = make_strategy("rcc-pfl", 2, num_eigenvectors=3, relevance_at="server")
     run(strategy, LocalGrid(app, 5))
     assert list(strategy.failures) == [4]
     assert "its eigenvalues are float128 of shape (3,), not float32" in strategy.failures[4]
@@ -124,7 +126,7 @@ def test_eigenvalues_larger_than_any_number_of_ours_end_nobody_elses_run():
 @pytest.mark.parametrize("value", [1e300, -1e300, 1e7, float("nan")])
 def test_centroids_that_would_overflow_are_refused(value):
     spoil = sends("centroids", Array(np.full((1, 3), value, np.float64)))
-    for strategy in (Flt(ENCODER, 2), PcaKmHc(2)):
+    for strategy in (make_strategy("flt", ENCODER, 2), make_strategy("pca-km-hc", 2)):
         run(strategy, LocalGrid(toy_app([0, 1, 0, 1], {("query.signature", 0): spoil}), 4))
         assert list(strategy.failures) == [0]
 
@@ -133,7 +135,10 @@ def test_centroids_that_would_overflow_are_refused(value):
 def test_an_absurd_number_of_samples_does_not_drown_the_others(count):
     app = toy_app(spoil={("train", 1): with_metrics(num_examples=count)})
     # (1·10 + 3·30) / 40; client 1, of which nothing is known, has the initial model.
-    assert weights(run(FedHC(1, weighted_mean=None), LocalGrid(app, 3))) == [2.5, 0]
+    assert weights(run(make_strategy("fedhc", 1, weighted_mean=None), LocalGrid(app, 3))) == [
+        2.5,
+        0,
+    ]
 
 
 def test_one_clients_negative_variances_do_not_spoil_its_clusters_mean():

@@ -7,7 +7,7 @@ from torch import nn
 from fl_core.messages import protocol
 from fl_core.models.build import build_model
 from fl_core.options import options_of
-from strategies import Clusters, LpsGps, MtHfl, Round, Update
+from strategies import Clusters, LpsGps, Round, Update, make_strategy
 from strategies.aggregations.lps_gps import common_layers
 from strategies.rounds.ask import Traffic
 from tests.local_grid import LocalGrid
@@ -26,7 +26,7 @@ TASKS = [0, 1, 0]
 def after(rounds, *, layers=("conv",), tasks=TASKS, weighted_mean=True, **options):
     """Return the models, and the strategy: LPS 0 has clients 0 and 2, LPS 1 has client 1."""
     options |= {"num_eigenvectors": 3, "weighted_mean": weighted_mean}
-    strategy = MtHfl(2, common_layers=layers, **options)
+    strategy = make_strategy("mt-hfl", 2, common_layers=layers, **options)
     result = run(strategy, LocalGrid(toy_app(tasks), len(tasks)), rounds, TWO_LAYERS)
     return [protocol.to_arrays(model) for model in protocol.unpack_models(result.arrays)], strategy
 

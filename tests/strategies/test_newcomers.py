@@ -5,7 +5,7 @@ import pytest
 from flwr.app import ConfigRecord
 
 from fl_core.text import one_line
-from strategies import FedHC, FltGraph, IfcaPfl, Local, MtHfl, Optimum, Random, RccPfl, Single
+from strategies import make_strategy
 from strategies.rounds.round_state import Clusters, Comparison
 from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import (
@@ -74,14 +74,14 @@ def test_newcomers_are_asked_alone(name):
 
 def test_by_hand_a_newcomer_starts_from_its_clusters_model():
     # Cluster {0} is at 1 after round 1, and client 2 starts there: (1 + 1 + 1 + 3)/2 = 3.
-    strategy = Optimum({0: 0, 1: 1, 2: 0})
+    strategy = make_strategy("optimum", {0: 0, 1: 1, 2: 0})
     assert weights(run(strategy, Visits(toy_app(), 3, {2: {0, 1}}), rounds=2)) == [3, 4]
 
 
 def test_by_hand_a_newcomer_that_is_the_first_of_its_cluster_starts_from_the_initial_model():
-    strategy = Optimum({0: 0, 1: 0, 2: 1})
+    strategy = make_strategy("optimum", {0: 0, 1: 0, 2: 1})
     assert weights(run(strategy, Visits(toy_app(), 3, {2: {0, 1}}), rounds=2)) == [3, 3]
-    strategy = Local()
+    strategy = make_strategy("local")
     assert weights(run(strategy, Visits(toy_app(), 3, {1: {0, 1}}), rounds=2)) == [2, 6, 2]
     assert strategy.clusters.of_client == {0: 0, 1: 2, 2: 1}
 
@@ -89,7 +89,7 @@ def test_by_hand_a_newcomer_that_is_the_first_of_its_cluster_starts_from_the_ini
 def test_by_hand_in_a_graph_a_newcomer_starts_from_its_clusters_mean_and_is_linked_with_it():
     # {0, 1} (10 and 20 images) are at 5/3 after round 1; client 2, of their task, starts there.
     # Round 2: 5/3 + (1·10 + 2·20 + 3·30)/60 = 5/3 + 7/3 = 4 for all three; client 3 is alone.
-    strategy = FltGraph(ENCODER, 2, weighted_mean=None)
+    strategy = make_strategy("flt-graph", ENCODER, 2, weighted_mean=None)
     result = run(strategy, Visits(toy_app([0, 0, 0, 1]), 4, {2: {0, 1}}), rounds=2)
     assert weights(result) == pytest.approx([4, 4, 4, 8])
     assert strategy.clusters.neighbours == {
@@ -102,14 +102,14 @@ def test_by_hand_in_a_graph_a_newcomer_starts_from_its_clusters_mean_and_is_link
 
 def test_a_newcomer_of_low_index_is_listed_first():
     grid = Visits(toy_app(), 3, {0: {0, 1}})
-    result = run(Local(), grid, rounds=2)
+    result = run(make_strategy("local"), grid, rounds=2)
     # Client 0 has trained once (+1), clients 1 and 2 twice (+2 and +3 a round).
     listed = result.evaluate_metrics_clientapp[2]["accuracy-per-client"]
     assert listed == [0.001, 0.004, 0.006]
 
 
 def test_random_places_are_the_same_whenever_one_comes():
-    at_once, late = Random([3, 2, 2]), Random([3, 2, 2])
+    at_once, late = make_strategy("random", [3, 2, 2]), make_strategy("random", [3, 2, 2])
     run(at_once, LocalGrid(toy_app(), 7), rounds=3)
     run(late, Visits(toy_app(), 7, {0: {0, 1}, 4: {0, 1, 2}}), rounds=3)
     everybody = groups(at_once.clusters.of_client)
@@ -119,7 +119,7 @@ def test_random_places_are_the_same_whenever_one_comes():
 
 
 def test_newcomers_without_federation_are_each_alone():
-    strategy = Local()
+    strategy = make_strategy("local")
     assert weights(run(strategy, Visits(toy_app(), 4, {1: {0, 1}, 3: {0, 1}}), 2)) == [2, 6, 2, 4]
     assert strategy.clusters.of_client == {0: 0, 1: 2, 2: 1, 3: 3}
 
@@ -127,7 +127,7 @@ def test_newcomers_without_federation_are_each_alone():
 def test_nobody_knows_where_a_newcomer_belongs_that_has_not_trained():
     # It fails in its first round, and is by itself until it trains.
     app = toy_app([0, 1, 0, 1], {("train", 3): in_rounds(2)})
-    strategy = FedHC(2)
+    strategy = make_strategy("fedhc", 2)
     run(strategy, Visits(app, 4, {3: {0, 1}}), rounds=3)
     assert strategy.reports[1].clusters == {0: 0, 1: 1, 2: 0, 3: 2}
     assert strategy.reports[2].clusters == {0: 0, 1: 1, 2: 0, 3: 1}
@@ -170,7 +170,7 @@ def test_a_newcomer_that_fails_its_query_is_named_and_left_out(name, query, capl
 
 def test_a_newcomer_that_does_not_tell_its_index_is_named_and_left_out(caplog):
     grid = Visits(toy_app(TASKS, {("query.describe", 6): fail}), 7, {6: {0, 1}})
-    strategy = Single()
+    strategy = make_strategy("single")
     run(strategy, grid, rounds=2)
     assert f"node {grid.node_of(6)} is left out, it could not take part" in caplog.text
     assert set(strategy.reports[-1].tested) == set(range(6))
@@ -226,7 +226,7 @@ def test_a_client_may_come_back_as_another_node(name, caplog):
 def test_an_index_that_another_node_has_is_refused(caplog):
     app = toy_app(TASKS, {("query.describe", 6): with_metrics(client_index=0)})
     grid = Visits(app, 7, {6: {0, 1}})
-    strategy = Single()
+    strategy = make_strategy("single")
     run(strategy, grid, rounds=2)
     node, other = grid.node_of(6), grid.node_of(0)
     assert (
@@ -239,15 +239,17 @@ def test_an_index_that_another_node_has_is_refused(caplog):
 
 def test_two_newcomers_to_ifca_are_asked_about_the_models_as_they_were_last():
     # Models are at 0 and 10 in round 1, and the newcomers' targets are 0 and 10.
-    strategy = IfcaPfl(2, draw_model)
+    strategy = make_strategy("ifca-pfl", 2, draw_model)
     run(strategy, Visits(toy_app([0, 1, 1, 0]), 4, {2: {0, 1}, 3: {0, 1}}), rounds=2)
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 1, 3: 0}
 
 
-@pytest.mark.parametrize("make", [RccPfl, lambda m, **o: MtHfl(m, common_layers=["w"], **o)])
-def test_newcomers_become_known_to_later_newcomers(make):
+@pytest.mark.parametrize(
+    ("name", "options"), [("rcc-pfl", {}), ("mt-hfl", {"common_layers": ["w"]})]
+)
+def test_newcomers_become_known_to_later_newcomers(name, options):
     # Clients 0 and 1 are there; clients 2 and then 3 come one after the other.
-    strategy = make(2, num_eigenvectors=3)
+    strategy = make_strategy(name, 2, num_eigenvectors=3, **options)
     grid = Visits(toy_app([0, 1, 0, 1]), 4, {2: {0, 1}, 3: {0, 1, 2}})
     run(strategy, grid, rounds=3)
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0, 3: 1}
@@ -285,14 +287,14 @@ def test_a_client_that_was_too_slow_is_asked_again_and_placed(name, caplog):
 def test_a_client_that_is_always_too_slow_is_not_waited_for_in_every_round():
     slow = {(6, group) for group in ("pre-round", *map(str, range(1, 9)))}
     grid = Slow(toy_app(TASKS), 7, slow)
-    run(RccPfl(3, num_eigenvectors=3), grid, rounds=6)
+    run(make_strategy("rcc-pfl", 3, num_eigenvectors=3), grid, rounds=6)
     asked = [m for m in grid.sent if m.metadata.dst_node_id == grid.node_of(6)]
     assert [m.metadata.group_id for m in asked] == ["pre-round", "1", "2"]
 
 
 def test_deadlines_are_those_given_and_messages_do_not_outlive_them():
     grid = Slow(toy_app(TASKS), 7, set())
-    strategy = RccPfl(3, num_eigenvectors=3, pre_round_timeout=7.0)
+    strategy = make_strategy("rcc-pfl", 3, num_eigenvectors=3, pre_round_timeout=7.0)
     strategy.start(grid, MODEL, 1, timeout=11.0, train_config=ConfigRecord({"seed": 0}))
     for kind, timeout, ttl in grid.waited:
         assert timeout == ttl == (7.0 if kind.startswith("query.") else 11.0)
@@ -304,7 +306,7 @@ def test_deadlines_are_those_given_and_messages_do_not_outlive_them():
 
 def test_a_client_that_is_away_is_not_asked_to_train_and_is_named(caplog):
     grid = Visits(toy_app(), 3, {1: {2}})
-    strategy = Single()
+    strategy = make_strategy("single")
     run(strategy, grid, rounds=3)
     assert grid.rounds_of(1) == [1, 3]
     assert "client 1 failed in round 2 and is left out of it: it is not connected" in caplog.text
@@ -314,7 +316,7 @@ def test_what_a_client_says_of_its_failure_is_one_short_line(caplog):
     def shout(message, context, answer):
         raise RuntimeError("no\x1b[2J\nerror: forged " + "x" * 10_000)
 
-    strategy = RccPfl(3, num_eigenvectors=3)
+    strategy = make_strategy("rcc-pfl", 3, num_eigenvectors=3)
     run(strategy, LocalGrid(toy_app(TASKS, {("query.spectrum", 4): shout}), 7))
     reason = strategy.failures[4]
     assert reason.startswith(r"no\x1b[2J error: forged")

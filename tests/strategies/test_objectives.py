@@ -19,16 +19,12 @@ from fl_core.objectives.private_norms import PrivateNorms, norm_layers
 from fl_core.objectives.prox import Prox
 from strategies import (
     ClusteredStrategy,
-    FedBN,
-    FedPer,
-    FedProx,
-    FedRep,
     LossClustering,
     LpsGps,
     SingleCluster,
     UpdateClustering,
+    make_strategy,
 )
-from strategies import Ditto as DittoStrategy
 from strategies.catalogue import AGGREGATIONS
 from tests.local_grid import LocalGrid, Visits
 from tests.objective_app import (
@@ -301,11 +297,11 @@ def test_what_clients_are_told():
 @pytest.mark.parametrize(
     ("made", "local"),
     [
-        (FedProx(prox_weight=0.1), Prox(0.1)),
-        (DittoStrategy(ditto_weight=3.0), Ditto(3.0)),
-        (FedPer(private_layers="body"), PrivateLayers("body")),
-        (FedRep(head_epochs=3, body_epochs=2), PrivateHead("last", 3, 2)),
-        (FedBN(norm_layers="bn1,bn2"), PrivateNorms("bn1,bn2")),
+        (make_strategy("fedprox", prox_weight=0.1), Prox(0.1)),
+        (make_strategy("ditto", ditto_weight=3.0), Ditto(3.0)),
+        (make_strategy("fedper", private_layers="body"), PrivateLayers("body")),
+        (make_strategy("fedrep", head_epochs=3, body_epochs=2), PrivateHead("last", 3, 2)),
+        (make_strategy("fedbn", norm_layers="bn1,bn2"), PrivateNorms("bn1,bn2")),
     ],
 )
 def test_the_classes_are_one_model_for_all_with_their_objective(made, local):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from strategies import PcaKmHc
+from strategies import make_strategy
 from tests.local_grid import LocalGrid
 from tests.toy_app import TASKS, groups, run, toy_app, weights, with_arrays
 
@@ -22,7 +22,7 @@ def test_by_hand_the_distance_is_that_of_the_closest_centroids():
     # Client 0: (0,0), (9,9); client 1: (20,0); client 2: (9,8), 1 from client 0; and
     # |(20,0) − (9,8)| = √185, |(20,0) − (9,9)| = √202.
     app = app_with({0: [(0, 0), (9, 9)], 1: [(20, 0)], 2: [(9, 8)]})
-    strategy = PcaKmHc(2)
+    strategy = make_strategy("pca-km-hc", 2)
     result = run(strategy, LocalGrid(app, 3))
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0}
     distances = np.array(
@@ -40,14 +40,14 @@ def test_by_hand_matched_centroids_tell_clients_with_a_common_class_apart():
     # All share (5,0): by the closest centroids all are at 0. Matched, 0 and 1 are least apart by
     # two steps of 5: √(25 + 25)/2; 1 and 2 by (5,0)–(0,2) and 5: √(29 + 25)/2; 0 and 2: 2/2.
     app = app_with({0: [(0, 0), (5, 0)], 1: [(5, 0), (10, 0)], 2: [(0, 2), (5, 0)]})
-    strategy = PcaKmHc(2, centroid_distance="matching")
+    strategy = make_strategy("pca-km-hc", 2, centroid_distance="matching")
     run(strategy, LocalGrid(app, 3))
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0}
     between = np.sqrt([50, 54, 4]) / 2
     distances = np.array([[0, between[0], between[2]], [0, 0, between[1]], [0, 0, 0]])
     distances += distances.T
     assert np.allclose(strategy.clusters.comparison.similarity, 1 / (1 + distances))
-    closest = PcaKmHc(2)
+    closest = make_strategy("pca-km-hc", 2)
     run(closest, LocalGrid(app, 3))
     assert np.allclose(closest.clusters.comparison.similarity, 1)
 
@@ -58,7 +58,7 @@ def test_the_linkage_is_an_option():
     app = app_with({client: [(place, 0)] for client, place in enumerate((0, 2, 5, 9))})
     found = {}
     for linkage in ("single", "complete"):
-        strategy = PcaKmHc(2, linkage=linkage)
+        strategy = make_strategy("pca-km-hc", 2, linkage=linkage)
         run(strategy, LocalGrid(app, 4))
         found[linkage] = groups(strategy.clusters.of_client)
     assert found == {"single": [[0, 1, 2], [3]], "complete": [[0, 1], [2, 3]]}
@@ -66,14 +66,14 @@ def test_the_linkage_is_an_option():
 
 @pytest.mark.parametrize("number", [3, "elbow", "silhouette"])
 def test_interleaved_tasks_are_found(number):
-    strategy = PcaKmHc(number)
+    strategy = make_strategy("pca-km-hc", number)
     run(strategy, LocalGrid(toy_app(TASKS), 7))
     assert list(strategy.clusters.of_client.values()) == TASKS
 
 
 def test_clients_are_sent_no_encoder_and_asked_once():
     grid = LocalGrid(toy_app(TASKS), 7)
-    strategy = PcaKmHc(3, num_centroids=4)
+    strategy = make_strategy("pca-km-hc", 3, num_centroids=4)
     run(strategy, grid, rounds=3)
     asked = [m for m in grid.sent if m.metadata.message_type == "query.signature"]
     assert len(asked) == 7
@@ -86,7 +86,7 @@ def test_clients_are_sent_no_encoder_and_asked_once():
 
 def test_centroids_of_another_width_are_left_out_by_name():
     app = app_with({1: [(1, 2, 3, 4)]})  # the toy's own have three numbers
-    strategy = PcaKmHc(2)
+    strategy = make_strategy("pca-km-hc", 2)
     run(strategy, LocalGrid(app, 4))
     assert strategy.failures == {1: "its centroids have 4 numbers, the others' 3"}
     assert list(strategy.clusters.of_client) == [0, 2, 3]
@@ -95,6 +95,6 @@ def test_centroids_of_another_width_are_left_out_by_name():
 @pytest.mark.parametrize(("coordinates", "mapped"), [("components", 0), ("pixels", 1)])
 def test_clients_are_told_in_which_coordinates_centroids_are_compared(coordinates, mapped):
     grid = LocalGrid(toy_app(), 3)
-    run(PcaKmHc(2, coordinates=coordinates), grid)
+    run(make_strategy("pca-km-hc", 2, coordinates=coordinates), grid)
     asked = [m for m in grid.sent if m.metadata.message_type == "query.signature"]
     assert [m.content["config"]["mapped-centroids"] for m in asked] == [mapped] * 3

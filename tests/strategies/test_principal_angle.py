@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.linalg import subspace_angles
 
 from fl_core.relevance import Spectra, corresponding_angles
-from strategies import Pacfl
+from strategies import make_strategy
 from strategies.clusterings.agglomeration import number_within
 from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import TASKS, groups, run, toy_app, weights, with_arrays
@@ -32,7 +32,7 @@ def found_of(strategy, *degrees, rounds=1, away=None):
 
 def test_by_hand_the_angle_between_lines():
     # 0° and 170° are 10° apart, as a line has no direction; 60° is 60° and 70° from these.
-    found = found_of(Pacfl(2, num_eigenvectors=1), 0, 60, 170)
+    found = found_of(make_strategy("pacfl", 2, num_eigenvectors=1), 0, 60, 170)
     assert found.of_client == {0: 0, 1: 1, 2: 0}
     assert np.allclose(
         90 * (1 - found.comparison.similarity), [[0, 60, 10], [60, 0, 70], [10, 70, 0]], atol=0.1
@@ -53,7 +53,9 @@ def test_by_hand_the_angle_between_lines():
 def test_by_hand_clusters_are_merged_up_to_the_threshold_however_many_are_left(
     threshold, expected, number
 ):
-    found = found_of(Pacfl(number, num_eigenvectors=1, threshold=threshold), 0, 60, 170, 75)
+    found = found_of(
+        make_strategy("pacfl", number, num_eigenvectors=1, threshold=threshold), 0, 60, 170, 75
+    )
     assert groups(found.of_client) == expected
 
 
@@ -92,7 +94,7 @@ def shares(vectors):
 @pytest.mark.parametrize("seed", range(3))
 def test_the_smallest_angle_is_scipys(seed):
     vectors = bases(seed, 5)
-    strategy = Pacfl(2)
+    strategy = make_strategy("pacfl", 2)
     run(strategy, LocalGrid(toy_app(spoil=shares(vectors)), 5))
     expected = [[np.degrees(subspace_angles(a, b)[-1]) for a in vectors] for b in vectors]
     assert np.allclose(90 * (1 - strategy.clusters.comparison.similarity), expected, atol=0.1)
@@ -105,7 +107,10 @@ def test_signs_of_vectors_and_the_order_of_clients_change_nothing(measure, seed)
     rng = np.random.default_rng(seed)
     vectors, order = bases(seed, 6), rng.permutation(6)
     signs = rng.choice([-1, 1], size=(6, 3)).astype(np.float32)
-    plain, other = Pacfl(3, measure=measure), Pacfl(3, measure=measure)
+    plain, other = (
+        make_strategy("pacfl", 3, measure=measure),
+        make_strategy("pacfl", 3, measure=measure),
+    )
     run(plain, LocalGrid(toy_app(spoil=shares(vectors)), 6))
     turned = [vectors[c] * signs[c] for c in order]
     run(other, LocalGrid(toy_app(spoil=shares(turned)), 6))
@@ -118,21 +123,23 @@ def test_signs_of_vectors_and_the_order_of_clients_change_nothing(measure, seed)
 @pytest.mark.parametrize("number", [3, "elbow", "silhouette"])
 @pytest.mark.parametrize("measure", ["smallest", "sum"])
 def test_interleaved_tasks_are_found(number, measure):
-    strategy = Pacfl(number, measure=measure, num_eigenvectors=2)
+    strategy = make_strategy("pacfl", number, measure=measure, num_eigenvectors=2)
     run(strategy, LocalGrid(toy_app(TASKS), 7))
     assert list(strategy.clusters.of_client.values()) == TASKS
 
 
 def test_clients_that_are_all_alike_and_a_single_one_are_no_error():
     for threshold in (None, 0.0, 5.0):
-        assert found_of(Pacfl(1, threshold=threshold, num_eigenvectors=1), 30).of_client == {0: 0}
-    found = found_of(Pacfl(2, num_eigenvectors=1), 30, 30, 30)
+        assert found_of(
+            make_strategy("pacfl", 1, threshold=threshold, num_eigenvectors=1), 30
+        ).of_client == {0: 0}
+    found = found_of(make_strategy("pacfl", 2, num_eigenvectors=1), 30, 30, 30)
     assert found.count == 2
 
 
 def test_vectors_go_up_once_and_nothing_comes_down():
     grid = LocalGrid(toy_app(TASKS), 7)
-    strategy = Pacfl(3, num_eigenvectors=2)
+    strategy = make_strategy("pacfl", 3, num_eigenvectors=2)
     run(strategy, grid, rounds=3)
     asked = [m for m in grid.sent if m.metadata.message_type.startswith("query.")]
     kinds = [m.metadata.message_type for m in asked]
@@ -154,7 +161,7 @@ def test_vectors_go_up_once_and_nothing_comes_down():
 )
 def test_vectors_that_cannot_be_right_leave_their_client_out(vectors, reason):
     spoil = {("query.spectrum", 1): with_arrays(lambda a: a.update(eigenvectors=vectors))}
-    strategy = Pacfl(2)
+    strategy = make_strategy("pacfl", 2)
     run(strategy, LocalGrid(toy_app([0, 1, 0, 1], spoil), 4))
     assert list(strategy.failures) == [1]
     with pytest.raises(AssertionError, match=reason):
@@ -166,18 +173,18 @@ def test_by_hand_newcomers_join_the_nearest_cluster_on_average_or_found_one():
     # both farther than 25° from all, and 5° apart.
     away = {client: {0, 1} for client in (3, 4, 5)}
     degrees = (0, 10, 60, 20, 130, 135)
-    strategy = Pacfl(2, num_eigenvectors=1, threshold=25.0)
+    strategy = make_strategy("pacfl", 2, num_eigenvectors=1, threshold=25.0)
     found = found_of(strategy, *degrees, away=away, rounds=2)
     assert groups(strategy.reports[0].clusters) == [[0, 1], [2]]
     assert groups(found.of_client) == [[0, 1, 3], [2], [4, 5]]
     assert 90 * (1 - found.comparison.late[3]) == pytest.approx([20, 10, 40], abs=0.1)
     # Without a threshold, everybody joins somebody: 130° is 50° from 0° and 60° from 10°.
-    found = found_of(Pacfl(2, num_eigenvectors=1), *degrees, away=away, rounds=2)
+    found = found_of(make_strategy("pacfl", 2, num_eigenvectors=1), *degrees, away=away, rounds=2)
     assert groups(found.of_client) == [[0, 1, 3, 4, 5], [2]]
 
 
 def test_by_hand_a_cluster_that_newcomers_found_starts_from_the_initial_model():
-    strategy = Pacfl(2, num_eigenvectors=1, threshold=25.0)
+    strategy = make_strategy("pacfl", 2, num_eigenvectors=1, threshold=25.0)
     result = run(strategy, Visits(lines(0, 60, 130), 3, {2: {0, 1}}), rounds=2)
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 2}
     assert weights(result) == [2, 4, 3]

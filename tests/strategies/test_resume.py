@@ -8,7 +8,7 @@ import pytest
 
 from fl_core.messages import protocol
 from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
-from strategies import Cfl, ClusteredStrategy, ClusterMean, Flt, SingleCluster
+from strategies import ClusteredStrategy, ClusterMean, SingleCluster, make_strategy
 from strategies.aggregations.aggregation import Aggregation
 from strategies.catalogue import ROBUST
 from strategies.clusterings.first_update import OnceByTraining
@@ -106,7 +106,7 @@ def test_a_resumed_run_ends_as_an_undisturbed_one(name, after, tmp_path):
 
 def test_what_is_asked_after_a_resumption_counts_as_finding_clusters(tmp_path):
     def make(**options):
-        return Flt(ENCODER, 3, refresh_every=1, **options)
+        return make_strategy("flt", ENCODER, 3, refresh_every=1, **options)
 
     undisturbed = make()
     run(undisturbed, grid(), ROUNDS)
@@ -143,7 +143,7 @@ def test_what_clients_said_before_the_interruption_is_remembered(tmp_path):
     """FLT: a flag of the last round asks everybody again in the first one after it, and once."""
 
     def make(**options):
-        return Flt(ENCODER, 3, max_changed=0, **options)
+        return make_strategy("flt", ENCODER, 3, max_changed=0, **options)
 
     flagged = {("train", 2): in_rounds(2, spoil=with_metrics(data_shift=0.5))}
     undisturbed_grid = grid(flagged)
@@ -167,7 +167,7 @@ def test_what_clients_said_before_the_interruption_is_remembered(tmp_path):
 
 def test_cfl_remembers_the_longest_update_and_everybodys_last(tmp_path):
     def make(**options):
-        return Cfl(2, 0.1, min_size=2, fraction_train=0.4, **options)
+        return make_strategy("cfl", 2, 0.1, min_size=2, fraction_train=0.4, **options)
 
     undisturbed = make()
     wanted = run(undisturbed, grid(), ROUNDS)

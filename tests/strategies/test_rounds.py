@@ -17,22 +17,18 @@ from strategies import (
     GivenClusters,
     GraphMean,
     LinearSignatureClustering,
-    Local,
     LossClustering,
     LpsGps,
     ModelClustering,
-    Optimum,
     OwnCluster,
     PrincipalAngleClustering,
-    Random,
     RandomClusters,
-    RccPfl,
     RecursiveBipartition,
     SignatureClustering,
-    Single,
     SingleCluster,
     SpectralClustering,
     UpdateClustering,
+    make_strategy,
 )
 from strategies.catalogue import ROBUST
 from strategies.rounds.replies import error_text
@@ -64,11 +60,11 @@ pytestmark = pytest.mark.usefixtures("plane_without_umap")
 
 def test_by_hand_two_clusters_two_rounds():
     # Clients 0, 1, 2 add 1, 2, 3 a round. Cluster 0 = {0, 2}: mean +2 a round; cluster 1 = {1}: +2.
-    strategy = Optimum({0: 0, 1: 1, 2: 0})
+    strategy = make_strategy("optimum", {0: 0, 1: 1, 2: 0})
     result = run(strategy, LocalGrid(toy_app(), 3), rounds=2)
     assert weights(result) == [4, 4]
     # Weighted by 10 and 30 images, cluster 0 moves (1·10 + 3·30)/40 = 2.5 a round.
-    strategy = Optimum({0: 0, 1: 1, 2: 0}, weighted_mean=True)
+    strategy = make_strategy("optimum", {0: 0, 1: 1, 2: 0}, weighted_mean=True)
     result = run(strategy, LocalGrid(toy_app(), 3), rounds=2)
     assert weights(result) == [5, 4]
     assert strategy.reports[-1].tested == {0: 0.005, 1: 0.004, 2: 0.005}
@@ -79,7 +75,7 @@ def test_by_hand_two_clusters_two_rounds():
 
 def test_who_has_the_most_images_is_asked_first_once_that_is_known():
     grid = LocalGrid(toy_app(), 3)  # with 10, 20 and 30 images
-    run(Single(), grid, rounds=2)
+    run(make_strategy("single"), grid, rounds=2)
     asked = [(m.metadata.message_type, m.metadata.dst_node_id) for m in grid.sent]
     upwards = [grid.node_of(client) for client in range(3)]
     trained = [node for kind, node in asked if kind == protocol.TRAIN]
@@ -95,8 +91,8 @@ def test_by_hand_clusters_that_are_given_anew_in_a_later_round():
 
 
 def test_single_and_local_by_hand():
-    assert weights(run(Single(), LocalGrid(toy_app(), 3))) == [2]
-    assert weights(run(Local(), LocalGrid(toy_app(), 3))) == [1, 2, 3]
+    assert weights(run(make_strategy("single"), LocalGrid(toy_app(), 3))) == [2]
+    assert weights(run(make_strategy("local"), LocalGrid(toy_app(), 3))) == [1, 2, 3]
 
 
 @every_path
@@ -120,7 +116,7 @@ def test_rcc_pfl_finds_the_tasks_of_interleaved_clusters_of_unequal_size():
 
 
 def test_rcc_pfl_chooses_the_number_of_clusters():
-    strategy = RccPfl("elbow", num_eigenvectors=2)
+    strategy = make_strategy("rcc-pfl", "elbow", num_eigenvectors=2)
     run(strategy, LocalGrid(toy_app(TASKS), len(TASKS)))
     assert list(strategy.clusters.of_client.values()) == [0, 1, 0, 2, 1, 0, 2]
 
@@ -191,7 +187,9 @@ def test_one_cluster_of_all_is_the_single_model(make):
     else:
         weighted = strategy.aggregation.weighted
         assert found == pytest.approx([10 if weighted else 8] * len(found))
-        single = weights(run(Single(weighted_mean=weighted), LocalGrid(toy_app(), 7), rounds=2))
+        single = weights(
+            run(make_strategy("single", weighted_mean=weighted), LocalGrid(toy_app(), 7), rounds=2)
+        )
         assert set(found) == set(single)
 
 
@@ -248,7 +246,7 @@ NONSENSE = {
 @pytest.mark.parametrize(("word", "spoil"), NONSENSE.items(), ids=NONSENSE.keys())
 def test_a_client_whose_model_is_no_model_is_left_out(word, spoil, caplog):
     app = toy_app(spoil={("train", 1): spoil})
-    result = run(Single(), LocalGrid(app, 3))
+    result = run(make_strategy("single"), LocalGrid(app, 3))
     assert weights(result) == [2]  # the mean of +1 and +3
     assert "client 1 failed in round 1" in caplog.text
     assert word in caplog.text
@@ -263,15 +261,17 @@ def test_by_hand_how_far_a_model_may_go_in_all_rounds_together(caplog):
         step = with_arrays(lambda a: a.update(w=np.full(2, steps[server_round], np.float32)))
         return step(message, context, answer)
 
-    result = run(Single(), LocalGrid(toy_app([0], {("train", 0): leap}), 1), rounds=2)
+    result = run(
+        make_strategy("single"), LocalGrid(toy_app([0], {("train", 0): leap}), 1), rounds=2
+    )
     assert weights(result) == [1000]
     with pytest.raises(RuntimeError, match="no client sent a usable model in round 3"):
-        run(Single(), LocalGrid(toy_app([0], {("train", 0): leap}), 1), rounds=3)
+        run(make_strategy("single"), LocalGrid(toy_app([0], {("train", 0): leap}), 1), rounds=3)
 
 
 def test_a_cluster_all_of_whose_clients_fail_keeps_its_model():
     app = toy_app(spoil={("train", 1): fail, ("train", 2): fail})
-    result = run(Optimum({0: 0, 1: 1, 2: 1}), LocalGrid(app, 3), rounds=2)
+    result = run(make_strategy("optimum", {0: 0, 1: 1, 2: 1}), LocalGrid(app, 3), rounds=2)
     assert weights(result) == [2, 0]
 
 
@@ -302,13 +302,13 @@ def test_a_model_with_a_complex_parameter_is_refused_by_name_before_anybody_is_a
     grid = LocalGrid(toy_app(), 3)
     waves = protocol.to_record({"w": np.zeros(2, np.float32), "waves": np.zeros(2, np.complex64)})
     with pytest.raises(ValueError, match="waves is complex64, but parameters must be real numbers"):
-        run(Single(), grid, initial=waves)
+        run(make_strategy("single"), grid, initial=waves)
     assert not grid.sent
 
 
 def test_a_round_in_which_all_that_were_drawn_fail_is_lost_and_the_next_one_goes_on(caplog):
     app = toy_app(spoil={("train", client): in_rounds(1) for client in range(3)})
-    strategy = Single(fraction_train=0.4)
+    strategy = make_strategy("single", fraction_train=0.4)
     run(strategy, LocalGrid(app, 3), rounds=2)
     assert "round 1 is lost: no participant sent a usable model" in caplog.text
     assert strategy.reports[0].score == 0 < strategy.reports[1].score
@@ -324,7 +324,7 @@ def test_replies_that_are_lost_are_failures(caplog):
             if (r.metadata.message_type, r.metadata.src_node_id) != ("train", LocalGrid.node_of(1))
         ],
     )
-    assert weights(run(Single(), grid)) == [2]
+    assert weights(run(make_strategy("single"), grid)) == [2]
     assert "client 1 failed in round 1 and is left out of it: no answer in time" in caplog.text
 
 
@@ -371,7 +371,7 @@ def test_what_flower_says_of_a_lost_message_is_said_in_plain_words(code, reason,
     ],
 )
 def test_a_client_that_cannot_be_tested_has_no_accuracy(spoil, caplog):
-    strategy = Single()
+    strategy = make_strategy("single")
     result = run(strategy, LocalGrid(toy_app(spoil={("evaluate", 0): spoil}), 3))
     assert set(strategy.reports[0].tested) == {1, 2}
     listed = result.evaluate_metrics_clientapp[1]["accuracy-per-client"]
@@ -497,13 +497,13 @@ def test_a_node_that_does_not_tell_its_index_is_left_out(caplog):
 @pytest.mark.parametrize("index", [None, float("nan"), -1, 0.5, [1]])
 def test_a_node_whose_index_is_none_is_left_out(index, caplog):
     app = toy_app(spoil={("query.describe", 1): with_metrics(client_index=index)})
-    assert weights(run(Single(), LocalGrid(app, 3))) == [2]
+    assert weights(run(make_strategy("single"), LocalGrid(app, 3))) == [2]
     assert f"node {LocalGrid.node_of(1)} is left out, it gave no index" in caplog.text
 
 
 def test_a_loss_that_is_no_number_costs_only_the_loss():
     spoil = {("train", 1): with_metrics(loss=[1.0]), ("evaluate", 1): with_metrics(loss=None)}
-    strategy = Single()
+    strategy = make_strategy("single")
     assert weights(run(strategy, LocalGrid(toy_app(spoil=spoil), 3))) == [2]
     assert strategy.reports[0].train_loss == 1  # the mean of 0 and 2
     assert set(strategy.reports[0].tested) == {0, 1, 2}
@@ -511,7 +511,7 @@ def test_a_loss_that_is_no_number_costs_only_the_loss():
 
 def test_scores_are_optional_and_the_round_says_who_trained_on_how_much():
     spoil = {("evaluate", 2): with_metrics(macro_f1=0.25, balanced_accuracy=1)}
-    strategy = Single(evaluate_every=2)
+    strategy = make_strategy("single", evaluate_every=2)
     run(strategy, LocalGrid(toy_app(spoil={**spoil, ("train", 1): fail}), 3), 2)
     untested, report = strategy.reports
     assert report.of("macro-f1") == {2: 0.25}
@@ -524,7 +524,7 @@ def test_scores_are_optional_and_the_round_says_who_trained_on_how_much():
 
 def test_a_second_test_is_kept_beside_the_first_and_costs_nothing():
     spoil = {("evaluate", 1): with_other_test(accuracy=0.5, loss=2.0)}
-    strategy, plain = Single(), Single()
+    strategy, plain = make_strategy("single"), make_strategy("single")
     run(strategy, LocalGrid(toy_app(spoil=spoil), 3))
     run(plain, LocalGrid(toy_app(), 3))
     assert strategy.reports[0].other_scores == {"accuracy": {1: 0.5}, "loss": {1: 2}}
@@ -534,18 +534,18 @@ def test_a_second_test_is_kept_beside_the_first_and_costs_nothing():
 
 def test_weights_below_one_count():
     app = toy_app(spoil={("train", c): with_metrics(num_examples=0.5) for c in range(2)})
-    assert weights(run(Single(weighted_mean=True), LocalGrid(app, 2))) == [1.5]
+    assert weights(run(make_strategy("single", weighted_mean=True), LocalGrid(app, 2))) == [1.5]
 
 
 def test_two_nodes_with_one_index():
     app = toy_app(spoil={("query.describe", 1): with_metrics(client_index=0)})
     with pytest.raises(ValueError, match="both say that they are client 0"):
-        run(Single(), LocalGrid(app, 3))
+        run(make_strategy("single"), LocalGrid(app, 3))
 
 
 def test_no_node_at_all():
     with pytest.raises(RuntimeError, match="no client answered: no node is connected"):
-        run(Single(), LocalGrid(toy_app(), 0))
+        run(make_strategy("single"), LocalGrid(toy_app(), 0))
 
 
 @every_query
@@ -565,18 +565,21 @@ def test_more_clusters_than_clients_where_clusters_may_be_fewer(name):
 
 def test_clusters_that_do_not_cover_the_clients():
     with pytest.raises(ValueError, match="no cluster is given for client 2, only for 0, 1: give"):
-        run(Optimum({0: 0, 1: 0}), LocalGrid(toy_app(), 3))
+        run(make_strategy("optimum", {0: 0, 1: 0}), LocalGrid(toy_app(), 3))
     many = dict.fromkeys(range(1, 10_000), 0)
     with pytest.raises(ValueError, match="19, 20 and 9,979 more: give one for each") as refused:
-        run(Optimum(many), LocalGrid(toy_app(), 3))
+        run(make_strategy("optimum", many), LocalGrid(toy_app(), 3))
     assert len(str(refused.value)) < 200
     with pytest.raises(ValueError, match="2 places for 3 clients"):
-        run(Random([1, 1]), LocalGrid(toy_app(), 3))
+        run(make_strategy("random", [1, 1]), LocalGrid(toy_app(), 3))
 
 
 def test_partial_participation_is_seeded_and_of_the_right_size():
     def participants(seed):
-        strategy, grid = Single(fraction_train=0.4, seed=seed), LocalGrid(toy_app(), 10)
+        strategy, grid = (
+            make_strategy("single", fraction_train=0.4, seed=seed),
+            LocalGrid(toy_app(), 10),
+        )
         run(strategy, grid, rounds=6)
         assert all(len(r.tested) == 10 for r in strategy.reports)
         rounds = {}
@@ -605,7 +608,7 @@ def test_in_partial_participation_all_are_tested_and_the_drawn_ones_train(make):
 
 
 def test_with_the_smallest_fraction_one_client_trains():
-    strategy = Single(fraction_train=0.001)
+    strategy = make_strategy("single", fraction_train=0.001)
     grid = LocalGrid(toy_app(), 5)
     run(strategy, grid)
     assert sum(m.metadata.message_type == "train" for m in grid.sent) == 1
@@ -613,7 +616,7 @@ def test_with_the_smallest_fraction_one_client_trains():
 
 def test_evaluation_every_so_many_rounds_and_after_the_last():
     seen = []
-    strategy = Single(evaluate_every=2, on_round=seen.append)
+    strategy = make_strategy("single", evaluate_every=2, on_round=seen.append)
     run(strategy, LocalGrid(toy_app(), 3), rounds=5)
     assert [bool(r.tested) for r in strategy.reports] == [False, True, False, True, True]
     assert seen == strategy.reports
@@ -655,7 +658,7 @@ def test_a_strategy_can_be_started_again(make):
 
 def test_the_initial_model_is_left_as_it_was():
     before = [a.data for a in MODEL.values()]
-    run(Local(), LocalGrid(toy_app(), 3))
+    run(make_strategy("local"), LocalGrid(toy_app(), 3))
     assert [a.data for a in MODEL.values()] == before
 
 
@@ -715,7 +718,7 @@ def test_any_clustering_times_any_aggregation(clustering, aggregation):
 
 def test_the_random_clusters_are_seeded_and_of_the_given_sizes():
     def clusters(seed):
-        strategy = Random([5, 3, 2], seed=seed)
+        strategy = make_strategy("random", [5, 3, 2], seed=seed)
         run(strategy, LocalGrid(toy_app(), 10))
         return list(strategy.clusters.of_client.values())
 
@@ -734,7 +737,7 @@ def test_the_strategy_says_what_it_is_made_of(caplog):
 def test_who_tests_is_not_drawn_as_who_trains():
     """Else only models that have just seen a client's task would be tested on it."""
     grid = LocalGrid(toy_app(), 10)
-    run(Single(fraction_train=0.3, fraction_evaluate=0.3), grid, rounds=4)
+    run(make_strategy("single", fraction_train=0.3, fraction_evaluate=0.3), grid, rounds=4)
     drawn = {"train": [], "evaluate": []}
     for number in ("1", "2", "3", "4"):
         for kind, of_rounds in drawn.items():

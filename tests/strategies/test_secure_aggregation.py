@@ -15,7 +15,7 @@ from flwr.supercore.primitives.asymmetric import bytes_to_public_key, public_key
 from clients.secure_aggregation import STATE
 from fl_core import masking
 from fl_core.messages import protocol
-from strategies import ClusterMean, GivenClusters, LpsGps, Optimum, Random, RccPfl, Single
+from strategies import ClusterMean, GivenClusters, LpsGps, make_strategy
 from strategies.secure_aggregation import ClusterSum, bounded_norm
 from strategies.strategy import ClusteredStrategy
 from tests.local_grid import LocalGrid, Visits
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.usefixtures("plane_without_umap")
 
 
 def optimum(tasks=TWO_TASKS, **options):
-    return Optimum(dict(enumerate(tasks)), secure_aggregation=True, **options)
+    return make_strategy("optimum", dict(enumerate(tasks)), secure_aggregation=True, **options)
 
 
 def grid_of(spoil=None, tasks=TWO_TASKS, kind=LocalGrid):
@@ -72,8 +72,8 @@ def test_strategies_that_need_single_models_are_refused(name):
 def test_the_others_come_to_the_same_as_without(name, weighted):
     tasks = [0, 1, 2] * 3
     special = {
-        "optimum": lambda **options: Optimum(dict(enumerate(tasks)), **options),
-        "random": lambda **options: Random([5, 4], **options),
+        "optimum": lambda **options: make_strategy("optimum", dict(enumerate(tasks)), **options),
+        "random": lambda **options: make_strategy("random", [5, 4], **options),
     }
     found = []
     for secure in (False, True):
@@ -181,7 +181,9 @@ def test_a_share_that_is_too_small_for_any_sum_ends_the_run():
 def test_a_share_that_suffices_goes_on_sufficing_when_a_client_fails():
     """Half of six are three, and of five that are left two, which no sum is of."""
     spoil = {(protocol.query(protocol.SPECTRUM), 5): fail}
-    strategy = RccPfl(1, num_eigenvectors=3, fraction_train=0.5, secure_aggregation=True)
+    strategy = make_strategy(
+        "rcc-pfl", 1, num_eigenvectors=3, fraction_train=0.5, secure_aggregation=True
+    )
     grid = LocalGrid(toy_app([0] * 6, spoil), 6)
     run(strategy, grid, 2)
     assert strategy.failures.keys() == {5}
@@ -802,7 +804,7 @@ def test_the_same_to_the_last_bit_whatever_the_keys():
 
 
 def test_bytes_are_counted_as_training():
-    strategy = Single(secure_aggregation=True)
+    strategy = make_strategy("single", secure_aggregation=True)
     run(strategy, grid_of(tasks=[0] * 4))
     traffic = strategy.training.train_traffic
     n, m = 4, 4 + 3 - 1  # clients; words: a head of three, two weights, one counter

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
 
-from strategies import Flt
+from strategies import make_strategy
 from strategies.clusterings import signatures
 from strategies.clusterings.agglomeration import canonical_labels
 from strategies.clusterings.signatures import (
@@ -194,7 +194,7 @@ def test_clear_tasks_are_found_from_signatures(tasks, monkeypatch):
 @pytest.mark.slow
 def test_interleaved_tasks_are_found_on_umaps_plane():
     tasks = [0, 1] * 8  # 16 centroids of each task: UMAP's 15 neighbours are all of their own task
-    strategy = Flt(ENCODER, threshold=1)
+    strategy = make_strategy("flt", ENCODER, threshold=1)
     run(strategy, LocalGrid(toy_app(tasks), len(tasks)))
     assert list(strategy.clusters.of_client.values()) == tasks
 

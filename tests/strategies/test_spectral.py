@@ -2,7 +2,7 @@
 
 import pytest
 
-from strategies import RccPfl, SpectralClustering
+from strategies import SpectralClustering, make_strategy
 from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import TASKS, fail, run, toy_app, with_arrays, with_metrics
 
@@ -18,14 +18,14 @@ from tests.toy_app import TASKS, fail, run, toy_app, with_arrays, with_metrics
     ],
 )
 def test_rounding_is_forgiven_and_nothing_else(query, spoil, reason, caplog):
-    strategy = RccPfl(3, num_eigenvectors=3)
+    strategy = make_strategy("rcc-pfl", 3, num_eigenvectors=3)
     run(strategy, LocalGrid(toy_app(TASKS, {(f"query.{query}", 1): spoil}), len(TASKS)))
     assert list(strategy.failures) == ([1] if reason else [])
     assert (reason or "") in caplog.text
 
 
 def test_newcomers_are_compared_with_those_that_answered_to_the_end():
-    strategy = RccPfl(3, num_eigenvectors=3)
+    strategy = make_strategy("rcc-pfl", 3, num_eigenvectors=3)
     grid = Visits(toy_app(TASKS, {("query.relevance", 4): fail}), len(TASKS), {6: [0]})
     run(strategy, grid)
     assert strategy.clusters.of_client[6] == strategy.clusters.of_client[3]

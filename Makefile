@@ -25,7 +25,7 @@ help:
 # written for other versions of Python, and a third, such as the packages' own tests and most of Ray,
 # is never imported. Never left to the first import: where PYTHONDONTWRITEBYTECODE is set,
 # every process would compile PyTorch for itself.
-$(INSTALLED): pyproject.toml setup.py
+$(INSTALLED): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
 	  || { echo "Python 3.11 to 3.13 is needed: make PYTHON=/path/to/python3.11 run"; exit 1; }
 	$(PYTHON) -m venv $(VENV)

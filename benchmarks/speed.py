@@ -25,10 +25,8 @@ from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
 from benchmarks import harness
 from benchmarks.harness import CLIENTS
-from benchmarks.writing import ROOT
 from clients.features.hog import hog
-from fl_app.config.run_config import Config, parse_config
-from fl_app.simulation.flower_app import read_defaults
+from fl_app.config.run_config import DEFAULTS, Config, parse_config
 from fl_core.data.datasets import load_dataset
 from fl_core.models.build import build_model
 from fl_core.partitions.federation import Federation, simulate_federation
@@ -152,7 +150,7 @@ def hog_line() -> str:
 def measure(numbers: harness.Numbers, workers: int, rounds: int, repeats: int) -> Iterator[str]:
     """Time all in turn and yield what is found."""
     yield hog_line()
-    config = parse_config({**read_defaults(ROOT), **OPTIONS})
+    config = parse_config({**DEFAULTS, **OPTIONS})
     # Here, an unreadable data set is an error; in a pool's workers it would be one for ever.
     simulate_federation(config.federation_settings(CLIENTS, config.seed))
     rows = []

@@ -6,7 +6,6 @@ import json
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,8 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from experiments.claims import STRICT, Claim, Explanation
-from fl_app.config.run_config import Config, parse_config
-from fl_app.simulation.flower_app import installed_app, read_defaults
+from fl_app.config.run_config import DEFAULTS, Config, parse_config
 from fl_app.sweeps.measures import check_measure
 from fl_core.json_records import checker, what_is_wrong
 
@@ -136,7 +134,7 @@ class Experiment:
     @staticmethod
     def config(given: Mapping[str, Any]) -> Config:
         """Return the configuration of a simulation, checked."""
-        return parse_config({**_defaults(), **given})
+        return parse_config({**DEFAULTS, **given})
 
     def methods(self) -> tuple[str, ...]:
         """List what is compared, in order: strategies, then variants."""
@@ -196,12 +194,6 @@ class Experiment:
         ):
             for names, known in zip(named, (methods, self.rows, self.columns), strict=True):
                 _check_known(names, known, what)
-
-
-@lru_cache(maxsize=1)
-def _defaults() -> dict[str, Any]:
-    """Return the defaults of all run-config keys, read once for the hundreds of simulations."""
-    return dict(read_defaults(installed_app()))
 
 
 def _check_known(names: Iterable[str], known: Collection[str], where: str) -> None:

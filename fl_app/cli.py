@@ -79,26 +79,24 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from fl_app.config.run_config import parse_override  # noqa: PLC0415
     from fl_app.plan import RunFailedError, prepare  # noqa: PLC0415
-    from fl_app.simulation.flower_app import installed_app, read_defaults, read_overrides  # noqa: PLC0415
     from fl_app.simulation.preflight import planned  # noqa: PLC0415
 
-    app = options.app and options.app.absolute()
-    given, twice = read_overrides(options.overrides, read_defaults(app or installed_app()))
+    given = dict(map(parse_override, options.overrides))
     plan = prepare(
         given,
         presets=options.presets,
         workers=options.workers,
         gpus_per_client=options.gpus_per_client,
         ray_address=options.ray_address,
-        app=app,
     )
     if options.presets and not plan.config.validation_share:
         raise ValueError(
             "validation-share is 0, but fedkin trial compares models on validation samples: leave "
             "it out, or use fedkin run."
         )
-    for sentence in (*twice, *plan.warnings):
+    for sentence in plan.warnings:
         print("warning:", sentence, file=sys.stderr, flush=True)
     if options.dry_run:
         print(planned(plan.config, {**options.presets, **given}, plan.folder))
@@ -123,7 +121,7 @@ def _say_how_to_go_on(
     if any((folder / CHECKPOINTS).glob(WHOLE)):
         again = {key: value for key, value in given.items() if key != "output-dir"}
         words = key_values({**again, "resume": folder})
-        for name in ("app", "ray_address", "gpus_per_client", "workers"):
+        for name in ("ray_address", "gpus_per_client", "workers"):
             value = getattr(options, name)
             if value is not None and value != "":
                 words += [f"--{name.replace('_', '-')}", str(value)]
@@ -171,11 +169,6 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help="simulate on the Ray cluster that runs there, or `auto`: the one started on this "
         "machine (docs/cluster.md)",
-    )
-    run.add_argument(
-        "--app",
-        type=Path,
-        help="the folder of another version of this app (default: the installed)",
     )
     run.add_argument(
         "--dry-run",

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from fl_app.config.run_config import Config, parse_config
+from fl_app.config.run_config import DEFAULTS, Config, parse_config
 from fl_app.config.tuning import num_trainings
 from fl_app.config.unused_options import without_effect
 from fl_app.run.watch import cut_short
-from fl_app.simulation.flower_app import installed_app, read_defaults, toml_lines, write_app
+from fl_app.simulation.flower_app import toml_lines, write_app
 from fl_app.simulation.preflight import check_run
 from fl_app.simulation.superlink import print_line, private_superlink, run_app
 from fl_core.data.folders import resolve_data_dir
@@ -54,8 +54,6 @@ class Plan:
         The share of a GPU that each worker has.
     ray_address : str
         Of a Ray cluster that is running; empty: a Ray of its own.
-    app : Path, optional
-        The folder of another version of this app.
     """
 
     config: Config
@@ -64,7 +62,6 @@ class Plan:
     workers: int
     gpus_per_client: float = 0.0
     ray_address: str = ""
-    app: Path | None = None
 
     @property
     def folder(self) -> Path:
@@ -123,7 +120,7 @@ class Plan:
             folder = Path(made)
             overrides = folder / "run-config.toml"
             overrides.write_text(toml_lines(self.options), encoding="utf-8")
-            app = self.app or write_app(folder / "app")
+            app = write_app(folder / "app")
             words = ("--run-config", str(overrides), "--federation-config", federation)
             with private_superlink(folder, address, {**hidden, **environment}) as env:
                 return run_app(env, app, *words, show=show)
@@ -157,7 +154,6 @@ def prepare(
     workers: int | None = None,
     gpus_per_client: float | None = None,
     ray_address: str = "",
-    app: Path | None = None,
     folder: Path | None = None,
 ) -> Plan:
     """Check a simulation before anything starts.
@@ -171,7 +167,7 @@ def prepare(
     workers : int, optional
         Ray's; 0: in this process; by default so if the simulation is `SMALL`, otherwise as many as
         CPUs.
-    gpus_per_client, ray_address, app
+    gpus_per_client, ray_address
         As of a `Plan`.
     folder : Path, optional
         Where results go; by default the options say it.
@@ -182,19 +178,18 @@ def prepare(
         As `fl_app.simulation.preflight.check_run`, or if an option is unknown or has a value that
         is not allowed; on a cluster, as `fl_app.simulation.resources.check_cluster`.
     """
-    defaults = read_defaults(app or installed_app())
     given = {**(presets or {}), **options}
-    config = parse_config({**defaults, **given})
-    here = not (ray_address or gpus_per_client or app)
+    config = parse_config({**DEFAULTS, **given})
+    here = not (ray_address or gpus_per_client)
     if workers is None:
         workers = 0 if here and is_small(config) else os.cpu_count() or 1
     if not workers and not here:
         raise ValueError(
-            "workers is 0, which runs clients in this process, but --ray-address, "
-            "--gpus-per-client and --app are for workers of their own: leave one of the two out."
+            "workers is 0, which runs clients in this process, but --ray-address and "
+            "--gpus-per-client need Ray's workers: leave one of the two out."
         )
     for package in ("ray", *DRAWING) if workers else DRAWING:
-        need_extra(package, "a simulation, which draws pictures,")
+        need_extra(package, "a simulation")
     elsewhere = bool(ray_address)
     place, share = check_run(
         config, folder, workers=max(1, workers), gpus=gpus_per_client, elsewhere=elsewhere
@@ -206,9 +201,9 @@ def prepare(
     if config.resume:
         from fl_app.run.checkpoints import Checkpoints  # noqa: PLC0415
 
-        Checkpoints(parse_config({**defaults, **whole}), place)
+        Checkpoints(parse_config({**DEFAULTS, **whole}), place)
     warnings = tuple(without_effect(options, config))
-    return Plan(config, whole, warnings, workers, share, ray_address, app)
+    return Plan(config, whole, warnings, workers, share, ray_address)
 
 
 def is_small(config: Config) -> bool:

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fl_app.simulation.flower_app import parse_override
+from fl_app.config.run_config import parse_override
 from fl_app.simulation.processes import stop_family
 from fl_app.simulation.superlink import free_ports
-from tests.app_runs import ALL_STEPS, DEFAULTS, run
+from tests.app_runs import ALL_STEPS, run
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -50,7 +50,7 @@ def simulate_here(words: Sequence[str], **also: object) -> dict[str, Any]:
         Options that are other ones here.
     """
     assert list(words[:2]) == ["fedkin", "run"]
-    options = dict(parse_override(word, DEFAULTS) for word in words[2:] if "=" in word)
+    options = dict(parse_override(word) for word in words[2:] if "=" in word)
     named = {key.replace("-", "_"): value for key, value in options.items()} | also
     folder = Path(str(named.pop("output_dir", "results/here")))
     return run(folder, clients=int(str(named.pop("num_clients"))), **ALL_STEPS | named)

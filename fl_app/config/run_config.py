@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -328,6 +329,8 @@ OF_STRATEGIES: dict[str, Option] = {
 
 OPTIONS: dict[str, Option] = {**options_of(Config), **OF_STRATEGIES}
 
+DEFAULTS: dict[str, Scalar] = {key: one.default for key, one in OPTIONS.items()}
+
 
 def parse_config(run_config: Mapping[str, Any], *, at_client: bool = False) -> Config:
     """Read and check a Flower run config: every key of `[tool.flwr.app.config]` in pyproject.toml.
@@ -364,6 +367,29 @@ def parse_config(run_config: Mapping[str, Any], *, at_client: bool = False) -> C
         wrong.extend(broken_secure_sums(values))
     wrong.refuse()
     return Config(**values, of_strategies=of_strategies)
+
+
+def parse_override(word: str) -> tuple[str, Any]:
+    """Read KEY=VALUE; it is text where the default is, or where it is not a TOML scalar.
+
+    Examples
+    --------
+    >>> parse_override("repeats=3")
+    ('repeats', 3)
+    >>> parse_override("output-dir=2024.10")
+    ('output-dir', '2024.10')
+    """
+    key, separator, value = word.partition("=")
+    if not separator:
+        raise ValueError(f"{word} is not of the form KEY=VALUE, such as repeats=3.")
+    try:
+        read = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key, value
+    if isinstance(read, str):
+        return key, read
+    is_text = isinstance(DEFAULTS.get(key), str)
+    return key, value if is_text or not isinstance(read, int | float | bool) else read
 
 
 def _unknown(key: str) -> str:

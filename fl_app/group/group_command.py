@@ -58,23 +58,21 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def _group(options: argparse.Namespace) -> int:
     from fl_app.config.allowed_code import OWN_CODE, named_at_clients  # noqa: PLC0415
-    from fl_app.config.run_config import parse_config  # noqa: PLC0415
+    from fl_app.config.run_config import DEFAULTS, parse_config, parse_override  # noqa: PLC0415
     from fl_app.config.unused_options import without_effect  # noqa: PLC0415
     from fl_app.devices.devices_run import Devices  # noqa: PLC0415
     from fl_app.group.in_process import PreRoundGrid  # noqa: PLC0415
     from fl_app.plan import prepare  # noqa: PLC0415
     from fl_app.results.grouping_report import untold  # noqa: PLC0415
     from fl_app.run.experiment import run_experiment  # noqa: PLC0415
-    from fl_app.simulation.flower_app import installed_app, read_defaults, read_overrides  # noqa: PLC0415
     from fl_app.simulation.preflight import check_place  # noqa: PLC0415
     from fl_app.simulation.simulated_clients import Simulation  # noqa: PLC0415
     from fl_core.extras import DRAWING, need_extra  # noqa: PLC0415
 
-    defaults = read_defaults(installed_app())
     # Words after the folders may be options: argparse gives them all to --folders.
-    words = [str(path) for path in options.folders or () if _is_override(path, defaults)]
+    words = [str(path) for path in options.folders or () if _is_override(path, DEFAULTS)]
     folders = [path for path in options.folders or () if str(path) not in words]
-    given, twice = read_overrides([*options.overrides, *words], defaults)
+    given = dict(map(parse_override, [*options.overrides, *words]))
     if given.get("num-server-rounds", 0):
         raise ValueError(
             f"num-server-rounds is {given['num-server-rounds']}, but fedkin group trains nothing: "
@@ -85,14 +83,14 @@ def _group(options: argparse.Namespace) -> int:
         for package in DRAWING:
             need_extra(package, "fedkin group, which draws pictures,")
         usual, nodes = _clients(folders, given)
-        config = parse_config({**defaults, **usual, **given, "num-server-rounds": 0})
+        config = parse_config({**DEFAULTS, **usual, **given, "num-server-rounds": 0})
         folder, count = check_place(config), len(nodes)
-        warnings = [*twice, *without_effect(given, config)]
+        warnings = without_effect(given, config)
     else:
         _refuse_devices(given)
         plan = prepare(given, presets={**_USUAL, "num-server-rounds": 0}, workers=0)
         config, folder, count = plan.config, plan.folder, plan.config.simulated_clients
-        warnings = [*twice, *plan.warnings]
+        warnings = list(plan.warnings)
         nodes = [{"partition-id": i, "num-partitions": count} for i in range(count)]
     for sentence in warnings:
         print("warning:", sentence, file=sys.stderr, flush=True)

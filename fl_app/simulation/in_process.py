@@ -12,9 +12,8 @@ from flwr.clientapp import ClientApp
 
 from clients.accelerator import one_thread
 from fl_app.config.allowed_code import OWN_CODE, named_at_clients
-from fl_app.config.run_config import parse_config
+from fl_app.config.run_config import DEFAULTS, parse_config
 from fl_app.run.experiment import run_experiment
-from fl_app.simulation.flower_app import installed_app, read_defaults
 from fl_app.simulation.in_process_grid import InProcessGrid
 from fl_app.simulation.simulated_clients import Simulation
 
@@ -44,7 +43,7 @@ def simulate_in_process(
     ValueError, OSError, RuntimeError, ImportError
         As `run_experiment`.
     """
-    given = {**read_defaults(installed_app()), **run_config}
+    given = {**DEFAULTS, **run_config}
     config = parse_config(given)
     # Who runs a simulation is its user, who may run what the user names.
     shared = {"num-partitions": num_clients, OWN_CODE: ",".join(named_at_clients(config).values())}

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fl_app.config.run_config import OPTIONS, Config, parse_config
+from fl_app.config.run_config import DEFAULTS, OPTIONS, Config, parse_config, parse_override
 from fl_app.config.unused_options import needed
-from fl_app.simulation.flower_app import installed_app, parse_override, read_defaults
 from fl_app.sweeps.store import Place, local_data, resolved_options
 from fl_core.options import Scalar, key_values, typed
 
@@ -94,19 +93,18 @@ def read_words(words: Sequence[str]) -> dict[str, Scalar | list[Scalar]]:
     >>> read_words(["noise-rate=0,0.2", "strategy=rcc-pfl,single", "clients-per-task=5,3"])
     {'noise-rate': [0, 0.2], 'strategy': 'rcc-pfl,single', 'clients-per-task': '5,3'}
     """
-    defaults = read_defaults(installed_app())
     found: dict[str, Scalar | list[Scalar]] = {}
     for word in words:
-        key, value = parse_override(word, defaults)
+        key, value = parse_override(word)
         if key in found:
             raise ValueError(f"{key} is there twice: give it once, with a list of its values.")
         if key not in OPTIONS:
-            parse_config({**defaults, key: value})  # says so, and what may be meant
-        found[key] = _read_list(key, str(value), defaults) if isinstance(value, str) else value
+            parse_config({**DEFAULTS, key: value})  # says so, and what may be meant
+        found[key] = _read_list(key, str(value)) if isinstance(value, str) else value
     return found
 
 
-def _read_list(key: str, text: str, defaults: Mapping[str, Any]) -> Scalar | list[Scalar]:
+def _read_list(key: str, text: str) -> Scalar | list[Scalar]:
     if text.startswith("["):
         try:
             values = tomllib.loads(f"value = {text}")["value"]
@@ -123,7 +121,7 @@ def _read_list(key: str, text: str, defaults: Mapping[str, Any]) -> Scalar | lis
     if "," not in text or _takes(key, text):
         return _number_or(text, key)
     parts = (part.strip() for part in text.split(","))
-    return [_number_or(parse_override(f"{key}={part}", defaults)[1], key) for part in parts]
+    return [_number_or(parse_override(f"{key}={part}")[1], key) for part in parts]
 
 
 def _number_or(value: Scalar, key: str) -> Scalar:
@@ -154,7 +152,6 @@ def plan_sweep(given: Values) -> Sweep:
     ValueError
         If nothing is swept, a value is not allowed, a key cannot be swept or changes nothing.
     """
-    defaults = read_defaults(installed_app())
     options: dict[str, Scalar] = {}
     swept: dict[str, tuple[Scalar, ...]] = {}
     for key, value in given.items():
@@ -174,7 +171,7 @@ def plan_sweep(given: Values) -> Sweep:
     for values in itertools.product(*swept.values()):
         own = dict(zip(swept, values, strict=True))
         given_here = {**options, **own}
-        config = parse_config({**defaults, **given_here})
+        config = parse_config({**DEFAULTS, **given_here})
         cells.append((Point(_name(own), own), given_here, config))
     if not swept:
         raise ValueError(

@@ -2,8 +2,7 @@
 
 import pytest
 
-from fl_app.config.run_config import parse_config
-from fl_app.simulation.flower_app import parse_override
+from fl_app.config.run_config import parse_config, parse_override
 from fl_core.user_code import is_own
 from tests.app_runs import DEFAULTS, ROOT
 from tests.example_runs import typed
@@ -47,7 +46,7 @@ def test_the_command_has_options_that_there_are(command):
     if name == "sweep":  # lists of values: only that the keys exist
         assert {word.partition("=")[0] for word in words} <= DEFAULTS.keys()
         return
-    options = dict(parse_override(word, DEFAULTS) for word in words)
+    options = dict(parse_override(word) for word in words)
     named = {key: value for key, value in options.items() if not is_own(str(value))}
     if named.get("strategy"):  # parts of one's own are looked for where they are
         known = [one for one in str(named["strategy"]).split(",") if ":" not in one]

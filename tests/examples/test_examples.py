@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from fl_app.simulation.flower_app import parse_override
+from fl_app.config.run_config import parse_override
 from fl_core.user_code import call_own
 from tests.app_runs import DEFAULTS
 from tests.example_runs import EXAMPLES, ROOT, run_example, simulate_here, typed
@@ -61,13 +61,11 @@ def test_code_of_ones_own_is_found_by_all_processes_and_finds_the_same_in_one(tm
 
 
 def test_images_of_ones_own_are_clustered(tmp_path, monkeypatch):
-    """In this process: app/simulation/test_superlink.py has --app with Ray's workers."""
     shutil.copytree(EXAMPLES / "own_images", tmp_path / "app")
     monkeypatch.chdir(tmp_path / "app")
     monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
     make, run = typed(EXAMPLES / "own_images/README.md")
     subprocess.run([sys.executable, *make[1:]], check=True)
-    assert run[2:4] == ["--app", "../.."]
     (found,) = simulate_here(run)["runs"]
     assert found["ari"] == 1
     assert min(found["accuracy-per-client"]) > 0.9
@@ -81,7 +79,7 @@ def test_a_number_is_predicted_better_than_by_its_mean(tmp_path):
     (words,) = typed(page)
     with own_modules(tmp_path, sites=sites):
         guess = call_own("dataset", "sites:guess")
-        options = dict(parse_override(word, DEFAULTS) for word in words[2:])
+        options = dict(parse_override(word) for word in words[2:])
         summary = run_alone({**DEFAULTS, **options, "output-dir": str(tmp_path / "out")})
     errors = {run["strategy"]: run["rmse"] for run in summary["runs"]}
     assert all(error < 0.85 * guess for error in errors.values())

@@ -167,8 +167,8 @@ def test_only_what_has_changed_is_run_again(experiment, tmp_path, counted, monke
     assert again == ["digits, three, seed 0", "digits, three, optimum (twice), seed 0"]
     assert len(find_missing(experiment, path, 1, again=True)) == 4
     # A changed default is another option, whose numbers are not these.
-    defaults = {**experiment_file._defaults(), "cfl-min-size": 7}
-    monkeypatch.setattr(experiment_file, "_defaults", lambda: defaults)
+    defaults = {**experiment_file.DEFAULTS, "cfl-min-size": 7}
+    monkeypatch.setattr(experiment_file, "DEFAULTS", defaults)
     assert len(find_missing(experiment, path, 1)) == 0  # neither strategy reads it
     defaults["learning-rate"] = 0.5
     assert len(find_missing(experiment, path, 1)) == 4

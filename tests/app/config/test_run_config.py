@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.writing import run_of
-from fl_app.config.run_config import OPTIONS, parse_config
+from fl_app.config.run_config import OPTIONS, parse_config, parse_override
 from fl_app.report.tables import printed_strategies
 from fl_app.report.text_table import render
-from fl_app.simulation.flower_app import parse_override
 from fl_core.objectives.plain import Plain
 from strategies.catalogue import SYSTEMS
 from tests.report_data import read_runs
@@ -300,12 +299,12 @@ def test_numbers_may_come_as_text_or_as_the_other_kind():
     ],
 )
 def test_overrides_on_the_command_line(text, expected):
-    assert parse_override(text, DEFAULTS) == expected
+    assert parse_override(text) == expected
 
 
 def test_an_override_without_a_value():
     with pytest.raises(ValueError, match="repeats is not of the form KEY=VALUE"):
-        parse_override("repeats", DEFAULTS)
+        parse_override("repeats")
 
 
 @pytest.mark.parametrize("key", ["pre_round_epsilon", "training_epsilon"])

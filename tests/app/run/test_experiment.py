@@ -18,12 +18,11 @@ import fl_app.simulation.node
 from benchmarks.writing import run_of
 from fl_app import server_app
 from fl_app.client_app import app
-from fl_app.config.run_config import parse_config
+from fl_app.config.run_config import parse_config, parse_override
 from fl_app.report.comparisons import COMPARISONS
 from fl_app.results.layout import output_folder
 from fl_app.run.checkpoints import Checkpoints
 from fl_app.run.experiment import run_experiment
-from fl_app.simulation.flower_app import parse_override
 from fl_app.simulation.simulated_clients import Simulation, wait_for_nodes
 from fl_core.data.datasets import load_dataset
 from fl_core.models.build import build_model
@@ -41,7 +40,7 @@ def make_run_options():
     """Return the options of the comparison that `make run` prints."""
     told = ["make", "--dry-run", "--old-file=there/.installed", "VENV=there", "run"]
     recipe = subprocess.check_output(told, cwd=ROOT, text=True)
-    return dict(parse_override(word, DEFAULTS) for word in re.findall(r"[a-z-]+=\S+", recipe))
+    return dict(parse_override(word) for word in re.findall(r"[a-z-]+=\S+", recipe))
 
 
 @pytest.fixture(scope="module")

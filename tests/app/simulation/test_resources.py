@@ -13,9 +13,8 @@ import pytest
 import torch
 
 from fl_app.cli import main
-from fl_app.config.run_config import parse_config
+from fl_app.config.run_config import DEFAULTS, parse_config
 from fl_app.simulation import resources
-from fl_app.simulation.flower_app import installed_app, read_defaults
 from fl_app.simulation.resources import check_cluster, gpus_per_client
 from tests.app_runs import ALL_STEPS, run, without_seconds
 
@@ -56,7 +55,7 @@ def test_workers_share_the_gpus_evenly(monkeypatch, gpus, device, given, share):
 def test_a_share_that_is_none_is_refused_here_and_on_a_cluster(device, given, said):
     with pytest.raises(ValueError, match=said):
         gpus_per_client(device, 2, given)
-    config = parse_config({**read_defaults(installed_app()), "device": device})
+    config = parse_config({**DEFAULTS, "device": device})
     with pytest.raises(ValueError, match=said):
         check_cluster("auto", config, "", given)
 

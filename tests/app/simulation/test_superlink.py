@@ -38,7 +38,7 @@ def test_two_workers_give_the_results_of_a_single_process_and_leave_none(
     options |= {"model": "mlp-32", **FEWER_STEPS}
     words = [f"{key.replace('_', '-')}={value}" for key, value in options.items()]
     words += ["num-clients=6", f"output-dir={tmp_path / 'ray'}"]
-    assert main(["run", "--workers", "2", "--app", str(ROOT), *words]) == 0
+    assert main(["run", "--workers", "2", *words]) == 0
     assert not processes_with(marker)
     summary = load_summary(tmp_path / "ray")
     alone = run(tmp_path / "alone", clients=6, **options)
@@ -124,11 +124,10 @@ def load_summary(folder: Path) -> dict:
         (["noise-rate=2"], "error: noise-rate is 2, but it must be a number of at least 0 and be"),
         (["learning-rat=1"], "error: learning-rat is not a run-config key"),
         (["nonsense"], "error: nonsense is not of the form KEY=VALUE"),
-        (["--app", "/nowhere"], "error: /nowhere holds no pyproject.toml"),
     ],
 )
 def test_the_command_line_refuses_before_it_starts_anything(arguments, message, capsys):
-    assert main(["run", "--app", str(ROOT), *arguments]) == 2
+    assert main(["run", *arguments]) == 2
     assert message in capsys.readouterr().err
 
 

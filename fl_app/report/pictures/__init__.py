@@ -1,9 +1,7 @@
 """The pictures of a comparison: who is like whom, and which strategy serves the clients best.
 
-Every `..._figure` function takes arrays and returns the picture's description, a Vega-Lite
-specification: plain dictionaries and lists. `save` draws it as a PNG, a PDF or an SVG for a paper;
-the report has the same one for its page. Nothing here keeps state, so pictures may be drawn from
-threads and on machines without a screen.
+Every `..._figure` function takes arrays and returns a Vega-Lite specification. `save` draws it as
+a PNG, a PDF or an SVG for a paper; the report has the same one for its page.
 """
 
 from fl_app.report.pictures.certainty import certainty_figure

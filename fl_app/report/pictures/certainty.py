@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_app.report.pictures.figure import Spec, channel, check_shape, picture
+from fl_app.report.pictures.figure import Spec, channel, picture
 from fl_app.report.pictures.matrix import (
     block_means,
     cells,
@@ -42,15 +42,12 @@ def certainty_figure(
     ----------
     together : NDArray[np.float64], shape (K, K)
         Shares, in [0, 1].
-    clusters : sequence of K int
+    clusters, names : sequence of K int, sequence of K str
     certainty : sequence of K float
-        In how many resamples each client lands with its own cluster; None or NaN: not known.
-    names : sequence of K str
+        Shares of resamples in which each client is in its cluster; None or NaN: unknown.
     """
     count = len(clusters)
-    check_shape("together", together, (count, count))
     known = np.nan_to_num(np.array(certainty, np.float64))  # what is not known has no bar
-    check_shape("certainty", known, (count,))
     if count > MOST_SINGLE:
         of_cluster = {one: np.flatnonzero(np.equal(clusters, one)) for one in sorted({*clusters})}
         blocks = [members.tolist() for members in of_cluster.values()]

@@ -11,7 +11,6 @@ import numpy as np
 from fl_app.report.pictures.figure import (
     Spec,
     channel,
-    check_scores,
     layer,
     picture,
     rounded,
@@ -59,8 +58,6 @@ def clients_figure(
     for (name, clients), title in zip(rows.items(), told_apart(list(rows), _NAME), strict=True):
         known = [client for client in clients if math.isfinite(client.score)]
         known.sort(key=lambda client: client.score, reverse=metric.lower_is_better)
-        scores = np.array([client.score for client in known])
-        check_scores(name, scores, scores.shape, metric)
         named = [
             f"{shortened(c.name, _WORST)} ({metric.with_sign(c.score)})" for c in known[:NAMED]
         ]

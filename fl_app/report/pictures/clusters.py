@@ -12,7 +12,7 @@ from torch import Tensor
 
 from clients.features.hog import hog
 from fl_app.report.pictures import style
-from fl_app.report.pictures.figure import Spec, channel, data_url, layer, picture, short_name
+from fl_app.report.pictures.figure import Spec, channel, data_url, layer, picture, shortened
 from fl_core.partitions.federation import Federation
 
 MOST_CLUSTERS, MOST_CLASSES = 6, 6  # that fit on a page, and beside each other
@@ -24,27 +24,13 @@ _LETTERS, _CAPTION = 82, 14  # of the line about a cluster, and below an image
 
 
 class Typical(NamedTuple):
-    """What is shown of one cluster.
-
-    Attributes
-    ----------
-    cluster : int
-        Its number.
-    tasks : dict of int
-        How many of its clients have each true task, the most frequent first.
-    images : NDArray[np.uint8], shape (n, C, H, W)
-        The typical image of each class that is shown.
-    captions : tuple of n str
-        Their true classes.
-    num_classes : int
-        How many classes the cluster has a typical image of, shown or not.
-    """
+    """What is shown of one cluster: a typical image of each of its n largest classes."""
 
     cluster: int
-    tasks: dict[int, int]
-    images: NDArray[np.uint8]
-    captions: tuple[str, ...]
-    num_classes: int
+    tasks: dict[int, int]  # number of its clients by true task, the most frequent first
+    images: NDArray[np.uint8]  # (n, C, H, W)
+    captions: tuple[str, ...]  # n true classes
+    num_classes: int  # of the cluster, shown or not
 
 
 def typical_of_clusters(
@@ -53,17 +39,9 @@ def typical_of_clusters(
     tasks: Sequence[int],
     server_round: int,
 ) -> list[Typical]:
-    """Return typical training images of the largest clusters, by cluster number.
+    """Return typical training images, after a round, of the largest clusters by their number.
 
-    Parameters
-    ----------
-    federation : Federation
-    of_client : mapping of int
-        From client to cluster. Their order does not matter.
-    tasks : sequence of K int
-        The true task of each client.
-    server_round : int
-        After which clients hold the images.
+    `of_client` maps clients to clusters in any order; `tasks` are the true ones by client.
     """
     sizes, data, found = Counter(of_client.values()), federation.dataset, []
     for cluster in sorted(sorted(sizes, key=lambda one: (-sizes[one], one))[:MOST_CLUSTERS]):
@@ -91,13 +69,8 @@ def typical_of_clusters(
 def nearest_to_mean(images: Tensor, members: NDArray[np.int64]) -> int:
     """Return the member whose HoG is nearest to the members' mean HoG; of equals, the first.
 
-    Of a large class, a hundred members are compared, evenly spaced.
-
-    Parameters
-    ----------
-    images : Tensor, uint8, shape (N, C, H, W)
-    members : NDArray[np.int64], shape (n,)
-        Indices into `images`, ascending, n > 0.
+    `members` are ascending indices into uint8 images, (N, C, H, W). Of a large class, a hundred
+    members are compared, evenly spaced.
     """
     if len(members) > _MOST_COMPARED:
         members = members[np.linspace(0, len(members) - 1, _MOST_COMPARED).astype(int)]
@@ -110,19 +83,17 @@ def clusters_figure(
     clusters: Sequence[Typical], num_clusters: int, found_by: str, task_names: Sequence[str]
 ) -> Spec:
     """Draw typical images of each cluster, found by a strategy, of so many clusters in all."""
-    if not clusters:
-        raise ValueError("there is no cluster to draw")
     heads: list[Spec] = []
     images: list[Spec] = []
     for row, one in enumerate(clusters):
         y = row * _ROW
         colour = style.cluster_colour(one.cluster)
-        about = short_name(_describe(one, task_names), _LETTERS)
+        about = shortened(_describe(one, task_names), _LETTERS)
         heads.append({"x": 0, "y": y, "y2": y + _ROW - 12, "colour": colour, "text": about})
         for column, (pixels, name) in enumerate(zip(one.images, one.captions, strict=True)):
             url = data_url(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
             place = {"x": _LEFT + _PITCH * column, "y": y + _HEAD}
-            images.append({**place, "url": url, "text": short_name(name, _CAPTION)})
+            images.append({**place, "url": url, "text": shortened(name, _CAPTION)})
     size = {"width": _LARGEST, "height": _LARGEST, "baseline": "top", "align": "left"}
     in_points = {side: channel(f"{side}:Q", axis=None, scale=None) for side in "xy"}
     ends = {"x2": {"value": 5}, "y2": channel("y2"), "fill": channel("colour:N", scale=None)}

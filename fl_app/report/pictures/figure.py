@@ -1,14 +1,11 @@
 """What the pictures share: their description in Vega-Lite, their axes, and the file.
 
-A picture is one dictionary, a Vega-Lite specification. `save` draws it for a paper; the page of a
-report has the same one, as wide as its reader's screen. Names are values in its data, never parts
-of an expression.
+Names are values in the data of a specification, never parts of an expression.
 """
 
 from __future__ import annotations
 
 import base64
-import hashlib
 import io
 import itertools
 import math
@@ -26,7 +23,7 @@ from PIL import Image
 from fl_app.report.pictures import style
 from fl_core.extras import load_extra
 from fl_core.files import replacing
-from fl_core.metrics import OF_CLASSES, Metric
+from fl_core.metrics import Metric
 from fl_core.text import printable
 
 Spec = dict[str, Any]
@@ -54,16 +51,9 @@ LEGEND: Spec = {"labelExpr": _IN_LINES}
 
 
 def picture(title: str, note: str = "", names: Iterable[str] = (), **parts: Any) -> Spec:
-    """Return the description of a picture.
+    """Return a Vega-Lite specification of `parts` with a title and, in small letters, a note.
 
-    Parameters
-    ----------
-    title, note : str
-        What stands above it, and in small letters below that.
-    names : iterable of str
-        What its legend says.
-    parts
-        Of a Vega-Lite specification.
+    `names` are the entries of its legend.
     """
     lines = textwrap.wrap(title, _TITLE_LETTERS) or [""]
     below = [part for line in note.splitlines() for part in textwrap.wrap(line, _NOTE_LETTERS)]
@@ -196,23 +186,19 @@ def _config(font: str, small: float, label: float, ink: str, background: str) ->
 def save(spec: Spec, path: Path) -> Path:
     """Write what the path's ending says, PNG, PDF or SVG, and return it.
 
-    The same picture gives the same bytes each time. A PDF's parts are in any order: one that shows
-    the same is left as it is.
+    The same picture gives the same bytes each time, but for the order of a PDF's parts.
     """
     converter = load_extra("vl_convert", "a picture")
     svg = _widened(converter.vegalite_to_svg(on_paper(spec)))
     # Vega counts what it refers to over all pictures of a process.
     found = {name: f"{name[:4]}-{place}" for place, name in enumerate(_IDS.findall(svg))}
     svg = _IDS.sub(lambda one: found[one[0]], svg)
-    mark = f"%{hashlib.sha256(svg.encode()).hexdigest()}\n".encode()  # a comment, to a PDF
-    if path.suffix == ".pdf" and path.is_file() and path.read_bytes().endswith(mark):
-        return path
     with replacing(path) as partial:
         if path.suffix == ".png":
             drawn = Image.open(io.BytesIO(converter.svg_to_png(svg, ppi=_PPI)))
             drawn.convert("RGB").save(partial, "PNG", dpi=(150, 150))  # a quarter of the bytes
         elif path.suffix == ".pdf":
-            partial.write_bytes(converter.svg_to_pdf(svg) + b"\n" + mark)
+            partial.write_bytes(converter.svg_to_pdf(svg))
         else:
             partial.write_text(svg, encoding="utf-8")
     return path
@@ -319,12 +305,6 @@ def rounded(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-def short_name(name: str, longest: int) -> str:
-    """Return a printable name of at most so many characters."""
-    name = printable(name)
-    return name if len(name) <= longest else name[: longest - 1] + "…"
-
-
 def shortened(name: str, longest: int) -> str:
     """Return a printable name without its middle: what tells names apart is often their end.
 
@@ -348,22 +328,3 @@ def told_apart(names: Sequence[str], longest: int) -> list[str]:
     short = [shortened(name, longest) for name in names]
     counts = Counter(short)
     return [f"{one} ({k})" if counts[one] > 1 else one for k, one in enumerate(short)]
-
-
-def check_shape(name: str, values: ArrayLike, shape: tuple[int, ...]) -> None:
-    """Raise a ValueError that names `values` if they have another shape."""
-    if np.shape(values) != shape:
-        raise ValueError(f"{name} has shape {np.shape(values)}, not {shape}")
-
-
-def check_scores(
-    name: str,
-    values: NDArray[np.float64],
-    shape: tuple[int, ...],
-    metric: Metric = OF_CLASSES.main,
-) -> None:
-    """Raise a ValueError if a strategy's scores have another shape or are not what they can be."""
-    check_shape(f"{metric.title} of {name}", values, shape)
-    if not metric.allows(values):
-        ends = f"{np.nanmin(values)} to {np.nanmax(values)}"
-        raise ValueError(f"{metric.title} of {name} is not {metric.bounds}: {ends}")

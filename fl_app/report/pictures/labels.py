@@ -11,7 +11,6 @@ from fl_app.report.pictures.figure import (
     LEGEND,
     Spec,
     channel,
-    check_shape,
     in_panels,
     layer,
     picture,
@@ -40,26 +39,22 @@ def labels_figure(
     counts : NDArray[np.int64], shape (K, C)
         Samples of each label at each client, after label noise.
     tasks : sequence of K int, optional
-        The true task of each client, or None when it is not known.
+        The true task of each client.
     class_names : sequence of C str
-        Names of the labels.
     true_counts : NDArray[np.int64], shape (K, C), optional
         The same before label noise. If given, it is drawn beside `counts`, where the cells that
         gained samples are then outlined.
     client_names : sequence of K str, optional
-        What to call the clients that have a row of their own; otherwise their numbers.
+        Shown where each client has a row; otherwise their numbers are.
     """
     clients, classes = counts.shape
-    check_shape("class_names", class_names, (classes,))
     panels = [("", counts)]
     if true_counts is not None:
-        check_shape("true_counts", true_counts, (clients, classes))
         changed = 100 * (counts - true_counts).clip(0).sum() / max(1, counts.sum())
         seen = f"labels the client sees ({changed:.0f} % changed)"
         panels = [("true labels", true_counts), (seen, counts)]
     order = list(range(clients))
     if tasks is not None:
-        check_shape("tasks", tasks, (clients,))
         order.sort(key=lambda client: tasks[client])
     names = told_apart(class_names, 20)
     side = max(20, _MOST_CELLS // (classes * len(panels)))

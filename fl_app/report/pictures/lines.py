@@ -15,8 +15,6 @@ from fl_app.report.pictures.figure import (
     Spec,
     by_series,
     channel,
-    check_scores,
-    check_shape,
     in_panels,
     layer,
     picture,
@@ -46,23 +44,12 @@ def lines_figure(
 ) -> Spec:
     """Draw each method's mean over the seeds, and a band from the lowest to the highest.
 
-    Parameters
-    ----------
-    title : str
-    panels : mapping of (str, str) to mapping of Line
-        By a panel's title and what it shows upwards, then by method.
-    across : str
-        What the places are.
-    limits : mapping of (float, float), optional
-        The range of some of what is shown upwards.
-    logarithmic : bool
-        Whether places are as far apart as their logarithms.
+    `panels` go by their titles and the titles of their y axes, then by method. `across` is the
+    title of the x axis; `limits` are the ranges of y axes by their titles.
     """
     styles = strategy_styles(list(dict.fromkeys(m for lines in panels.values() for m in lines)))
     parts = []
     for (name, up), lines in panels.items():
-        for method, (places, values) in lines.items():
-            check_shape(f"{up} of {method}", values, (len(values), len(places)))
         domain = {"domain": limits[up]} if limits and up in limits else {}
         y = channel("mean:Q", up, axis={"tickCount": 5}, scale={"zero": False, **domain})
         parts.append((name, _curves(lines, styles, across, y, logarithmic=logarithmic)))
@@ -77,8 +64,6 @@ def rounds_figure(lines: Mapping[str, Line], metric: Metric = OF_CLASSES.main) -
     A click in the legend fades the other strategies.
     """
     styles = strategy_styles(lines)
-    for name, (rounds, means) in lines.items():
-        check_scores(name, means, (len(means), len(rounds)), metric)
     seeds = sorted({len(means) for _, means in lines.values()})
     count = " to ".join(str(one) for one in dict.fromkeys((seeds[0], seeds[-1])))
     note = f"lines: mean of {count} seeds; bands: lowest to highest seed"
@@ -102,15 +87,10 @@ def cluster_rounds_figure(
 
     The first fifteen strategies are shown, and the first six clusters of each.
     """
-    if not lines:
-        raise ValueError("there is no strategy to draw")
     shown = {
         name: (rounds, dict(list(of_cluster.items())[:_MOST_CLUSTERS]))
         for name, (rounds, of_cluster) in list(lines.items())[:_MOST_PANELS]
     }
-    for name, (rounds, of_cluster) in shown.items():
-        for cluster, line in of_cluster.items():
-            check_scores(f"cluster {cluster} of {name}", line, rounds.shape, metric)
     # A legend of nothing has no size: neither has a picture around it.
     found = sorted({cluster for _, of_cluster in shown.values() for cluster in of_cluster}) or [0]
     styles = {

@@ -12,8 +12,6 @@ from fl_app.report.pictures.figure import (
     Spec,
     by_series,
     channel,
-    check_scores,
-    check_shape,
     in_panels,
     layer,
     picture,
@@ -47,17 +45,8 @@ def dots_figure(
 ) -> Spec:
     """Draw a point for each seed, and a line for their mean, side by side for each word.
 
-    Parameters
-    ----------
-    title : str
-    panels : mapping of (str, str) to mapping of NDArray[np.float64], shape (S, W)
-        By a panel's title and what it shows upwards, then by strategy: a row per seed, a column per
-        word; NaN where there is none.
-    across : str
-        What the words are.
-    words : sequence of str
-    limits : mapping of (float, float), optional
-        The range of some of what is shown upwards.
+    As `lines_figure`, where values have no places but words: an array of shape (S, W) for each
+    strategy, a row per seed and a column per word, NaN where there is none.
     """
     styles = strategy_styles(list(dict.fromkeys(m for found in panels.values() for m in found)))
     columns = 1 if max(map(len, words)) * len(words) > _LETTERS // 2 else min(2, len(panels))
@@ -67,7 +56,6 @@ def dots_figure(
     for (name, up), found in panels.items():
         rows: list[Spec] = []
         for method, values in found.items():
-            check_shape(f"{up} of {method}", values, (len(values), len(words)))
             for word, column in zip(words, values.T, strict=True):
                 row = {"series": method, "slot": method, "word": word}
                 rows += [{**row, "value": v} for v in column[np.isfinite(column)].tolist()]
@@ -85,13 +73,7 @@ def dots_figure(
 def published_figure(title: str, panels: Mapping[str, Sequence[Group]], up: str) -> Spec:
     """Draw a panel for each row of a table: hollow marks are the paper's, full ones ours.
 
-    Parameters
-    ----------
-    title : str
-    panels : mapping of str to sequence of Group
-        The columns of each row. Lines are one standard deviation to either side.
-    up : str
-        What is measured, with its unit.
+    `panels` have the columns of each row. Lines are one standard deviation to either side.
     """
     names = dict.fromkeys(
         name
@@ -155,18 +137,12 @@ def traffic_figure(
 ) -> Spec:
     """Draw a metric in the end against the bytes: a point for the mean, a line from min to max.
 
-    Parameters
-    ----------
-    costs : mapping of str to tuple of NDArray[np.float64], shapes (S,) and (S,)
-        For each strategy and seed, the megabytes that a client sent and received, and the metric's
-        mean. NaN is left out.
-    metric : Metric
+    `costs` has, by strategy, two arrays of shape (S,) over S seeds: the megabytes that a client
+    sent and received, and the metric's mean. NaN is left out.
     """
     styles = strategy_styles(costs)
     rows = []
     for name, (megabytes, means) in costs.items():
-        check_scores(name, means, (len(means),), metric)
-        check_shape(f"megabytes of {name}", megabytes, means.shape)
         known = np.isfinite(means)
         if known.any():
             row = {"series": name, "megabytes": round(float(megabytes[known].mean()), 3)}

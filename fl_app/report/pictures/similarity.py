@@ -12,7 +12,6 @@ from fl_app.report.pictures.figure import (
     LEGEND,
     Spec,
     channel,
-    check_shape,
     layer,
     picture,
     runs_of_equals,
@@ -57,20 +56,16 @@ def similarity_figure(
     merges : NDArray[np.float64], shape (n − 1, 4)
         SciPy linkage matrix of the first n ≤ K clients. The others came later.
     clusters : sequence of K int
-        The cluster that each client was put into.
     tasks : sequence of K int, optional
-        The true task of each client, or None when it is not known.
+        The true task of each client.
     task_names : sequence of str, optional
-        What to call the tasks; task t is `task_names[t]`. By default "task 0", "task 1" ...
+        Task t is `task_names[t]`. By default "task 0", "task 1" ...
     measure : str
         What `similarity` is.
     client_names : sequence of K str, optional
-        What to call the clients; by default, by their index.
+        By default, their indices.
     """
     count = len(similarity)
-    check_shape("similarity", similarity, (count, count))
-    check_shape("merges", merges, (min(count, len(merges) + 1) - 1, 4))
-    check_shape("clusters", clusters, (count,))
     names = [str(c) for c in range(count)] if client_names is None else client_names
     order, links = _tree(merges, clusters)
     side = math.ceil(count / math.ceil(count / MOST_CELLS))
@@ -86,7 +81,6 @@ def similarity_figure(
     numbers = {c: "left out" if c < 0 else str(c) for c in sorted(set(clusters))}
     strips: list[_Strip] = [("cluster", clusters, cluster_colour, numbers)]
     if tasks is not None:
-        check_shape("tasks", tasks, (count,))
         called = {t: f"task {t}" if task_names is None else task_names[t] for t in sorted({*tasks})}
         strips.append(("true task", tasks, task_colour, called))
     for title, of_client, colour, words in strips:

@@ -67,18 +67,11 @@ _SPARE = tuple(
 
 
 def strategy_styles(names: Collection[str]) -> dict[str, Style]:
-    """Give each strategy its look.
+    """Return the look of each strategy.
 
-    A name we do not know starts at a place of its own in the spare colours and takes the next one
-    that is free, so it keeps its colour from picture to picture unless two names clash.
-
-    Raises
-    ------
-    ValueError
-        If there are no names.
+    An unknown name hashes to a spare colour and takes the next free one: it keeps its colour from
+    picture to picture unless two names clash.
     """
-    if not names:
-        raise ValueError("there is no strategy to draw")
     styles = {name: _STYLES[name] for name in names if name in _STYLES}
     taken: set[int] = set()
     spare = len(_SPARE)

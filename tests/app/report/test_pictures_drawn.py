@@ -301,8 +301,6 @@ def test_points_are_seeds_and_a_line_is_their_mean():
     (mean,) = marked(panel, "tick")
     assert mean["encoding"]["y"]["field"] == "value"
     assert mean["encoding"]["y"]["aggregate"] == "mean"
-    with pytest.raises(ValueError, match="up of single has shape"):
-        dots_figure("model", {("a", "up"): {"single": values}}, "model", ["cnn"])
 
 
 def heads_of(spec):

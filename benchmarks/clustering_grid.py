@@ -1,35 +1,25 @@
 """Does one-shot clustering find the true tasks? docs/results.md has the grid: `make grid`.
 
 Every cell is the adjusted Rand index of RCC-PFL's clusters against the true tasks, the lowest of
-several seeds, for 25 clients on all training images: data set × partition × number of tasks × label
-noise. The clients' functions are called directly: no model is trained.
+several seeds, for 25 clients on all training images: data set × partition × number of tasks. No
+model is trained, and labels do not matter.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections.abc import Iterator
-from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from benchmarks import harness
-from benchmarks.harness import KINDS, all_features, ari, relevance_matrix
+from benchmarks.harness import KINDS, all_features, ari, relevance_matrix, spectra_of
 from benchmarks.writing import markdown as table
-from clients.signatures.spectrum import leading_spectrum
-from fl_core.data.dataset import Dataset
 from fl_core.data.datasets import load_dataset
 from fl_core.partitions.partition import Spread
 from fl_core.relevance import PAPER
 from strategies.clusterings.relevance_groups import group_by_relevance
 
-NOISES = [
-    (noise, rate) for noise in ("class-independent", "class-dependent") for rate in (0.0, 0.25, 0.5)
-]
 TASKS = (2, 3, 5)
 GRIDS = (
     *("mnist:hog:20", "fashion-mnist:hog:20", "cifar10:hog:20"),
@@ -45,39 +35,23 @@ class Cell(NamedTuple):
     num_eigenvectors: int
     partition: Spread
     num_tasks: int
-    noise: str
-    rate: float
     seed: int
 
 
 class Score(NamedTuple):
-    """Agreement with the true tasks, when their number is given and when it is chosen."""
+    """ARI with the true tasks, when their number is given and when it is chosen."""
 
     given: float
     auto: float
     chosen: int
 
 
-@lru_cache(maxsize=1)
-def table_of_relevances(
-    dataset: Dataset, features: str, num_eigenvectors: int, images: tuple[bytes, ...]
-) -> NDArray[np.float64]:
-    """Return r(i, j) of the clients that hold these images: indices, int64, as bytes.
-
-    Labels are no argument, so that cells which differ in their noise alone share it.
-    """
-    rows = all_features(dataset, features)
-    spectra = [leading_spectrum(rows[np.frombuffer(i, np.int64)], num_eigenvectors) for i in images]
-    return relevance_matrix(PAPER, spectra, num_eigenvectors)
-
-
 def score(cell: Cell) -> Score:
     """Cluster one federation and compare with its tasks."""
-    how = {"partition": cell.partition, "noise": cell.noise, "noise_rate": cell.rate}
-    federation = harness.federation(cell.dataset, cell.num_tasks, cell.seed, **how)
-    images = tuple(indices.tobytes() for indices in federation.partition.train)
-    found = table_of_relevances(federation.dataset, cell.features, cell.num_eigenvectors, images)
-    tasks = federation.partition.client_tasks
+    made = harness.federation(cell.dataset, cell.num_tasks, cell.seed, partition=cell.partition)
+    spectra = spectra_of(made, cell.num_eigenvectors, cell.features)
+    found = relevance_matrix(PAPER, spectra, cell.num_eigenvectors)
+    tasks = made.partition.client_tasks
     given = group_by_relevance(found, cell.num_tasks).labels
     auto = group_by_relevance(found, "elbow").labels
     return Score(ari(tasks, given), ari(tasks, auto), int(auto.max()) + 1)
@@ -90,31 +64,24 @@ def grid(
     scores: dict[Cell, Score] = {}
     for seed in range(seeds):
         cells = [
-            Cell(dataset, features, num_eigenvectors, partition, tasks, noise, rate, seed)
-            for partition, tasks, (noise, rate) in product(KINDS, TASKS, NOISES)
+            Cell(dataset, features, num_eigenvectors, partition, tasks, seed)
+            for partition, tasks in product(KINDS, TASKS)
         ]
         # Before the fork: the workers share its pages.
         all_features(load_dataset(dataset, seed=seed), features)
-        with multiprocessing.get_context("fork").Pool(workers, harness.one_thread) as pool:
-            scores |= zip(cells, pool.map(score, cells, chunksize=len(NOISES)), strict=True)
+        scores |= zip(cells, harness.walk(score, cells, workers), strict=True)
     return scores
 
 
 def markdown(scores: dict[Cell, Score], title: str) -> str:
-    """Return a table of the lowest score over seeds, by partition and tasks × noise."""
-    heads = ["partition", "tasks"]
-    heads += [f"{noise.removeprefix('class-')} {rate:.0%}" for noise, rate in NOISES]
-    heads += ["number chosen: ARI (clusters)"]
+    """Return a table of the lowest score over seeds, by partition and tasks."""
+    heads = ["partition", "tasks", "number given: ARI", "number chosen: ARI (clusters)"]
     rows = []
     for partition, tasks in product(KINDS, TASKS):
-        mine = {c: s for c, s in scores.items() if (c.partition, c.num_tasks) == (partition, tasks)}
-        by_noise = [
-            min(s.given for c, s in mine.items() if (c.noise, c.rate) == noise) for noise in NOISES
-        ]
-        chosen = "/".join(str(n) for n in sorted({s.chosen for s in mine.values()}))
-        auto = min(s.auto for s in mine.values())
-        cells = [partition, str(tasks), *(f"{s:.2f}" for s in by_noise), f"{auto:.2f} ({chosen})"]
-        rows.append(cells)
+        found = [s for c, s in scores.items() if (c.partition, c.num_tasks) == (partition, tasks)]
+        given, auto = min(one.given for one in found), min(one.auto for one in found)
+        chosen = "/".join(str(n) for n in sorted({one.chosen for one in found}))
+        rows.append([partition, str(tasks), f"{given:.2f}", f"{auto:.2f} ({chosen})"])
     return f"### {title}\n\n{table(heads, rows)}\n"
 
 

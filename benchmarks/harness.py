@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -33,6 +34,14 @@ KINDS: tuple[Spread, ...] = ("label", "quantity")
 Numbers = dict[str, Any]
 Measure = Callable[..., Iterator[str]]
 Tables = Callable[[Numbers], Mapping[str, str]]
+Cell = TypeVar("Cell")
+Found = TypeVar("Found")
+
+
+def walk(measure: Callable[[Cell], Found], cells: Iterable[Cell], workers: int) -> Iterator[Found]:
+    """Yield what is measured of each cell, in their order, by so many processes of one thread."""
+    with multiprocessing.get_context("fork").Pool(workers, one_thread) as pool:
+        yield from pool.imap(measure, cells)
 
 
 def federation(dataset: str, num_tasks: int, seed: int, **options: Any) -> Federation:
@@ -46,8 +55,8 @@ def federation(dataset: str, num_tasks: int, seed: int, **options: Any) -> Feder
 def all_features(dataset: Dataset, features: str = "hog") -> NDArray[np.float32]:
     """Return the features of every training image; the process keeps the last ones.
 
-    Feature maps work image by image, so a client's features are rows of these. The data set is the
-    federation's own, not its name: which images mnist-5k trains on depends on the seed.
+    Feature maps work image by image, so a client's features are rows of these. Which images
+    mnist-5k trains on depends on the seed, so the data set is given, not its name.
     """
     return feature_map(features, cache_dir=cache_dir())(dataset.train_samples).numpy()
 
@@ -85,13 +94,7 @@ def ari(tasks: Sequence[int] | NDArray[np.int64], labels: NDArray[np.int64]) -> 
 
 
 def simulated(options: Mapping[str, Any], clients: int, workers: int, folder: Path) -> Numbers:
-    """Return the summary.json of a simulation by `flwr run`, whose results are in the folder.
-
-    Raises
-    ------
-    RuntimeError
-        If it fails.
-    """
+    """Return the summary.json of a simulation by `flwr run`, whose results are in the folder."""
     given = {**options, "num-clients": clients, "output-dir": str(folder)}
     prepare(given, workers=workers).run()
     found: Numbers = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
@@ -120,21 +123,10 @@ def command(
 ) -> None:
     """Measure what a file does not have yet, write it after each part, and print the tables.
 
-    Parameters
-    ----------
-    doc : str
-        Of the benchmark.
-    name : str
-        Of the file; empty: nothing is written unless `--output` says where.
-    measure : callable
-        Adds to the numbers, the first argument, and yields a line about each part; the options
-        are the others.
-    tables : callable
-        From the numbers to Markdown, by title.
-    header : mapping
-        Settings that the numbers depend on: those of a file with others are measured again.
-    **options
-        Those of the command line with their defaults, lists included.
+    `name` is the file's; without one, numbers are written only to `--output`. `measure` adds to the
+    numbers, its first argument, and yields a line about each part; its other arguments are the
+    `options` of the command line, given with their defaults. `tables` makes Markdown of the
+    numbers, by title. Where a file has another `header`, all is measured again.
     """
     parser = argparse.ArgumentParser(description=doc)
     for option, default in options.items():

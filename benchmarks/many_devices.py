@@ -1,48 +1,60 @@
-"""How many devices that all call at once one SuperLink bears: docs/measured/scale.md.
+"""How many devices that all call at once one SuperLink bears: docs/measured/scale.md has the table.
 
 SuperLink, gate and ServerApp are the real programs, all on this machine. Devices are threads with
 the connection of Flower's SuperNode: its client, key, heartbeats, retries and patience. Left out is
 what a SuperNode does in between, to start a process for each message and to train, so that all
-devices call at the same time: the worst case.
+devices call at the same time: the worst case. `python -m benchmarks.many_devices`.
 """
 
 from __future__ import annotations
 
 import json
-import os
+import logging
 import re
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
-import psutil
+import httpx
+import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.app import Array, ArrayRecord, Message, RecordDict
 from flwr.common.constant import HEARTBEAT_CALL_TIMEOUT
-from flwr.proto.control_pb2 import RegisterNodeRequest
-from flwr.supercore.control import ControlHttpClient
-from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-from flwr.supercore.retry import make_simple_http_retry_invoker
+from flwr.proto.message_pb2 import ObjectTree
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_tree,
+    iterate_object_tree,
+    no_object_id_recompute,
+)
+from flwr.supercore.inflatable.inflatable_utils import (
+    inflate_object_from_contents,
+    pull_objects,
+    push_object_contents_from_iterable,
+)
+from flwr.supercore.protobuf.client import ProtobufRequestContext
+from flwr.supercore.run import RunNotRunningException
 from flwr.supernode import fleet_http_connection
+from flwr.supernode.fleet_http_client import FleetHttpClient
 
-from benchmarks import harness, played_device
-from benchmarks.played_device import Call, NotedClient, play
+from benchmarks import harness
 from benchmarks.writing import markdown
-from fl_app.devices.certificates import make_certificates
-from fl_app.simulation.processes import stop_family
-from fl_app.simulation.superlink import free_ports
-from fl_core.files import program_path
+from fl_core.messages.packing import Packer, unpacked
+from tests.device_processes import Federation, federation
+
+logger = logging.getLogger(__name__)
 
 NUMBERS, ARRAYS = 60_000, 8  # of the model that is sent, 240 kB of float32, and of each answer
+PAUSE = 3.0  # seconds between two looks of a SuperNode for messages
 _PAUSE_OF_STARTS = 0.2
 _PATIENCE = 120.0  # for what comes before and after the rounds
 
@@ -102,124 +114,138 @@ def main(grid, context):
 """
 
 
-def environment(home: Path) -> dict[str, str]:
-    """Return the environment of Flower's programs."""
-    return {
-        **os.environ,
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
-        "FLWR_HOME": str(home),
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_TELEMETRY_ENABLED": "0",
+@dataclass(frozen=True)
+class Call:
+    """A device's request: when, what, how it ended, and how long it took."""
+
+    started: float
+    name: str
+    status: str
+    seconds: float
+
+
+calls: list[Call] = []
+
+
+class NotedClient(FleetHttpClient):
+    """Flower's client of a SuperNode, which notes its calls."""
+
+    def _send(self, context: ProtobufRequestContext, *, stream: bool = False) -> httpx.Response:
+        started, status = time.time(), "unknown"
+        try:
+            response = super()._send(context, stream=stream)
+            status = str(response.status_code)
+        except httpx.TransportError as error:
+            status = type(error).__name__
+            raise
+        finally:
+            name = context.request.url.path.rpartition("/")[2]
+            calls.append(Call(started, name, status, time.time() - started))
+        return response
+
+
+def reply_to(message: Message) -> Message:
+    """Return an answer with as many numbers, all random."""
+    rng = np.random.default_rng()
+    arrays = {
+        name: Array(rng.random(array.shape, np.float32))
+        for name, array in unpacked(message.content).array_records["arrays"].items()
     }
+    content = Packer().packed(RecordDict({"arrays": ArrayRecord(arrays)}))
+    return Message(content, reply_to=message)
 
 
-@contextmanager
-def running(words: Sequence[str], home: Path) -> Iterator[psutil.Process]:
-    """Run a program for the length of the block; what it says is in `home/log`."""
-    home.mkdir()
-    with (home / "log").open("wb") as log:
-        process = subprocess.Popen(
-            words, env=environment(home), stdout=log, stderr=log, start_new_session=True
-        )
-    try:
-        yield psutil.Process(process.pid)
-    finally:
-        stop_family(process, home)
+def taken_apart(message: Message) -> tuple[Message, ObjectTree, dict[str, bytes]]:
+    """Return a message, the names of its parts, and the parts."""
+    with no_object_id_recompute():
+        message.metadata.__dict__["_message_id"] = message.object_id
+        parts = get_all_nested_objects(message)
+        contents = {name: part.deflate() for name, part in parts.items()}
+        return message, get_object_tree(message), contents
 
 
-def superlink_words(certificates: Path, port: int, database: Path) -> list[str]:
-    """Return the command line of a SuperLink as docs/devices.md has it."""
-    return [
-        *(program_path("flower-superlink"), "--host", "127.0.0.1", "--port", str(port)),
-        *("--ssl-ca-certfile", str(certificates / "ca.crt")),
-        *("--ssl-certfile", str(certificates / "server.crt")),
-        *("--ssl-keyfile", str(certificates / "server.key")),
-        *("--enable-supernode-auth", "--database", f"sqlite:///{database}?plugin=fedkin"),
-        "--disable-runtime-dependency-installation",
-    ]
+def play(
+    key: ec.EllipticCurvePrivateKey, gate: str, authority: bytes, stopping: threading.Event
+) -> None:
+    """Do what a SuperNode does, but answer at once, until told to stop."""
+    runs = set[int]()
+    with fleet_http_connection.http_request_response(
+        gate, False, authority, (key, key.public_key())
+    ) as (_, receive, send, get_run, get_fab, pull, push, confirm):
+        while not stopping.is_set():
+            try:
+                if (received := receive()) is None:
+                    stopping.wait(PAUSE)
+                    continue
+                message, tree = received
+                run_id, number = message.metadata.run_id, message.metadata.message_id
+                if run_id not in runs:
+                    get_fab(get_run(run_id).fab_hash, run_id)
+                    runs.add(run_id)
+            except RunNotRunningException:
+                stopping.wait(PAUSE)
+                continue
+            try:
+                names = dict.fromkeys(part.object_id for part in iterate_object_tree(tree))
+                contents = pull_objects(list(names), partial(pull, run_id))
+                confirm(run_id, number)
+                whole = cast(Message, inflate_object_from_contents(number, contents))
+                whole.metadata.__dict__["_message_id"] = number
+                reply, tree, parts = taken_apart(reply_to(whole))
+                wanted, session = send(reply, tree, 1.0)
+                push_object_contents_from_iterable(
+                    [(name, parts[name]) for name in parts if name in wanted],
+                    partial(push, run_id, session),
+                )
+            except Exception:  # a SuperNode says so in its log, and goes on
+                logger.exception("a message or an answer is lost")
 
 
-def register(superlink: str, authority: bytes, keys: Sequence[ec.EllipticCurvePrivateKey]) -> None:
-    """Make keys known to a SuperLink, which may still be starting."""
-    patient = make_simple_http_retry_invoker()
-    patient.max_time = _PATIENCE
-    own_version = RuntimeVersionHttpInterceptor(component_name="flwr CLI")
-    with ControlHttpClient.from_server_address(
-        superlink, False, authority, [own_version], retry_invoker=patient
-    ) as client:
-        for number, key in enumerate(keys):
-            public_key = public_key_to_bytes(key.public_key())
-            client.RegisterNode(RegisterNodeRequest(public_key=public_key, name=f"site-{number}"))
-
-
-def start_run(folder: Path, superlink: str, settings: Mapping[str, object]) -> None:
-    """Start the ServerApp."""
-    home, app = folder / "flwr", folder / "app"
-    authority = folder / "certificates" / "ca.crt"
-    home.mkdir()
-    app.mkdir()
-    (home / "config.toml").write_text(
-        f'[superlink]\ndefault = "many"\n\n[superlink.many]\naddress = "{superlink}"\n'
-        f'root-certificates = "{authority}"\n',
-        encoding="utf-8",
-    )
-    (app / "pyproject.toml").write_text(_PROJECT, encoding="utf-8")
-    (app / "many.py").write_text(_APP, encoding="utf-8")
-    config = " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
-    done = subprocess.run(
-        [program_path("flwr"), "run", str(app), "--run-config", config, "--format", "json"],
-        env=environment(home),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if '"run-id"' not in done.stdout:
-        raise RuntimeError(done.stdout + done.stderr)
-
-
-def measure(devices: int, rounds: int, deadline: float, folder: Path) -> dict[str, Any]:
+def measure(count: int, rounds: int, deadline: float, folder: Path) -> dict[str, Any]:
     """Run rounds of so many devices, and return what they took."""
-    certificates, report = folder / "certificates", folder / "report.json"
-    database = folder / "superlink" / "state.db"
-    make_certificates(certificates, ["localhost"], [])
-    authority = (certificates / "ca.crt").read_bytes()
-    port, gate_port = free_ports(2)
-    superlink, gate = f"127.0.0.1:{port}", f"127.0.0.1:{gate_port}"
-    gate_words = [
-        *(program_path("fedkin"), "gate", "--certificates", str(certificates)),
-        *("--listen", gate, "--superlink", superlink),
-    ]
-    stopping = threading.Event()
-    played_device.calls.clear()
+    calls.clear()
     with (
-        running(superlink_words(certificates, port, database), folder / "superlink"),
-        running(gate_words, folder / "gate"),
+        federation(folder) as devices,
         mock.patch.object(fleet_http_connection, "FleetHttpClient", NotedClient),
     ):
-        keys = [ec.generate_private_key(ec.SECP384R1()) for _ in range(devices)]
-        register(superlink, authority, keys)
-        threads = [
+        names = [f"site-{number}" for number in range(count)]
+        devices.register(*names)
+        rows = _rounds(devices, names, rounds, deadline)
+        return {"devices": count, **summary(rows, calls, devices.superlink.text)}
+
+
+def _rounds(
+    devices: Federation, names: Sequence[str], rounds: int, deadline: float
+) -> list[dict[str, Any]]:
+    """Return the report of the ServerApp's rounds."""
+    authority = (devices.certificates / "ca.crt").read_bytes()
+    gate, stopping = f"127.0.0.1:{devices.gate_port}", threading.Event()
+    threads = []
+    for name in names:
+        path = devices.certificates / f"devices/{name}.key"
+        key = load_ssh_private_key(path.read_bytes(), None)
+        threads.append(
             threading.Thread(target=play, args=(key, gate, authority, stopping), daemon=True)
-            for key in keys
-        ]
-        for thread in threads:
-            thread.start()
-            time.sleep(_PAUSE_OF_STARTS)  # sites do not all start in the same second
-        settings = {"devices": devices, "rounds": rounds, "deadline": deadline}
-        model = {"numbers": NUMBERS, "arrays": ARRAYS, "report": str(report)}
-        started = time.monotonic()
-        start_run(folder, superlink, settings | model)
-        rows: list[dict[str, Any]] = []
+        )
+        threads[-1].start()
+        time.sleep(_PAUSE_OF_STARTS)  # sites do not all start in the same second
+    app, report = devices.folder / "app", devices.folder / "report.json"
+    app.mkdir()
+    (app / "pyproject.toml").write_text(_PROJECT, encoding="utf-8")
+    (app / "many.py").write_text(_APP, encoding="utf-8")
+    settings: dict[str, Any] = {"devices": len(names), "rounds": rounds, "deadline": deadline}
+    settings |= {"numbers": NUMBERS, "arrays": ARRAYS, "report": str(report)}
+    rows: list[dict[str, Any]] = []
+    started = time.monotonic()
+    with devices.started_run(app, settings):
         while len(rows) < rounds and time.monotonic() < started + rounds * deadline + _PATIENCE:
             time.sleep(0.5)
             if report.exists():
                 rows = json.loads(report.read_text(encoding="utf-8"))
-        calls = list(played_device.calls)
-        stopping.set()
-        for thread in threads:
-            thread.join(_PATIENCE)
-        log = (folder / "superlink" / "log").read_text(encoding="utf-8", errors="replace")
-    return {"devices": devices, **summary(rows, calls, log)}
+    stopping.set()
+    for thread in threads:
+        thread.join(_PATIENCE)
+    return rows
 
 
 def summary(rows: Sequence[Mapping[str, Any]], calls: Sequence[Call], log: str) -> dict[str, Any]:
@@ -255,6 +281,7 @@ def tables(measured: Mapping[str, Any]) -> dict[str, str]:
     for devices in sorted({run["devices"] for run in measured["runs"]}):
         runs = [run for run in measured["runs"] if run["devices"] == devices]
         rounds = [one for run in runs for one in run["rounds"]]
+        requests = (one["requests-per-second"] * one["seconds"] / one["nodes"] for one in rounds)
         replies = sum(one["replies"] for one in rounds)
         beats = sum(run["heartbeats"] for run in runs)
         lines.append(
@@ -264,17 +291,13 @@ def tables(measured: Mapping[str, Any]) -> dict[str, str]:
                 f"{median(one['seconds'] for one in rounds):.0f}",
                 f"{replies:,} of {devices * len(rounds):,}",
                 f"{median(one['requests-per-second'] for one in rounds):.0f}",
-                f"{median(map(_requests_of_device, rounds)):.0f}",
+                f"{median(requests):.0f}",
                 sum(sum(run["superlink-500"].values()) for run in runs),
                 f"{sum(run['heartbeats-missed'] for run in runs):,} of {beats:,}",
                 f"{max(run['longest-call']['seconds'] for run in runs):.1f} s",
             )
         )
     return {"many": markdown(heads, lines)}
-
-
-def _requests_of_device(one: Mapping[str, Any]) -> float:
-    return float(one["requests-per-second"] * one["seconds"] / one["nodes"])
 
 
 def measure_all(
@@ -290,12 +313,5 @@ def measure_all(
 
 
 if __name__ == "__main__":
-    harness.command(
-        __doc__,
-        "many-devices",
-        measure_all,
-        tables,
-        devices=[8, 16, 50, 50, 100],
-        rounds=2,
-        deadline=400.0,
-    )
+    options: dict[str, Any] = {"devices": [8, 16, 50, 50, 100], "rounds": 2, "deadline": 400.0}
+    harness.command(__doc__, "many-devices", measure_all, tables, **options)

@@ -6,13 +6,12 @@ So each measurement stands in one place, and other pages link to it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from benchmarks import (
     certainty,
     feature_kinds,
     many_devices,
-    odd_clients,
+    outliers,
     placing,
     principal_angles,
     privacy,
@@ -21,14 +20,13 @@ from benchmarks import (
     site_rounds,
     verdicts,
 )
-from benchmarks.writing import markdown, measured, run_of
+from benchmarks.writing import ROOT, markdown, measured, run_of
 from fl_app.report.tables import event_tables, strategy_table
 from fl_app.report.text_table import render
 from fl_app.results.reading import Result
 from fl_app.results.schema import Run
 from fl_core.json_records import checker
 
-ROOT = Path(__file__).parents[1]
 HERE = "Written by `python -m benchmarks.pages` from the files that each section names."
 ALL = "All strategies"
 COMPARED = {"mnist-5k": "all", "MNIST": "mnist", "Fashion-MNIST": "fashion-mnist"}
@@ -48,67 +46,47 @@ ROTATED = (
     "evaluate-every=20 fraction-train=0.1"
 )
 SGD = "optimizer=sgd learning-rate=0.1"
-# The file in experiments/results/runs, what it shows, and the options of `fedkin run` that made it.
+TWENTY = "num-server-rounds=20 evaluate-every=5"
+MNIST = "dataset=mnist num-server-rounds=8 evaluate-every=8"
+# By heading, the files in experiments/results/runs and the options of `fedkin run` that made them.
 RUNS = {
-    "all": (
-        ALL,
-        f"{THEN_ALL} {COMMON} num-server-rounds=20 evaluate-every=5",
-    ),
-    "mnist": (
-        ALL,
-        f"{THEN_ALL} {COMMON} dataset=mnist num-server-rounds=8 evaluate-every=8",
-    ),
-    "fashion-mnist": (
-        ALL,
-        f"{THEN_ALL} {COMMON} dataset=fashion-mnist num-server-rounds=6 evaluate-every=6",
-    ),
-    "grouped-once": (
-        "PACFL, FedClust and FlexCFL",
-        f"strategy=pacfl,fedclust,flexcfl {COMMON} num-server-rounds=20 evaluate-every=5",
-    ),
-    "fedclust-ward": (
-        "PACFL, FedClust and FlexCFL",
-        f"strategy=fedclust linkage=ward {COMMON} num-server-rounds=20 evaluate-every=5",
-    ),
-    "grouped-once-right-labels": (
-        "PACFL, FedClust and FlexCFL",
-        "strategy=fedclust,flexcfl repeats=5 num-tasks=3 model=mlp num-server-rounds=20 "
-        "evaluate-every=5",
-    ),
-    "other-readings": (
-        "FedHC, IFCA-PFL and PCA read otherwise",
-        f"strategy=fedhc,ifca-pfl,pca-km-hc {COMMON} num-server-rounds=20 evaluate-every=5 "
+    ALL: {
+        "all": f"{THEN_ALL} {COMMON} {TWENTY}",
+        "mnist": f"{THEN_ALL} {COMMON} {MNIST}",
+        "fashion-mnist": f"{THEN_ALL} {COMMON} dataset=fashion-mnist num-server-rounds=6 "
+        "evaluate-every=6",
+    },
+    "PACFL, FedClust and FlexCFL": {
+        "grouped-once": f"strategy=pacfl,fedclust,flexcfl {COMMON} {TWENTY}",
+        "fedclust-ward": f"strategy=fedclust linkage=ward {COMMON} {TWENTY}",
+        "grouped-once-right-labels": "strategy=fedclust,flexcfl repeats=5 num-tasks=3 model=mlp "
+        f"{TWENTY}",
+    },
+    "FedHC, IFCA-PFL and PCA read otherwise": {
+        "other-readings": f"strategy=fedhc,ifca-pfl,pca-km-hc {COMMON} {TWENTY} "
         "update-reference=received initial-models=warm centroid-coordinates=pixels",
-    ),
-    "cfl-sgd": (
-        "CFL with the other optimizer",
-        f"strategy=cfl,single {COMMON} {SGD} num-server-rounds=20 evaluate-every=20",
-    ),
-    "cfl-sgd-mnist": (
-        "CFL with the other optimizer",
-        f"strategy=cfl,single {COMMON} {SGD} dataset=mnist num-server-rounds=8 evaluate-every=8",
-    ),
-    "cfl-sgd-fashion-mnist": (
-        "CFL with the other optimizer",
-        f"strategy=cfl,single {COMMON} {SGD} dataset=fashion-mnist num-server-rounds=8 "
-        "evaluate-every=8",
-    ),
-    "flt-participation": (
-        "FLT with a fifth of the clients in each round",
-        f"strategy=flt,flt-graph {COMMON} num-server-rounds=20 evaluate-every=10 "
-        "fraction-train=0.2",
-    ),
-    "concept-shift": (
-        "Labels that mean different things",
-        f"strategy=rcc-pfl,flt,fedhc,ifca,fedsem,cfl,optimum,single {CONCEPT}",
-    ),
-    "ifca-rotated-mnist": ("IFCA's rotated MNIST", f"strategy=ifca {ROTATED}"),
-    "single-rotated-mnist": ("IFCA's rotated MNIST", f"strategy=single {ROTATED}"),
-    "dynamic": (
-        "Newcomers, and tasks that change",
-        "strategy=flt,rcc-pfl,ifca-pfl,optimum,single num-clients=20 num-tasks=2 model=mlp "
-        "newcomers=3 newcomer-round=4 drift-clients=4 drift-round=7 num-server-rounds=11",
-    ),
+    },
+    "CFL with the other optimizer": {
+        "cfl-sgd": f"strategy=cfl,single {COMMON} {SGD} num-server-rounds=20 evaluate-every=20",
+        "cfl-sgd-mnist": f"strategy=cfl,single {COMMON} {SGD} {MNIST}",
+        "cfl-sgd-fashion-mnist": f"strategy=cfl,single {COMMON} {SGD} dataset=fashion-mnist "
+        "num-server-rounds=8 evaluate-every=8",
+    },
+    "FLT with a fifth of the clients in each round": {
+        "flt-participation": f"strategy=flt,flt-graph {COMMON} num-server-rounds=20 "
+        "evaluate-every=10 fraction-train=0.2",
+    },
+    "Labels that mean different things": {
+        "concept-shift": f"strategy=rcc-pfl,flt,fedhc,ifca,fedsem,cfl,optimum,single {CONCEPT}",
+    },
+    "IFCA's rotated MNIST": {
+        "ifca-rotated-mnist": f"strategy=ifca {ROTATED}",
+        "single-rotated-mnist": f"strategy=single {ROTATED}",
+    },
+    "Newcomers, and tasks that change": {
+        "dynamic": "strategy=flt,rcc-pfl,ifca-pfl,optimum,single num-clients=20 num-tasks=2 "
+        "model=mlp newcomers=3 newcomer-round=4 drift-clients=4 drift-round=7 num-server-rounds=11",
+    },
 }
 
 
@@ -160,18 +138,12 @@ def _link(run: str) -> str:
 
 def _runs() -> dict[str, str]:
     """Return the commands and a table of the committed runs under each heading."""
-    sections: dict[str, list[str]] = {}
-    for name, (heading, _) in RUNS.items():
-        sections.setdefault(heading, []).append(name)
-    return {
-        heading: _commands(names) + (_costs(names) if heading == ALL else _found(names))
-        for heading, names in sections.items()
-    }
-
-
-def _commands(names: Sequence[str]) -> str:
-    commands = "\n".join(f"fedkin run {RUNS[name][1]}" for name in names)
-    return f"```sh\n{commands}\n```\n\n"
+    sections = {}
+    for heading, runs in RUNS.items():
+        commands = "\n".join(f"fedkin run {options}" for options in runs.values())
+        table = _costs(list(runs)) if heading == ALL else _found(list(runs))
+        sections[heading] = f"```sh\n{commands}\n```\n\n{table}"
+    return sections
 
 
 def _runs_of(name: str) -> list[Run]:
@@ -257,13 +229,13 @@ def _grouping() -> dict[str, str]:
             "task, where all should be in doubt. The last columns: per cent that are right, of the "
             "clients with this certainty (that of 50 to 70 % is left out). "
             f"{_source('certainty', 'certainty')}\n\n"
-            f"{certainty.table(sure)}"
+            f"{certainty.tables(sure)['certainty']}"
         ),
         "Clients that come later": (
             f"25 clients, {placed['seeds']} seeds, `missed-energy`; each client is left out and "
             "placed (right, fits), and placed among the other tasks' clients alone (strange: it "
             f"fits nobody, as it should). {_source('placing', 'placing')}\n\n"
-            f"{placing.table(placed)}"
+            f"{placing.tables(placed)['placing']}"
         ),
     }
 
@@ -296,8 +268,8 @@ def _privacy() -> dict[str, str]:
 
 
 def _robustness() -> dict[str, str]:
-    odd = measured("odd-clients")
-    source = _source("odd-clients", "odd_clients")
+    numbers = measured("outliers")
+    tables, source = outliers.tables(numbers), _source("outliers", "outliers")
     return {
         "Honest federations": (
             "In how many federations without a liar somebody is called odd, and, in brackets, how "
@@ -305,13 +277,13 @@ def _robustness() -> dict[str, str]:
             "tenth or two fifths of the clients have a tenth of their images. The data are MNIST "
             "(all, and 5,000 images), Fashion-MNIST and CIFAR-10; data with an odd client have a "
             f"row. {source}\n\n"
-            f"{odd_clients.honest_table(odd['without-liars']['rows'])}"
+            f"{tables['honest federations']}"
         ),
         "Lies in the pre-round": (
             "25 clients of MNIST, three tasks, five seeds, one to five liars. A cell is the honest "
             "clients' ARI, the lowest of the five numbers of liars, and, in brackets, the lowest "
             "that agglomeration alone gives; the number of clusters is given, or chosen by the "
-            "elbow.\n\n" + odd_clients.markdown(odd["rows"])
+            f"elbow.\n\n{tables['lies']}"
         ),
     }
 
@@ -364,7 +336,7 @@ def _scale() -> dict[str, str]:
             "The CPU's seconds are those of a site's processes for each of its messages; memory is "
             "that of all its processes, what they share counted once; medians over the runs. "
             f"{_source('site-rounds', 'site_rounds')}\n\n"
-            f"{site_rounds.table(measured('site-rounds'))}"
+            f"{site_rounds.tables(measured('site-rounds'))['what a message costs a site']}"
         ),
     }
 

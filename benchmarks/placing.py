@@ -1,91 +1,78 @@
-"""Does a new client find its cluster, or that it fits nobody? `python -m benchmarks.placing`.
+"""Does a new client find its cluster, or that none fits? docs/measured/grouping.md has the table.
 
-docs/measured/grouping.md has what this prints with the missed energy. Each client in turn is new to
-the clusters of all others (their true tasks), and each client of a task is new to those of the
-other tasks. No model is trained and no message is sent.
+Each client in turn is new to the clusters of all others (their true tasks), and each client of a
+task is new to those of the other tasks. No model is trained and no message is sent.
+`python -m benchmarks.placing`.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.certainty import FEDERATIONS, sites
-from benchmarks.writing import markdown, write
+from benchmarks import harness
+from benchmarks.certainty import FEDERATIONS, features_and_tasks
+from benchmarks.writing import markdown
 from clients.signatures.spectrum import leading_spectrum
 from fl_app.group.placing import place
 from fl_app.results.spectra import KeptSpectra, SpectraCard
-from fl_core.relevance import MISSED_ENERGY, PAPER, USUAL_EIGENVECTORS
+from fl_core.relevance import MISSED_ENERGY, USUAL_EIGENVECTORS
 
 IMAGES = (10, 40)
+SHARES = ("right", "fits", "strange")
 
 
-def measure(seeds: int) -> Iterator[dict[str, Any]]:
-    """Yield a row for each federation, number of images and formula."""
-    for options, images in product(FEDERATIONS, IMAGES):
-        for formula in (PAPER, MISSED_ENERGY):
-            k = USUAL_EIGENVECTORS[formula]
-            known: dict[str, list[bool]] = {"right": [], "fits": [], "sure": [], "strange": []}
-            for seed in range(seeds):
-                own = sites(images, seed, **options)
-                vectors = [leading_spectrum(one, k).eigenvectors for one in own.features]
-                for client, features in enumerate(own.features):
-                    task = own.tasks[client]
-                    at_home = np.flatnonzero(np.arange(len(vectors)) != client)
-                    abroad = np.flatnonzero(own.tasks != task)
-                    for others, is_home in ((at_home, True), (abroad, False)):
-                        card = SpectraCard(
-                            *("rcc-pfl", seed, "hog", formula, k, (1, 28, 28), False),
-                            names=tuple(map(str, others)),
-                        )
-                        kept = KeptSpectra(card, own.tasks[others], [vectors[o] for o in others])
-                        found = place(features, kept, resamples=20 if is_home else 0)
-                        if is_home:
-                            known["right"].append(found.cluster == task)
-                            known["fits"].append(found.fits)
-                            known["sure"].append(found.share >= 0.9)
-                        else:
-                            known["strange"].append(not found.fits)
-            yield {
-                **options,
-                "images": images,
-                "relevance": formula,
-                **{name: round(float(np.mean(values)), 3) for name, values in known.items()},
-            }
+def measure(cell: tuple[dict[str, Any], int, int]) -> dict[str, Any]:
+    """Return the shares of clients of a federation that are placed as they should be."""
+    options, images, seeds = cell
+    k = USUAL_EIGENVECTORS[MISSED_ENERGY]
+    known: dict[str, list[bool]] = {name: [] for name in SHARES}
+    for seed in range(seeds):
+        all_features, tasks = features_and_tasks(images, seed, **options)
+        vectors = [leading_spectrum(one, k).eigenvectors for one in all_features]
+        for client, features in enumerate(all_features):
+            others = np.flatnonzero(np.arange(len(tasks)) != client)
+            of_other_tasks = np.flatnonzero(tasks != tasks[client])
+            home, abroad = (
+                place(features, _kept(seed, k, tasks, vectors, clients), resamples=0)
+                for clients in (others, of_other_tasks)
+            )
+            known["right"].append(home.cluster == tasks[client])
+            known["fits"].append(home.fits)
+            known["strange"].append(not abroad.fits)
+    shares = {name: round(float(np.mean(values)), 3) for name, values in known.items()}
+    return {**options, "images": images, "relevance": MISSED_ENERGY, **shares}
 
 
-def table(measured: Mapping[str, Any]) -> str:
-    """Return the shares of each federation with the missed energy, as Markdown."""
-    kinds = ("right", "fits", "strange")
-    heads = ["federation", *(f"{count} images: {kind}" for count in IMAGES for kind in kinds)]
+def _kept(seed: int, k: int, tasks: Any, vectors: Any, clients: Any) -> KeptSpectra:
+    settings = ("rcc-pfl", seed, "hog", MISSED_ENERGY, k, (1, 28, 28), False)
+    card = SpectraCard(*settings, names=tuple(map(str, clients)))
+    return KeptSpectra(card, tasks[clients], [vectors[client] for client in clients])
+
+
+def tables(numbers: harness.Numbers) -> dict[str, str]:
+    """Return the table of docs/measured/grouping.md."""
+    heads = ["federation", *(f"{count} images: {name}" for count in IMAGES for name in SHARES)]
     rows: dict[str, list[str]] = {}
-    for cell in measured["cells"]:
+    for cell in numbers["cells"]:
         if cell["relevance"] == MISSED_ENERGY:
             minority = f", minority {cell['minority']}" if "minority" in cell else ""
             name = f"{cell['dataset']}, {cell['num_tasks']} tasks{minority}"
-            rows.setdefault(name, []).extend(f"{cell[kind]:.2f}" for kind in kinds)
-    return markdown(heads, ((name, *own) for name, own in rows.items()))
+            rows.setdefault(name, []).extend(f"{cell[share]:.2f}" for share in SHARES)
+    return {"placing": markdown(heads, ((name, *shares) for name, shares in rows.items()))}
 
 
-def main() -> None:
-    """Measure, print a row for each cell, and write them."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--output", type=Path, metavar="FILE.json")
-    options = parser.parse_args()
-    rows = []
-    for row in measure(options.seeds):
-        print(json.dumps(row), flush=True)
-        rows.append(row)
-    if options.output is not None:
-        write({"seeds": options.seeds, "cells": rows}, options.output)
+def measure_all(numbers: harness.Numbers, seeds: int, workers: int) -> Iterator[str]:
+    """Measure all federations."""
+    cells = [(options, images, seeds) for options, images in product(FEDERATIONS, IMAGES)]
+    numbers |= {"seeds": seeds, "cells": list(harness.walk(measure, cells, workers))}
+    yield f"{len(cells)} cells"
 
 
 if __name__ == "__main__":
-    main()
+    cpus = os.cpu_count() or 1
+    harness.command(__doc__, "placing", measure_all, tables, seeds=2, workers=cpus)

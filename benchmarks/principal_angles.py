@@ -1,7 +1,7 @@
-"""How is PACFL to be read? Its paper has two equations, and its authors' code does a third thing.
+"""How is PACFL to be read? docs/measured/strategies.md has the table.
 
-docs/measured/strategies.md has the adjusted Rand index of this project's tasks by each. No model is
-trained. `python -m benchmarks.principal_angles`, FL_DATA_DIR set.
+Its paper has two equations, and its authors' code does a third thing. No model is trained.
+`python -m benchmarks.principal_angles`.
 """
 
 from __future__ import annotations
@@ -45,10 +45,7 @@ def equation_3(clients: Sequence[Float32], _: Sequence[Float32]) -> Float64:
 
 
 def authors_code(_: Sequence[Float32], of_classes: Sequence[Float32]) -> Float64:
-    """Return the smallest angle between two vectors, of whatever class of either client.
-
-    Absolute cosines stand for the authors' signed ones, since signs are arbitrary.
-    """
+    """Return the smallest angle between two vectors of any class; signs are arbitrary."""
     cosines = [[np.abs(own.T @ other).max() for other in of_classes] for own in of_classes]
     return np.asarray(np.degrees(np.arccos(np.clip(cosines, 0, 1))), np.float64)
 

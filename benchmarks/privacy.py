@@ -2,8 +2,7 @@
 
 Adjusted Rand index against ε, and how well a server that has public images of the same kind tells
 from the eigenvectors which classes a client holds; then the same index against the number of images
-of each client, with and without the projection. The clients' functions are called directly: no
-model is trained. `python -m benchmarks.privacy`, FL_DATA_DIR set.
+of each client, with and without the projection. No model is trained. `python -m benchmarks.privacy`
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class Client(NamedTuple):
 
 
 def federation(dataset: str, partition: Spread, seed: int) -> Federation:
-    """Return 25 clients of three tasks, clean labels: labels never enter."""
+    """Return 25 clients of three tasks."""
     return harness.federation(dataset, TASKS, seed, partition=partition)
 
 
@@ -97,30 +96,19 @@ def public_grams(dataset: Dataset, *, projected: bool) -> Float64:
     return np.array([gram_matrix(rows[labels == c]) for c in range(dataset.num_classes)], float)
 
 
-def adjusted_rand(clients: Sequence[Client], relevance: str) -> float:
-    """Return the adjusted Rand index of the clusters, their number given."""
-    return agreement([own.spectrum for own in clients], [own.task for own in clients], relevance)
-
-
-def agreement(spectra: Sequence[Spectrum], tasks: Sequence[int], relevance: str) -> float:
-    """Return the adjusted Rand index of the clusters of clients with these spectra."""
+def ari_of(spectra: Sequence[Spectrum], tasks: Sequence[int], relevance: str) -> float:
+    """Return the adjusted Rand index of the clusters of clients, their number given."""
     scores = relevance_matrix(relevance, spectra, EIGENVECTORS[relevance])
     found = agglomerate(average_relevance(scores), TASKS).labels
     return ari(tasks, found)
 
 
 def guess_classes(shared: Sequence[Float32], grams: Float64) -> Float64:
-    """Return how strongly each client's eigenvectors speak for each class, shape (K, C).
+    """Return how strongly each client's eigenvectors, (d, k), speak for each class: (K, C).
 
     The share of a class's public energy that a client's eigenvectors capture, compared with the
-    other clients: standard deviations above their mean, class by class.
-
-    Parameters
-    ----------
-    shared : sequence of NDArray[np.float32], shapes (d, k_i)
-        What the server was sent.
-    grams : NDArray[np.float64], shape (C, d, d)
-        Of the server's public images, class by class.
+    other clients: standard deviations above their mean, class by class. `grams`, (C, d, d), are
+    those of the server's public images.
     """
     captured = np.array(
         [
@@ -167,8 +155,9 @@ def measure(dataset: str, partition: Spread, seed: int) -> list[dict[str, Any]]:
         evidence = guess_classes(shared, grams[bool(epsilon)])
         auc, most_common = guessed(clients, evidence, tasks)
         named = {"partition": partition, "relevance": relevance, "epsilon": epsilon}
-        scores = {"ari": adjusted_rand(clients, relevance), "auc": auc, "most-common": most_common}
-        rows.append({**named, **scores})
+        spectra, of_tasks = [own.spectrum for own in clients], [own.task for own in clients]
+        found = ari_of(spectra, of_tasks, relevance)
+        rows.append({**named, "ari": found, "auc": auc, "most-common": most_common})
     return rows
 
 
@@ -190,7 +179,7 @@ def measure_sizes(seed: int) -> list[dict[str, Any]]:
             few = features[rng.choice(own, size, replace=False)]
             gram = private_gram(few, epsilon, DELTA, rng)
             spectra.append(spectrum_of_gram(gram, EIGENVECTORS[MISSED_ENERGY]))
-        ari = agreement(spectra, tasks, MISSED_ENERGY)
+        ari = ari_of(spectra, tasks, MISSED_ENERGY)
         rows.append({"features": name, "images": size, "epsilon": epsilon, "ari": ari})
     return rows
 
@@ -210,10 +199,7 @@ def over_seeds(
 
 
 def raw_pixels_resemblance(seed: int = 0) -> float:
-    """Return the mean cosine between a client's first eigenvector of raw pixels and its mean image.
-
-    On mnist-5k: with `features=raw` the eigenvectors are images.
-    """
+    """Return the mean cosine of a client's first eigenvector of raw pixels and its mean image."""
     simulated = federation("mnist-5k", "label", seed)
     rows = feature_map("raw")(simulated.dataset.train_samples).numpy()
     cosines = []

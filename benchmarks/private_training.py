@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -47,30 +47,19 @@ def measure(numbers: harness.Numbers, epsilons: list[float], workers: int) -> It
         yield f"ε = {epsilon}"
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Return the mean over seeds as Markdown, the lowest in brackets."""
-    heads = ["ε, each", "accuracy", "ARI"]
+def tables(numbers: harness.Numbers) -> dict[str, str]:
+    """Return the table of docs/privacy.md: means over seeds, the lowest in brackets."""
     lines = []
-    for row in rows:
+    for row in numbers["rows"]:
         scores = [100 * run["accuracy"] for run in row["runs"]]
         aris = [run["ari"] for run in row["runs"]]
-        lines.append(
-            [
-                f"{row['epsilon']:g}" if row["epsilon"] else "no noise",
-                f"{np.mean(scores):.1f} ({min(scores):.1f})",
-                f"{np.mean(aris):.2f} ({min(aris):.2f})",
-            ]
-        )
-    return markdown(heads, lines)
+        epsilon = f"{row['epsilon']:g}" if row["epsilon"] else "no noise"
+        ari = f"{np.mean(aris):.2f} ({min(aris):.2f})"
+        lines.append([epsilon, f"{np.mean(scores):.1f} ({min(scores):.1f})", ari])
+    return {"training": markdown(["ε, each", "accuracy", "ARI"], lines)}
 
 
 if __name__ == "__main__":
-    harness.command(
-        __doc__,
-        "private-training",
-        measure,
-        lambda numbers: {"accuracy against ε": table(numbers["rows"])},
-        {"options": OPTIONS, "clients": CLIENTS},
-        epsilons=[float(epsilon) for epsilon in EPSILONS],
-        workers=1,
-    )
+    header = {"options": OPTIONS, "clients": CLIENTS}
+    options: dict[str, Any] = {"epsilons": [float(one) for one in EPSILONS], "workers": 1}
+    harness.command(__doc__, "private-training", measure, tables, header, **options)

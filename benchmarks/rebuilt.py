@@ -1,4 +1,4 @@
-"""What a server or another device can rebuild from eigenvectors: docs/privacy.md has the tables.
+"""What can a server or another device rebuild of eigenvectors? docs/privacy.md has the tables.
 
 Three attacks by somebody who has public images of the same kind (the test images): is this image
 among a device's; what does the device's mean image look like; which share of its images has each
@@ -25,7 +25,7 @@ from benchmarks.writing import ROOT, markdown
 from clients.features.compute import feature_map
 from clients.privacy import bounded_features, noise_multiplier, private_gram
 from clients.signatures.spectrum import gram_matrix, leading_spectrum, spectrum_of_gram
-from fl_app.report.pictures.figure import data_url, picture, save
+from fl_app.report.pictures.figure import channel, data_url, layer, picture, save
 from fl_app.report.pictures.style import WIDTH
 from fl_core.data.dataset import Dataset
 from fl_core.data.datasets import load_dataset
@@ -208,25 +208,17 @@ def draw(pictures: Sequence[Mapping[str, Float64]], path: Path) -> Path:
     pitch = (WIDTH - 12) / len(columns)
     size = min(pitch - 8, 66)
     rows = [
-        {
-            "x": pitch * column,
-            "y": 14 + (size + 4) * row,
-            "url": data_url(_shown(images[what], what)),
-        }
+        {"x": pitch * column, "y": 14 + (size + 4) * row}
+        | {"url": data_url(_shown(images[what], what))}
         for row, images in enumerate(pictures)
         for column, what in enumerate(columns)
     ]
     heads = [{"x": pitch * column, "y": 0, "what": what} for column, what in enumerate(columns)]
-    place = {"type": "quantitative", "axis": None, "scale": None}
-    at = {"x": {**place, "field": "x"}, "y": {**place, "field": "y"}}
+    at = {side: channel(f"{side}:Q", axis=None, scale=None) for side in "xy"}
     corner = {"align": "left", "baseline": "top"}
-    image = {"type": "image", **corner, "width": size, "height": size}
     layers = [
-        {"data": {"values": values}, "mark": mark, "encoding": {**at, channel: {"field": field}}}
-        for values, mark, channel, field in (
-            (rows, image, "url", "url"),
-            (heads, {"type": "text", **corner}, "text", "what"),
-        )
+        layer("image", rows, {**corner, "width": size, "height": size}, **at, url=channel("url")),
+        layer("text", heads, corner, **at, text=channel("what")),
     ]
     height = 14 + (size + 4) * len(pictures)
     return save(picture("What eigenvectors show of a device", layer=layers, height=height), path)

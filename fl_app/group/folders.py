@@ -40,9 +40,9 @@ def regrouped(
     """Group clients so many times, each time with a fifth of everybody's features left out.
 
     Drawing images with replacement, as a bootstrap does, leaves two fifths of the different ones
-    out, and finds doubts where there are none: benchmarks/results/certainty.json.xz. A resample in
-    which nothing but zeros is left of a client's features has no spectrum of it, and does not
-    count.
+    out, and puts twice as many of the rightly grouped clients in doubt (with missed energy, 34 %
+    instead of 14 %). A resample in which nothing but zeros is left of a client's features has no
+    spectrum of it, and does not count.
     """
     drawn = []
     for number in range(resamples):

@@ -1,11 +1,9 @@
 """Benchmarks compute features of the images that a federation's clients hold, whatever the seed."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 
-from benchmarks import clustering_grid, graph_threshold, harness, relevance_search
+from benchmarks import graph_threshold, harness, relevance_search
 from clients.features.compute import feature_map
 from clients.signatures.spectrum import gram_matrix
 from fl_core.data.datasets import load_dataset
@@ -48,23 +46,3 @@ def test_a_client_of_the_relevance_search_has_its_own_images(seed, monkeypatch):
         images, _ = simulated[0].training_data(client)
         gram = gram_matrix(feature_map("hog")(images).numpy())
         np.testing.assert_allclose(harness.gram_of(spectra[client]), gram, atol=1e-5)
-
-
-def test_the_grid_groups_a_federation_by_its_own_images(monkeypatch):
-    used = []
-    monkeypatch.setattr(
-        clustering_grid,
-        "table_of_relevances",
-        lambda dataset, *_: (used.append(dataset), np.eye(harness.CLIENTS))[1],
-    )
-    cell = clustering_grid.Cell("mnist-5k", "hog", 20, "label", 3, "class-independent", 0.0, 1)
-    clustering_grid.score(cell)
-    assert used == [load_dataset("mnist-5k", seed=1)]
-
-
-def test_cells_of_one_split_come_one_after_another():
-    cells = relevance_search.cells(["mnist", "mnist-5k"], range(3))
-    splits = [(cell.dataset, cell.seed) for cell in cells]
-    assert len(cells) == 2 * 3 * 3 + 2 * 2 * 3 * 3
-    changes = sum(one != other for one, other in pairwise(splits))
-    assert changes == 5

@@ -28,7 +28,7 @@ PRIVACY_RUN, REBUILT_RUN, TRAINING_RUN = (
 TABLES = {
     "sizes": privacy.tables(PRIVACY_RUN)["sizes"],
     "membership": rebuilt.tables(REBUILT_RUN)["membership"],
-    "training": private_training.table(TRAINING_RUN["rows"]),
+    "training": private_training.tables(TRAINING_RUN)["training"],
 }
 EXAMPLE = run_of("make-run")
 

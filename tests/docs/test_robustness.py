@@ -8,7 +8,7 @@ from fl_app.report.text_table import render
 from tests.report_data import read_runs
 
 DOCS = Path(__file__).parents[2] / "docs"
-MEASURED = measured("odd-clients")
+MEASURED = measured("outliers")
 
 
 def test_no_lie_spoils_the_clustering():

@@ -1,11 +1,10 @@
 """Federations without a liar are made as they are described, and counted once."""
 
-from benchmarks import honest_federations as honest
-from benchmarks import odd_clients
+from benchmarks import outliers
 
 
 def test_a_thousand_federations_of_one_to_eight_tasks_and_ten_to_a_hundred_clients():
-    every = [kind for data in honest.DATASETS for kind in honest.kinds(data)]
+    every = [kind for data in outliers.HONEST_DATASETS for kind in outliers.kinds(data)]
     assert len(set(every)) == len(every)
     assert 4 * len(every) >= 1_000
     assert {kind.clients for kind in every} >= {10, 100}
@@ -14,25 +13,25 @@ def test_a_thousand_federations_of_one_to_eight_tasks_and_ten_to_a_hundred_clien
 
 
 def test_everybody_has_a_spectrum_and_few_have_little(monkeypatch):
-    kind = honest.Kind("mnist-5k", 10, 2, "label", 0.2)
+    kind = outliers.Kind("mnist-5k", 10, 2, "label", 0.2)
     counts = []
-    monkeypatch.setattr(honest, "leading_spectrum", lambda rows, _: counts.append(len(rows)))
-    assert len(honest.spectra_of(kind, 0)) == kind.clients
+    monkeypatch.setattr(outliers, "leading_spectrum", lambda rows, _: counts.append(len(rows)))
+    assert len(outliers.honest_spectra(kind, 0)) == kind.clients
     few = list(counts)
     counts.clear()
-    honest.spectra_of(kind._replace(few=0.0), 0)
+    outliers.honest_spectra(kind._replace(few=0.0), 0)
     taken = [client for client in range(10) if few[client] != counts[client]]
     assert len(taken) == 2
     assert all(few[client] == max(5, counts[client] // 10) for client in taken)
 
 
 def test_what_was_counted_is_not_counted_again(monkeypatch):
-    kind = honest.Kind("mnist-5k", 10, 2, "equal")
-    monkeypatch.setattr(honest, "DATASETS", ("mnist-5k",))
-    monkeypatch.setattr(honest, "kinds", lambda data: [kind])
-    first = list(odd_clients.without_liars({}, [0]))[-1]
+    kind = outliers.Kind("mnist-5k", 10, 2, "equal")
+    monkeypatch.setattr(outliers, "HONEST_DATASETS", ("mnist-5k",))
+    monkeypatch.setattr(outliers, "kinds", lambda data: [kind])
+    first = list(outliers.without_liars({}, [0]))[-1]
     assert [row["federations"] for row in first["rows"]] == [1]
-    assert list(odd_clients.without_liars(first, [0])) == []
-    both = list(odd_clients.without_liars(first, [0, 1]))[-1]
+    assert list(outliers.without_liars(first, [0])) == []
+    both = list(outliers.without_liars(first, [0, 1]))[-1]
     assert [row["federations"] for row in both["rows"]] == [2]
-    assert "| all | two and more | 2 | 20 | 0 (0) |" in odd_clients.honest_table(both["rows"])
+    assert "| all | two and more | 2 | 20 | 0 (0) |" in outliers.honest_table(both["rows"])

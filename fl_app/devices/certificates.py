@@ -1,4 +1,4 @@
-"""The private authority of a federation: its certificate, the server's, and the devices' keys."""
+"""`fedkin certificates`: a private authority, the server's certificate, and the devices' keys."""
 
 from __future__ import annotations
 
@@ -18,18 +18,16 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 AUTHORITY_DAYS = 3652
 SERVER_DAYS = 365
-# Clocks of devices differ: what is made now is already valid for one that is an hour behind.
+# Certificates are valid an hour early, for devices whose clock is late.
 _CLOCK_SKEW = timedelta(hours=1)
 _ALWAYS_SERVER = ("localhost", "127.0.0.1", "::1")
-# Where one of these exists, so must the authority that it belongs to.
+# If one of these files exists, the authority must exist, too.
 _AFTER_AUTHORITY = ("ca.key", "ca.crt", "server.key", "server.crt", "devices")
 _DEVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _HOST_LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)", re.ASCII)
 
 
-class Authority(NamedTuple):
-    """A private certificate authority."""
-
+class _Authority(NamedTuple):
     key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate
 
@@ -40,8 +38,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "certificates",
         help="make the certificates and keys that real devices need",
         description="Make a private certificate authority, the certificate of the server, and one "
-        "key pair for each device. What exists is kept: later calls with further --device names "
-        "add devices, and nothing is ever overwritten.",
+        "key pair for each device. No file is ever overwritten: call it again with other --device "
+        "names to add devices.",
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="where to write them")
     parser.add_argument(
@@ -50,7 +48,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         action="extend",
         default=[],
         metavar="HOST_OR_IP",
-        help="make the server's certificate, for these names or addresses under which devices "
+        help="make the server's certificate for these host names or addresses, by which devices "
         "reach it (localhost is always added)",
     )
     parser.add_argument(
@@ -67,20 +65,18 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def make_certificates(
     folder: Path, servers: Sequence[str], devices: Sequence[str], *, now: datetime | None = None
 ) -> list[Path]:
-    """Write the requested files for a server and for devices: all of them, or none.
+    """Write certificates and keys into a folder, all of them or none; return their paths.
 
     The first call also makes the authority, `ca.key` and `ca.crt`.
 
     Parameters
     ----------
-    folder : Path
-        Made, for its owner only, where it is missing.
     servers : sequence of str
-        Host names and IP addresses of the server; none: no certificate for it.
+        Host names and IP addresses of the server; if empty, no server certificate is made.
     devices : sequence of str
         Names of new devices.
     now : datetime, optional
-        With a time zone; from when the certificates are valid (default: now).
+        When the certificates start to be valid, with a time zone.
     """
     if not servers and not devices:
         raise ValueError("there is nothing to make: name a --server, a --device or both.")
@@ -104,25 +100,25 @@ def make_certificates(
     return _write(folder, made)
 
 
-def _new_authority(now: datetime) -> Authority:
-    """Return an authority that may sign servers, and no further authorities, for ten years."""
+def _new_authority(now: datetime) -> _Authority:
+    """Return an authority for ten years that may sign servers, and no other authorities."""
     key = ec.generate_private_key(ec.SECP384R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedkin authority")])
     until = now + timedelta(days=AUTHORITY_DAYS)
     builder = _certificate(name, name, key.public_key(), now, until, is_authority=True)
     certificate = builder.sign(key, hashes.SHA384())
-    return Authority(key, certificate)
+    return _Authority(key, certificate)
 
 
 def _server_certificate(
-    authority: Authority, names: Sequence[x509.GeneralName], now: datetime
+    authority: _Authority, names: Sequence[x509.GeneralName], now: datetime
 ) -> tuple[bytes, bytes]:
     """Return the server's private key, and its certificate for a year, both as PEM."""
     end = authority.certificate.not_valid_after_utc
     if end <= now:
         raise ValueError(
             f"ca.crt expired on {end:%Y-%m-%d}: move all files of the folder away, make new ones, "
-            "and give every device the new ca.crt."
+            "and send every device the new ca.crt."
         )
     key = ec.generate_private_key(ec.SECP384R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedkin server")])
@@ -141,7 +137,7 @@ def _server_certificate(
 
 
 def _device_keys(name: str) -> tuple[tuple[str, bytes], tuple[str, bytes]]:
-    """Return a device's private and public key, as OpenSSH writes them, by their file endings."""
+    """Return a device's private and public key in OpenSSH's format, with their file endings."""
     key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(
         serialization.Encoding.PEM,
@@ -172,7 +168,7 @@ def _make(options: argparse.Namespace) -> int:
     if (folder / "ca.crt").exists():
         print(f"ca.crt expires on {_expires(folder / 'ca.crt')}.")
     print(
-        "Do not keep ca.key on the server or on a device: whoever has it can pose as the server. "
+        "Do not store ca.key on the server or on a device: with it, anyone can pose as the server. "
         "Every .key file is as secret as a password."
     )
     return 0
@@ -189,12 +185,8 @@ def _general_name(text: str) -> x509.GeneralName:
     except ValueError:
         pass
     labels = text.removesuffix(".").split(".")
-    # Names of numbers only are addresses with a slip, such as 192.168.1.256.
-    if (
-        len(text) > 253
-        or labels[-1].isdigit()
-        or not all(_HOST_LABEL.fullmatch(one) for one in labels)
-    ):
+    is_number = labels[-1].isdigit()  # a mistyped address, such as 192.168.1.256
+    if len(text) > 253 or is_number or not all(map(_HOST_LABEL.fullmatch, labels)):
         raise ValueError(
             f"--server {text!r} is neither a host name nor an IP address: give what devices "
             "connect to, without a port, such as fl.example.org or 192.0.2.10."
@@ -249,8 +241,8 @@ def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-def _read_authority(folder: Path) -> Authority | None:
-    """Return the authority in a folder; None where nothing was made there before."""
+def _read_authority(folder: Path) -> _Authority | None:
+    """Return the authority in a folder, or None if the folder has no files of this command."""
     if not any(os.path.lexists(folder / name) for name in _AFTER_AUTHORITY):
         return None
     try:
@@ -259,28 +251,28 @@ def _read_authority(folder: Path) -> Authority | None:
         if isinstance(key, ec.EllipticCurvePrivateKey) and (
             key.public_key() == certificate.public_key()
         ):
-            return Authority(key, certificate)
+            return _Authority(key, certificate)
         problem = "ca.key is not the key of ca.crt"
     except (OSError, ValueError, TypeError) as error:
         problem = str(error)
     raise ValueError(
-        f"{folder} lacks the authority that signs for it ({problem}): restore ca.key and ca.crt "
-        "as this command made them, or name an empty folder."
+        f"{folder} has no usable authority ({problem}): restore the ca.key and ca.crt that this "
+        "command made, or name an empty folder."
     )
 
 
 def _write(folder: Path, files: dict[str, bytes]) -> list[Path]:
-    """Write files that were not there; if one cannot be written, remove those before it."""
-    _make_private_folder(folder)
+    """Write new files; if one cannot be written, remove those before it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
     if any(name.startswith("devices/") for name in files):
-        _make_private_folder(folder / "devices")
+        (folder / "devices").mkdir(mode=0o700, exist_ok=True)
     written: list[Path] = []
     try:
         for name, content in files.items():
             path = folder / name
             mode = 0o600 if name.endswith(".key") else 0o644
-            # Exclusive, and with its mode from the start: nothing is overwritten, and nobody else
-            # can read a key for a moment.
+            # Exclusive, and with its mode from the start: no other account can read a key.
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
             written.append(path)
             with os.fdopen(handle, "wb") as file:
@@ -290,13 +282,8 @@ def _write(folder: Path, files: dict[str, bytes]) -> list[Path]:
             path.unlink(missing_ok=True)
         if isinstance(error, FileExistsError):
             raise ValueError(
-                f"{error.filename} is there already and is not overwritten: move it away if you "
+                f"{error.filename} exists already and is not overwritten: move it away if you "
                 "want a new one."
             ) from error
         raise
     return written
-
-
-def _make_private_folder(folder: Path) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    folder.mkdir(mode=0o700, exist_ok=True)

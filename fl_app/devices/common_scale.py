@@ -1,4 +1,4 @@
-"""One scale for all devices' samples (`standardise=all`), from the statistics that each sends."""
+"""A common scale of all devices' samples (`standardise=all`), from each device's statistics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_ROWS = 10**12
 
 
 def statistics_answer(found: ColumnStatistics) -> RecordDict:
-    """Return a device's answer: its columns' means, deviations, and which are flags."""
+    """Encode the statistics of a device's columns as its answer."""
     rows = np.stack([found.mean, found.deviation, found.is_flag.astype(np.float64)])
     return RecordDict(
         {
@@ -33,7 +33,7 @@ def statistics_answer(found: ColumnStatistics) -> RecordDict:
 
 
 def statistics_in(answer: RecordDict, num_columns: int) -> ColumnStatistics:
-    """Undo `statistics_answer`."""
+    """Decode and check an answer of `statistics_answer`."""
     count = protocol.metrics_of(answer).get(protocol.NUM_EXAMPLES)
     rows = protocol.array_in(answer, protocol.MOMENTS)
     if not (isinstance(count, int) and 1 <= count <= _MOST_ROWS):
@@ -43,19 +43,18 @@ def statistics_in(answer: RecordDict, num_columns: int) -> ColumnStatistics:
             f"the moments are {rows.dtype} of shape {rows.shape}, not float64 of {(3, num_columns)}"
         )
     mean, deviation, is_flag = rows
-    # What float32 samples come to, which is all that is learnt from.
-    largest = np.finfo(np.float32).max
+    largest = np.finfo(np.float32).max  # the type of samples
     if not (np.abs(rows) <= largest).all() or (deviation < 0).any():  # NaN, too
-        raise ValueError("the moments are not all those of finite numbers")
+        raise ValueError("the moments are not those of finite numbers")
     if not np.isin(is_flag, (0, 1)).all():
-        raise ValueError("the moments say neither yes nor no of flags")
+        raise ValueError("the flags of the moments are not all 0 or 1")
     return ColumnStatistics(count, mean, deviation, is_flag == 1)
 
 
 def with_common_scale(agreement: Agreement, roll: Conversation) -> Agreement:
-    """Ask all devices for the statistics of their training samples, and agree on one scale.
+    """Query the statistics of all devices' training samples, and add their scale to an agreement.
 
-    A device whose answer cannot be right is left out.
+    A device with an invalid answer is excluded.
     """
     check_no_pixels("devices", ALL_SITES, agreement.is_float)
     num_columns = agreement.image_shape[0] + agreement.is_regression

@@ -1,11 +1,11 @@
-"""A private, more patient SuperLink's database: `--database "sqlite:///superlink.db?plugin=fedkin"`.
+"""A plugin for the SuperLink's database: `--database "sqlite:///superlink.db?plugin=fedkin"`.
 
-SQLite lets one write at a time, and Flower 1.41 gives up after waiting 5 seconds for its turn: the
+SQLite allows one write at a time, and Flower 1.41 fails after waiting 5 seconds for it: the
 SuperLink answers 500, its own programs end for good (no run starts any more), and devices' answers
-are lost. It also leaves to the umask who may read what names the sites and holds their models.
-Flower has no option for either, but its address of the database is SQLAlchemy's, which loads the
-plugins that it names. It keeps five connections, opens up to ten more while many devices call, and
-closes each of these after one use, so that the next has to read the database's schema anew.
+are lost. Flower also lets the umask decide who may read the file, which has the names and models of
+sites. It has no option for either, but passes the database's address to SQLAlchemy, which loads the
+plugins that it names. SQLAlchemy keeps five connections, and opens up to ten more while many
+devices call. It closes each of these after one use, so that the next reads the schema again.
 """
 
 from __future__ import annotations
@@ -20,41 +20,39 @@ from sqlalchemy.engine import CreateEnginePlugin
 from sqlalchemy.pool import Pool, QueuePool
 
 PATIENCE = 20
-"""Seconds: SuperNodes wait for an answer for 30."""
+"""Seconds that a connection waits to write: SuperNodes wait for an answer for 30."""
 CONNECTIONS = 15
-"""At most, as many as SQLAlchemy opens by itself."""
+"""As many as SQLAlchemy opens by itself."""
 
 
 class PatientDatabase(CreateEnginePlugin):
-    """Lets a connection wait for its turn for `PATIENCE` seconds, and makes the file private.
+    """Lets connections wait `PATIENCE` seconds, keeps them, and makes the file private.
 
-    Connections are kept. What Flower sets by itself is right and stays: a log that is written ahead
-    and flushed when it goes into the file (`journal_mode` WAL, `synchronous` NORMAL).
+    Flower itself sets `journal_mode` WAL and `synchronous` NORMAL.
     """
 
     def update_url(self, url: URL) -> URL:
-        """Leave the rest of the address as it is, and make the file, to be read by its owner only.
+        """Create the database's file with mode 600, or set that of a file that exists.
 
         SQLite takes an empty file for an empty database, and gives those beside it the same mode.
-        So it is with one that was there before, such as a backup that was put back.
         """
         if (path := url.database) and path != ":memory:":
             try:
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             except FileExistsError:
-                # By name: to open and close it would end the locks that this process has on it.
+                # By name: opening and closing the file would end this process's locks on it.
                 for ending in ("", "-wal", "-shm"):
                     with suppress(FileNotFoundError):
                         Path(path + ending).chmod(0o600)
         return url
 
     def handle_pool_kwargs(self, pool_cls: type[Pool], pool_args: dict[str, Any]) -> None:
-        """Keep all connections that may be open at a time."""
+        """Keep all connections open."""
         if issubclass(pool_cls, QueuePool):  # that of files
             pool_args |= {"pool_size": CONNECTIONS, "max_overflow": 0}
 
     def engine_created(self, engine: Engine) -> None:
-        """Set it whenever a connection is used: Flower sets its own when one is made."""
+        """Set the timeout whenever a connection is used: Flower sets another when it is made."""
 
         @event.listens_for(engine, "checkout")
         def be_patient(connection: Any, _record: Any, _proxy: Any) -> None:

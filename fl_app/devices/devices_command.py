@@ -1,16 +1,11 @@
-"""`fedkin devices`: who is registered, and to revoke one."""
+"""`fedkin devices`: list the registered devices, and revoke one."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fl_app.devices.tls import parse_address
-
-if TYPE_CHECKING:
-    from fl_app.devices.names import Registration
-    from fl_app.report.text_table import TextTable
 
 
 def add_command(
@@ -35,14 +30,14 @@ def add_command(
     more = parser.add_subparsers(metavar="COMMAND")
     revoke = more.add_parser(
         "revoke",
-        help="shut a device out",
+        help="exclude a device for good",
         description="On the server, unregister a device: its SuperNode is refused from now on, "
-        "and Flower never takes its key again. Its name can be registered with another key.",
+        "and Flower never accepts its key again. Its name can be registered with another key.",
     )
     revoke.add_argument(
         "name", metavar="NAME", help="its name or its key, as `fedkin devices` lists them"
     )
-    # Those given before `revoke` count, too.
+    # The options may stand before `revoke`, too.
     _add_server_options(revoke, suppressed=True)
     revoke.set_defaults(call=_revoke)
     return more
@@ -66,12 +61,7 @@ def _add_server_options(parser: argparse.ArgumentParser, *, suppressed: bool = F
 
 
 def _list(options: argparse.Namespace) -> int:
-    from fl_app.devices.registry import (  # noqa: PLC0415
-        control_client,
-        last_clusters,
-        list_devices,
-        refused_devices,
-    )
+    from fl_app.devices import registry  # noqa: PLC0415
     from fl_app.report.text_table import render  # noqa: PLC0415
 
     parse_address(options.superlink, "--superlink")
@@ -79,11 +69,11 @@ def _list(options: argparse.Namespace) -> int:
         raise ValueError(
             f"--folder {options.folder} is not a folder: name where the SuperLink was started."
         )
-    with control_client(options.superlink, options.certificates) as client:
-        devices = list_devices(client)
-    last_run, clusters = last_clusters(options.folder)
-    print(render(device_table(devices, clusters)), end="")
-    for sentence in refused_devices(devices):
+    with registry.control_client(options.superlink, options.certificates) as client:
+        devices = registry.list_devices(client)
+    last_run, clusters = registry.last_clusters(options.folder)
+    print(render(registry.device_table(devices, clusters)), end="")
+    for sentence in registry.refused_devices(devices):
         print(sentence)
     if last_run:
         print(last_run)
@@ -91,38 +81,12 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _revoke(options: argparse.Namespace) -> int:
-    from fl_app.devices.names import short  # noqa: PLC0415
-    from fl_app.devices.registry import control_client, list_devices, one_device  # noqa: PLC0415
+    from fl_app.devices import registry  # noqa: PLC0415
     from fl_core.flower.messages import UnregisterNodeRequest  # noqa: PLC0415
 
     parse_address(options.superlink, "--superlink")
-    with control_client(options.superlink, options.certificates) as client:
-        device = one_device(list_devices(client), options.name)
+    with registry.control_client(options.superlink, options.certificates) as client:
+        device = registry.one_device(registry.list_devices(client), options.name)
         client.UnregisterNode(UnregisterNodeRequest(node_id=device.node))
-    print(f"key {short(device.key)} is not registered any more: the device is shut out.")
+    print(f"key {device.short_key} is not registered any more: the device is refused from now on.")
     return 0
-
-
-def device_table(devices: list[Registration], clusters: dict[str, int]) -> TextTable:
-    """Return one row per device."""
-    from fl_app.devices.names import short  # noqa: PLC0415
-    from fl_app.report.text_table import TextTable  # noqa: PLC0415
-
-    rows = [
-        [
-            device.name or "(none)",
-            short(device.key),
-            _connected(device),
-            str(clusters.get(device.name, "")),
-            str(device.node),
-        ]
-        for device in devices
-    ]
-    columns = ["name", "key", "connected", "cluster", "node"]
-    return TextTable(f"{len(devices)} devices", columns, rows)
-
-
-def _connected(device: Registration) -> str:
-    if device.is_online:
-        return "yes"
-    return "never" if device.seen is None else f"last {device.seen:%Y-%m-%d %H:%M} UTC"

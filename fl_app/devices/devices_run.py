@@ -1,4 +1,4 @@
-"""A run on devices: who they are, what they are told, and the models that they keep."""
+"""A run on devices: registration, agreement on their data, and the models that they store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fl_app.config.run_config import Config
 from fl_app.config.strategy_factory import Setting
 from fl_app.devices.common_scale import with_common_scale
 from fl_app.devices.handing_out import deploy_models, hand_out_models
-from fl_app.devices.names import KnowsRegistrations, refused_names
+from fl_app.devices.registry import KnowsRegistrations, refused_names
 from fl_app.results.run_result import RunResult
 from fl_app.results.verdict import NONE, SeedVerdicts
 from fl_app.run.checkpoints import Checkpoints
@@ -36,21 +36,11 @@ _LOOK_AGAIN = 0.5  # seconds
 
 
 class Devices:
-    """Devices that have agreed on their classes and the shape of samples.
-
-    Attributes
-    ----------
-    num_clients, num_at_start : int
-        All that are known, those of an interrupted run included, and those that answered.
-    told : dict
-        What every message tells a device, beside the seed.
-    met : Roster
-        Who they are: strategies need not ask them again.
-    """
+    """The devices of a run, which have agreed on their classes and the shape of samples."""
 
     def __init__(self, config: Config, grid: Grid, checkpoints: Checkpoints) -> None:
         self._config, self._grid = config, grid
-        known = checkpoints.took_part  # a run that is resumed waits for those it had
+        known = checkpoints.took_part  # a resumed run waits for these
         wait_for_devices(grid, config.num_clients or len(known), config.pre_round_deadline)
         self.met = Roster(by_name=True, names=dict(checkpoints.names))
         if isinstance(grid, KnowsRegistrations):
@@ -71,7 +61,7 @@ class Devices:
         return found
 
     def setting(self, seed: int) -> Setting:
-        """Return the values that strategies are built from; nobody knows the tasks."""
+        """Return the values that strategies are built from, without tasks."""
         return Setting(self._config.for_samples(self._agreement), self._agreement, seed)
 
     def resolved(self, config: Config) -> Config:
@@ -79,25 +69,25 @@ class Devices:
         return config
 
     def begin(self, results: ResultsFolder, progress: Progress) -> None:
-        """Say which devices have come together."""
+        """Print which devices take part."""
         self._results, self._progress = results, progress
         names = [self.met.names[client] for client in self.met.nodes]
         progress.meet(names, self._agreement, self._config, results.folder)
 
     def begin_run(self, setting: Setting, done: int) -> Grid:
-        """Let newcomers in: every strategy begins with all that are there."""
+        """Register newcomers, so that every strategy starts with all connected devices."""
         if self._results.runs:
             self._roll.admit_newcomers()
         self._seen: set[int] = set()
         return self._grid
 
     def keep_states(self, strategy: ClusteredStrategy, told: ConfigValues) -> dict[int, Any]:
-        """Let devices hold on their disks what they keep for themselves; return nothing of it."""
+        """Let devices save their private state on their disks; the server gets nothing of it."""
         keep_states(self._grid, strategy, told, self._config.round_deadline)
         return {}
 
     def restore_states(self, states: Mapping[int, Any], told: ConfigValues) -> None:
-        """Do nothing: devices have what they keep for themselves on their own disks."""
+        """Do nothing: devices have their private state on their disks."""
 
     def after_round(
         self,
@@ -105,7 +95,7 @@ class Devices:
         strategy: ClusteredStrategy,
         show: Callable[[RoundReport], None],
     ) -> None:
-        """Show a round, and where the devices belong that have joined in it."""
+        """Show a round, and the clusters of devices that have joined in it."""
         show(report)
         clusters = strategy.clusters.of_client
         if self._seen:
@@ -117,9 +107,9 @@ class Devices:
         """Do nothing: devices look at their features themselves, and warn their owners."""
 
     def end_run(self, run: RunResult, strategy: ClusteredStrategy) -> None:
-        """Hand out the models of the first strategy, which devices keep.
+        """Send devices the models of the first strategy.
 
-        Where they compare strategies, those of all on the first seed, until verdicts are known.
+        If devices compare strategies (`validation-share`), send those of all on the first seed.
         """
         judged = self._config.validation_share > 0
         if self._results.runs and not (judged and run.seed == self._config.seed):
@@ -136,8 +126,8 @@ class Devices:
     def end_seed(self, seed: int, verdicts: SeedVerdicts | None) -> None:
         """Let each device use the model of its verdict.
 
-        Without a verdict that is the first strategy's that has a model for it: a device may have
-        joined later.
+        Without a verdict, use that of the first strategy with a model for the device, which may
+        have joined later.
         """
         if not self._config.validation_share or seed != self._config.seed:
             return
@@ -161,7 +151,7 @@ class Devices:
         failures = deploy_models(self.met.nodes, chosen, self._grid, self._config.round_deadline)
         away = self.met.names.keys() - self.met.nodes.keys()
         failures |= dict.fromkeys(sorted(away), "it is not connected")
-        for run in runs.values():  # what counts is the model that a device is to use
+        for run in runs.values():  # a failure concerns the model that a device is to use
             _note_not_kept(run, {c: why for c, why in failures.items() if c < run.num_clients})
         self._progress.handed_out(failures, self.met.names)
 
@@ -187,21 +177,21 @@ def wait_for_devices(grid: Grid, wanted: int, deadline: float) -> None:
         time.sleep(_LOOK_AGAIN)
     if not count:
         raise ValueError(
-            f"no SuperNode has connected in {deadline:g} seconds: start some, as docs/devices.md "
-            "says, and look at their logs."
+            f"no SuperNode has connected in {deadline:g} seconds: start some as described in "
+            "docs/devices.md, and look at their logs."
         )
     if count < wanted:
         logger.warning(
-            "%d devices are waited for, but after %g seconds %d are connected: they begin",
-            *(wanted, deadline, count),
+            "the run starts with %d devices of %d, since no more have connected in %g seconds",
+            *(count, wanted, deadline),
         )
 
 
 def _surveys(roll: Conversation) -> dict[str, Survey]:
-    """Collect each device's description of its data, all of one kind.
+    """Return each device's description of its data.
 
-    One that tells nothing sensible is left out, and so is one whose data are of another kind than
-    most devices' are.
+    A device with an invalid description is excluded, and so is one with data of another kind than
+    most devices have.
     """
     clients: dict[str, int] = {}
     surveys: dict[str, Survey] = {}
@@ -215,8 +205,8 @@ def _surveys(roll: Conversation) -> dict[str, Survey]:
         clients[name], surveys[name] = client, survey
     if not surveys:
         raise RuntimeError(
-            "no device told of its data: "
-            + next(iter(roll.roster.failures.values()), "none is there")
+            "no device described its data: "
+            + next(iter(roll.roster.failures.values()), "none is connected")
         )
     surveys = with_whole_numbers(surveys)
     others = outvoted(surveys)

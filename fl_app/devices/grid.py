@@ -1,4 +1,4 @@
-"""The server's way to real devices, none of which is trusted to speak for another."""
+"""Flower's grid for real devices, none of which is trusted to answer for another."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TypeVar, cast
 import httpx
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
-from fl_app.devices.names import Registration
+from fl_app.devices.registry import Registration
 from fl_app.run.quorum import Patience, QuorumGrid, failure
 from fl_core.flower.basics import SUPERLINK_NODE_ID
 from fl_core.flower.messages import (
@@ -37,19 +37,18 @@ from fl_core.messages.packing import Packer, is_piece, unpacked
 from fl_core.messages.sizes import most_bytes_of_answer
 from fl_core.text import printable
 
-# Seconds between two looks for answers, each of which is a request to the SuperLink for each answer
-# that is missing: at most so long, and so many requests a second where that lets one look earlier.
-_PAUSE = 1.0
-_LOOKS = 8.0
-# So many answers are fetched at a time, since each request is a write to the SuperLink's database;
-# one that takes longer than so many seconds does not count: its sender may be slow, or dead.
-_FETCHES = 4
-_STUCK = 5.0
-# Seconds before what the SuperLink failed at is tried again: most of a minute, even if it fails at
-# once instead of waiting for its database first.
-_PAUSES = (1.0, 2.0, 4.0, *[8.0] * 5)
-# What an answer may hold beside the numbers in its arrays: names, metrics, texts. As Python's
-# objects they become some twenty times as large.
+_PAUSE = 1.0  # seconds at most between two looks for answers
+_LOOKS = 8.0  # requests per second: a look makes one for each missing answer
+_FETCHES = 4  # answers at a time, since each request is a write to the SuperLink's database
+_STUCK = 5.0  # seconds after which a fetch is not counted any more: its sender may be dead
+_PAUSES = (
+    1.0,
+    2.0,
+    4.0,
+    *[8.0] * 5,
+)  # seconds before a failed request to the SuperLink is repeated
+# Bytes of an answer beside its arrays: names, metrics, texts. As Python's objects they become some
+# twenty times as large.
 _MOST_WORDS = 2**20
 _NAMING: Mapping[str, type[ArrayRecord | RecordDict]] = {
     "ArrayRecord": ArrayRecord,
@@ -62,28 +61,27 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Fetch:
-    """A look for an answer, and when it began."""
+    """An answer that a thread fetches, and when it started."""
 
     answer: Future[Message | None]
     started: float
 
 
 class DeviceGrid(QuorumGrid):
-    """A grid on which no device can answer for another or cost another's answer.
+    """A grid on which no device can answer for another, or make another's answer fail.
 
-    Flower's own grid takes whatever is pulled for an answer, and what it holds for who sent it; it
-    fetches all answers in one go, so that one that cannot be fetched or unpacked ends the run, and
-    one that is still being sent lets the others expire; and it puts together whatever an answer
-    claims to be. Here,
+    Flower's grid accepts any pulled message as an answer, and trusts the sender that it names. It
+    fetches all answers together, so one that cannot be fetched or unpacked ends the run, and one
+    that is still being sent lets the others expire. It unpacks answers of any size. Here,
 
-    - an answer is what replies to the message that was sent and comes from the node that it was
-      sent to, as the SuperLink has checked it;
-    - each answer is fetched by itself, an unreadable one is that device's failure, and one that is
-      still being sent keeps nobody waiting;
-    - an answer holds twice the bytes of the largest message so far, and a little more, at most;
-    - nobody can foresee what a message's parts are called (`fl_core.messages.packing`);
-    - it is known with which key and name a node was registered, as the SuperLink checks it;
-    - what the SuperLink failed at is tried again.
+    - an answer replies to the message that was sent, and comes from the node to which it was sent,
+      as the SuperLink has checked it;
+    - each answer is fetched separately: an unreadable one is a failure of its device, and one that
+      is still being sent does not delay the others;
+    - an answer has at most twice the bytes of the largest message so far, and a little more;
+    - the names of a message's parts are unpredictable (`fl_core.messages.packing`);
+    - the key and name with which a node was registered are known;
+    - requests at which the SuperLink fails are repeated.
     """
 
     def __init__(self, grid: HttpGrid, min_answers: float = 1.0) -> None:
@@ -99,7 +97,7 @@ class DeviceGrid(QuorumGrid):
         """Return the ids of the nodes that are connected."""
         nodes = _tried_again(lambda: list(self._http.get_nodes()))
         for node in nodes:
-            # Without TLS nobody registers keys, and each SuperNode makes one up at each start.
+            # Without TLS, no key is registered: each SuperNode makes a new one at each start.
             if node.node_id not in self._registrations and not self._http._insecure:
                 self._registrations[node.node_id] = Registration.of(node)
             if node.last_activated_at:
@@ -108,7 +106,7 @@ class DeviceGrid(QuorumGrid):
         return [node.node_id for node in nodes]
 
     def registrations(self) -> Mapping[int, Registration]:
-        """Return how all nodes that were connected in this run are registered; none without TLS."""
+        """Return those of all nodes that were connected in this run, by node; none without TLS."""
         return self._registrations
 
     def _exchange(
@@ -125,7 +123,7 @@ class DeviceGrid(QuorumGrid):
     def _receive(
         self, waiting: dict[str, Message], patience: Patience, over: threading.Event
     ) -> list[Message]:
-        """Return the answers that come in time to messages, which are then no longer waiting."""
+        """Return the answers that come in time, and remove their messages from `waiting`."""
         fetched: dict[str, _Fetch] = {}
         replies = []
         while waiting:
@@ -152,12 +150,12 @@ class DeviceGrid(QuorumGrid):
         over = threading.Event()
         over.set()
         known, self._fetched = self._fetched, {}
-        # A SuperNode that has started since knows nothing of what its last self was busy with.
+        # A SuperNode that has restarted since does not answer earlier messages.
         lost = [number for number, message in late.items() if self._has_restarted(message)]
         for number, message in late.items():
             if number in lost:
                 continue
-            # One that was being fetched when its time was over may be there and gone by now.
+            # An answer that was being fetched at the end of its round may be fetched by now.
             look = known.get(number)
             if look is None or (look.answer.done() and look.answer.result() is None):
                 _wait_for_room(self._fetched.values())
@@ -168,12 +166,12 @@ class DeviceGrid(QuorumGrid):
         return lost + [number for number, answer in done.items() if answer.result() is not None]
 
     def _has_restarted(self, message: Message) -> bool:
-        """Return whether the node to which a message was sent has started after that."""
+        """Return whether a message's node has started after the message was sent."""
         about = message.metadata
         return about.created_at < self._began.get(about.dst_node_id, 0.0)
 
     def _push(self, asked: Sequence[Message]) -> tuple[dict[str, Message], list[Message]]:
-        """Return the messages that the SuperLink took, by its numbers, and the others' failures."""
+        """Return the messages that the SuperLink accepted, by its ids, and the others' failures."""
         self._largest = max(
             [self._largest, *(protocol.payload_bytes(message.content) for message in asked)]
         )
@@ -182,7 +180,7 @@ class DeviceGrid(QuorumGrid):
             return self._push_at_once(sent, _PAUSES), []
         except httpx.HTTPStatusError as error:
             _log.warning("the SuperLink fails to take %d messages: %s", len(sent), _line(error))
-        # One that it cannot take must not keep the others from their devices.
+        # Push them one by one: one that fails must not affect the others.
         waiting: dict[str, Message] = {}
         failures = []
         for again in _packed(asked):
@@ -193,27 +191,27 @@ class DeviceGrid(QuorumGrid):
         return waiting, failures
 
     def _push_at_once(self, sent: Sequence[Message], pauses: Sequence[float]) -> dict[str, Message]:
-        # To push the same message twice is to push it once. None, or nothing, stands for a number
-        # where a message could not be pushed, and an empty list for all of them.
+        # To push the same message twice is to push it once. A message that could not be pushed has
+        # None or an empty text as its id; if no message could be pushed, the list is empty.
         numbers = _tried_again(lambda: list(self._grid.push_messages(sent)), pauses)
         return {number: message for number, message in zip(numbers, sent, strict=False) if number}
 
     def _fetch(self, number: str, message: Message, over: threading.Event) -> _Fetch:
-        """Look for an answer in a thread of its own, which ends once nobody waits for it."""
+        """Look for an answer in a thread, which ends once `over` is set."""
         answer: Future[Message | None] = Future()
 
         def look() -> None:
             try:
                 answer.set_result(self._answer(number, message, over))
-            except BaseException as error:  # raised again where the answer is asked for
+            except BaseException as error:  # raised again by answer.result()
                 answer.set_exception(error)
 
-        # An executor's threads would keep the process alive until Flower gives such an answer up.
+        # An executor's threads would keep the process alive until Flower abandons the answer.
         threading.Thread(target=look, daemon=True).start()
         return _Fetch(answer, time.monotonic())
 
     def _answer(self, number: str, message: Message, over: threading.Event) -> Message | None:
-        """Return the answer to a message if it is there."""
+        """Return the answer to a message, or None if there is none yet."""
         try:
             pulled = _tried_again(
                 lambda: self._http._runtime_client.PullMessages(
@@ -222,25 +220,25 @@ class DeviceGrid(QuorumGrid):
             )
             for one, tree in zip(pulled.messages_list, pulled.message_object_trees, strict=True):
                 about = one.metadata
-                # The SuperLink itself says so where a node has left, or its time is over.
+                # The SuperLink itself answers if a node has left or the message has expired.
                 senders = (message.metadata.dst_node_id, SUPERLINK_NODE_ID)
                 if about.reply_to_message_id == number and about.src_node_id in senders:
                     return self._unpacked(about.message_id, tree, message, over)
                 _log.warning(
-                    "a message that nobody asked for is thrown away; it says that it is from node "
-                    "%d, and was found when node %d was asked for its answer",
+                    "a message that is no answer is ignored: its sender is node %d, but the answer "
+                    "of node %d was requested",
                     *(about.src_node_id, message.metadata.dst_node_id),
                 )
             return None
         except httpx.TransportError:
-            raise  # no device can do that: the SuperLink has stopped
+            raise  # the SuperLink has stopped; no device can cause this
         except Exception as error:  # bytes from the network may be anything
             return failure(message, f"its answer cannot be fetched: {_line(error)}")
 
     def _unpacked(
         self, message_id: str, tree: ObjectTree, asked: Message, over: threading.Event
     ) -> Message:
-        """Fetch an answer's objects and put them together."""
+        """Fetch an answer's objects and assemble them."""
         client, run_id = self._http._runtime_client, self.run.run_id
         most = most_bytes_of_answer(self._largest)
         pull = make_pull_object_fn_protobuf(client.PullObject, self._node, run_id)
@@ -262,22 +260,28 @@ class DeviceGrid(QuorumGrid):
         return Message(unpacked(found.content), reply_to=asked)
 
     def _confirm(self, message_id: str) -> None:
-        """Let the SuperLink delete an answer, whatever it was."""
+        """Let the SuperLink delete an answer."""
         received = ConfirmMessageReceivedRequest(
             node=self._node, run_id=self.run.run_id, message_object_id=message_id
         )
         try:
             _tried_again(lambda: self._http._runtime_client.ConfirmMessageReceived(received))
         except httpx.HTTPStatusError as error:  # the answer is here, and goes with the run
-            _log.warning("the SuperLink keeps an answer that was fetched: %s", _line(error))
+            _log.warning("the SuperLink cannot delete a fetched answer: %s", _line(error))
 
 
 def unfolded_bytes(root: str, contents: Mapping[str, bytes]) -> tuple[int, int]:
-    """Return how many bytes of arrays, and of all else, a message's objects make put together.
+    """Return the bytes of arrays, and of the rest, that a message has once it is assembled.
 
-    An array names its pieces, a record its arrays and a message its records, as often as they like:
-    what is a few megabytes on its way can claim to be gigabytes. `root` is the message's object id;
-    `contents` has every object of the message by its id, as Flower writes them.
+    An array can name its pieces, a record its arrays, and a message its records any number of
+    times: a few megabytes can become gigabytes.
+
+    Parameters
+    ----------
+    root : str
+        The message's object id.
+    contents : mapping of bytes
+        Every object of the message by its id, as Flower writes them.
     """
     pieces = {name for name, content in contents.items() if _is_piece(content)}
     known = {name: len(contents[name]) for name in pieces}
@@ -292,7 +296,7 @@ def unfolded_bytes(root: str, contents: Mapping[str, bytes]) -> tuple[int, int]:
 
 
 def _is_piece(content: bytes) -> bool:
-    """Return whether an object is a piece of an array, or of packed ones."""
+    """Return whether an object is a piece of an array, or of packed arrays."""
     kind = get_object_type_from_object_content(content)
     if kind == "ConfigRecord":
         return is_piece(get_object_body(content, ConfigRecord))
@@ -300,7 +304,7 @@ def _is_piece(content: bytes) -> bool:
 
 
 def _parts(content: bytes) -> Iterable[str]:
-    """Return the ids of what an object is put together from, each as often as it is used."""
+    """Return the ids of an object's parts, each as often as it is used."""
     kind, children, _ = get_object_head_values_from_object_content(content)
     if kind == "Array":
         pieces = json.loads(get_object_body(content, Array))["arraychunk_ids"]
@@ -313,10 +317,7 @@ def _parts(content: bytes) -> Iterable[str]:
 def _bounded(
     pull: Callable[[str], bytes], most: int, over: threading.Event
 ) -> Callable[[str], bytes]:
-    """Return a function that pulls objects, in any number of threads.
-
-    It fails once they have more than `most` bytes, or nobody waits for them any more.
-    """
+    """Return a thread-safe function that pulls objects of `most` bytes in all, until `over`."""
     pulled = 0
     lock = threading.Lock()
 
@@ -335,7 +336,7 @@ def _bounded(
 
 
 def _wait_for_room(fetches: Iterable[_Fetch]) -> None:
-    """Return when another answer may be fetched beside these."""
+    """Wait until another answer may be fetched."""
     now = time.monotonic()
     busy = [one for one in fetches if not one.answer.done() and now < one.started + _STUCK]
     if len(busy) >= _FETCHES:
@@ -359,9 +360,9 @@ def _packed(messages: Iterable[Message]) -> list[Message]:
 
 
 def _tried_again(call: Callable[[], _T], pauses: Sequence[float] | None = None) -> _T:
-    """Call the SuperLink, and again after each pause while it answers that it failed (500).
+    """Repeat a request to the SuperLink after each pause while it answers 500.
 
-    It does so while its database is locked. Flower itself tries again after 502, 503 and 504 only.
+    It does so while its database is locked. Flower repeats requests after 502, 503 and 504 only.
     """
     for pause in _PAUSES if pauses is None else pauses:
         try:
@@ -374,7 +375,7 @@ def _tried_again(call: Callable[[], _T], pauses: Sequence[float] | None = None) 
 
 
 def _too_large(most: int, where: str = "") -> str:
-    return f"it is larger than the {most / 2**20:.0f} MiB that an answer may be here{where}"
+    return f"it is larger than the {most / 2**20:.0f} MiB that an answer may have here{where}"
 
 
 def _line(error: Exception) -> str:

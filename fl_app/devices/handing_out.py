@@ -1,4 +1,4 @@
-"""After the training, each device is sent the model that is its own, to keep."""
+"""Send each device its final model after the training, to be stored and used there."""
 
 from __future__ import annotations
 
@@ -15,17 +15,26 @@ from strategies.rounds.ask import Request
 def hand_out_models(
     strategy: ClusteredStrategy, grid: Grid, config: ConfigRecord, timeout: float
 ) -> dict[int, str]:
-    """Send each client the model that is its own in the end, to be kept (`keep_model`).
+    """Send each client its model, to be stored (`keep_model`), after `strategy.start` has ended.
 
-    `strategy.start` has ended; to `config` comes the client's cluster; `timeout` is in seconds.
-    Returned is, from client, why it did not keep its model, of those that did not.
+    Parameters
+    ----------
+    config : ConfigRecord
+        Of every message, beside the client's cluster.
+    timeout : float
+        Seconds.
+
+    Returns
+    -------
+    dict of str
+        Why clients did not store their models; empty if all did.
     """
     training, roster = strategy.training, strategy.training.roster
     of_client = training.clusters.of_client
     request = training.model_request(
         protocol.query(protocol.KEEP_MODEL),
         roster.nodes,
-        _read_kept,
+        _check_stored,
         {**config, **strategy.local_told},
         timeout,
         config_of=lambda client: {protocol.CLUSTER: of_client[client]},
@@ -42,33 +51,33 @@ def deploy_models(
     grid: Grid,
     timeout: float,
 ) -> dict[int, str]:
-    """Let each client use, of the models that it was handed, that of the strategy which it is told.
+    """Let each client use one of the models that it has stored.
 
     Parameters
     ----------
     nodes : mapping of int
         From client to node.
     chosen : mapping of ConfigRecord
-        What each client is told: the strategy and its verdict, beside what every message says.
+        The content of each client's message, with the strategy and the verdict.
     timeout : float
-        Seconds to wait.
+        Seconds.
 
     Returns
     -------
     dict of str
-        Why clients did not, of those that were told.
+        Why clients did not; empty if all did.
     """
     request = Request(
         protocol.query(protocol.DEPLOY_MODEL),
         {client: nodes[client] for client in chosen if client in nodes},
         lambda client: RecordDict({protocol.CONFIG: chosen[client]}),
-        _read_kept,
+        _check_stored,
         timeout,
     )
     return request.ask(grid).failures
 
 
-def _read_kept(client: int, content: RecordDict) -> None:
+def _check_stored(client: int, content: RecordDict) -> None:
     """Raise a ValueError unless a client has stored, or now uses, its model."""
     if protocol.metrics_of(content).get(protocol.KEPT) != 1:
         raise ValueError("it has no model-path")

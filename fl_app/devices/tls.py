@@ -1,4 +1,4 @@
-"""Addresses and TLS of the server's programs: what the gate and `fedkin devices` share."""
+"""Addresses and TLS contexts of the gate and `fedkin devices`."""
 
 from __future__ import annotations
 
@@ -30,10 +30,7 @@ def parse_address(text: str, option: str) -> tuple[str, int]:
 
 
 def server_tls(folder: Path) -> ssl.SSLContext:
-    """Return how the gate shows devices who it is: with server.crt, in TLS 1.2 or later.
-
-    A ValueError says which file is missing or unreadable, or that the two do not belong together.
-    """
+    """Return the gate's TLS context, with server.crt, for TLS 1.2 or later."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     certificate, key = _file(folder, "server.crt"), _file(folder, "server.key")
@@ -42,17 +39,14 @@ def server_tls(folder: Path) -> ssl.SSLContext:
         context.load_cert_chain(certificate, key, password="")
     except (ssl.SSLError, ValueError) as error:
         raise ValueError(
-            f"{certificate} and {key} are not a certificate and its key: make both anew with "
+            f"{certificate} and {key} are not a certificate and its key: make new ones with "
             "`fedkin certificates`."
         ) from error
     return context
 
 
 def superlink_tls(folder: Path) -> ssl.SSLContext:
-    """Return how the gate checks that it speaks to the SuperLink: against ca.crt alone.
-
-    A ValueError says that ca.crt is missing or is not a certificate.
-    """
+    """Return the TLS context for requests to the SuperLink, which trusts ca.crt alone."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     authority = _file(folder, "ca.crt")
@@ -71,7 +65,7 @@ def _file(folder: Path, name: str) -> Path:
         path.read_bytes()
     except OSError as error:
         raise ValueError(
-            f"--certificates {folder}: {name} cannot be read ({error.strerror}); it is one of the "
-            "files that `fedkin certificates` makes for the server."
+            f"--certificates {folder}: {name} cannot be read ({error.strerror}): name the folder "
+            "with the files that `fedkin certificates` made for the server."
         ) from error
     return path

@@ -49,7 +49,7 @@ def test_nobody_answers_for_another(devices, tmp_path):
         berlin.reply(to_berlin, answer(1.0))
         said = probe.heard(1)["heard"]
         assert said == {str(berlin.node_id): [1.0], str(mallory.node_id): [2.0]}
-        assert "a message that nobody asked for is thrown away" in probe.program.text
+        assert "a message that is no answer is ignored" in probe.program.text
 
 
 def test_nobody_gives_orders_to_others(devices, tmp_path):

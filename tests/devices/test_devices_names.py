@@ -102,7 +102,7 @@ def test_a_device_takes_no_part_under_a_name_that_is_not_its_own(started, tmp_pa
     one = summary["runs"][0]
     assert one["names"][:2] == ["berlin", "lyon"]
     reason_of = {one["names"][int(client)]: why for client, why in one["failures"].items()}
-    assert reason_of.pop("eve") == "it says that it is lyon, but its key is registered as eve"
+    assert reason_of.pop("eve") == "its name is lyon, but its key is registered as eve"
     ((name, reason),) = reason_of.items()
     assert name.startswith("key SHA256:")
     assert reason.startswith("its key was registered as berlin after key SHA256:")

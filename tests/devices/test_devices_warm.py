@@ -70,8 +70,8 @@ def test_it_costs_an_update_and_the_next_message_is_answered(tmp_path, monkeypat
             assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
             assert run.wait_for_exit(_PATIENCE) == 0, run.text
         texts = {name: node.text for name, node in nodes.items()}
-    assert "was ended by SIGKILL: the server is told in a minute" in texts["berlin"]
-    assert "was ended by SIGKILL and is started again" in texts["lyon"]
+    assert "was ended by SIGKILL: the message fails in a minute" in texts["berlin"]
+    assert "was ended by SIGKILL and is restarted" in texts["lyon"]
     assert texts["lyon"].count(READY) == 2
     assert "lyon failed in round 2" in run.text
     (one,) = json.loads((out / "summary.json").read_text(encoding="utf-8"))["runs"]

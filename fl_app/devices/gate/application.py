@@ -54,22 +54,21 @@ _PUSHES = (_PUSH_MESSAGES, _PUSH_OBJECT)
 _PULL_MESSAGES = b"/v1/fleet/pull-messages"
 _PULL_OBJECT = b"/v1/fleet/pull-object"
 MOST_BYTES = 16 * 2**20
-"""The longest object: Flower sends arrays in pieces of 5 MiB, and the rest is small beside them."""
+"""Of an object: Flower sends arrays in pieces of 5 MiB."""
 MOST_BYTES_OF_NAMES = 2**18
-"""The longest message without its objects: a thousand names have 70 kB."""
+"""Of a message without its objects: a thousand names have 70 kB."""
 MOST_BYTES_OF_OTHERS = 2**12
-"""The longest body of any other request."""
-
+"""Of any other request."""
 _LONGEST = {_PUSH_OBJECT: MOST_BYTES, _PUSH_MESSAGES: MOST_BYTES_OF_NAMES}
 
-# So many requests the SuperLink has at a time, and beside them so many heartbeats, which must not
-# wait in line: it writes to its database for every request, one after the other, and fails at what
-# has waited for that for 5 seconds. Measured with 50 devices that all call at once (docs/scale.md).
+# Requests that the SuperLink has at a time, and heartbeats beside them, which must not wait.
+# It writes to its database for each request, one after the other, and fails after waiting 5 seconds
+# for that. Measured with 50 devices that all call at once (docs/scale.md).
 _AT_A_TIME = 16
 _HEARTBEATS_AT_A_TIME = 8
 _HEARTBEAT = b"/v1/fleet/send-node-heartbeat"
-# So often in a row the SuperLink may fail at a device's push (two minutes, as SuperNodes wait)
-# before the gate refuses it for good. Otherwise the device would try for ever.
+# Failures in a row at a device's push (two minutes, as SuperNodes wait) after which the gate
+# refuses it for good. Otherwise the device would try for ever.
 _MOST_FAILED_PUSHES = 10
 
 _log = logging.getLogger("fedkin.gate")
@@ -77,29 +76,16 @@ _log = logging.getLogger("fedkin.gate")
 
 @dataclass(frozen=True)
 class _Call:
-    """A signed request.
-
-    Attributes
-    ----------
-    scope, receive : dict, callable
-        Its head, and where its body comes from.
-    length : int
-        Of its body, as its head states it.
-    key : bytes
-        The public key that signed its head.
-    device : Device, optional
-        The device with this key when the request came; None: the key was not known.
-    """
+    """A signed request."""
 
     scope: Event
     receive: Receive
-    length: int
-    key: bytes
-    device: Device | None
+    length: int  # of its body, as its head states it
+    key: bytes  # the public key that signed its head
+    device: Device | None  # None: the key was not known when the request came
 
     @property
     def path(self) -> bytes:
-        """Where it is sent."""
         return bytes(self.scope["raw_path"])
 
 
@@ -113,7 +99,7 @@ class Gate:
     client : AsyncClient
         For requests to the SuperLink.
     is_stopping : callable, optional
-        Returns whether the gate stops: questions are then answered without waiting.
+        Returns whether the gate stops: requests are then answered without waiting.
     """
 
     def __init__(
@@ -144,8 +130,8 @@ class Gate:
                 raise RefusedError("its key is not known yet: try again later", 503)
             call = _Call(scope, receive, length, key, device)
             response = await self._respond(call)
-            # Only objects and apps are longer, and can be requested again. A short answer says what
-            # the SuperLink has done, and must not be lost. The gate holds what is not read yet.
+            # Longer answers are objects and apps, which can be requested again. A short answer says
+            # what the SuperLink has done, and must not be lost.
             size = len(response.content)
             is_long = size > MOST_BYTES_OF_NAMES
             with self._callers.room(device, size) if is_long else nullcontext():
@@ -160,8 +146,7 @@ class Gate:
                 await self._answer_for(device, scope, str(refused))
 
     async def _respond(self, call: _Call) -> httpx.Response:
-        """Return the SuperLink's answer to a request."""
-        began = time.monotonic()
+        until = time.monotonic() + HELD_SECONDS
         post = call.device.post if call.device and call.path == _PUSH_OBJECT else None
         try:
             _check_length(call.path, call.length)
@@ -173,10 +158,10 @@ class Gate:
                 reply = check_push(body) if call.path == _PUSH_MESSAGES else None
                 async with until_gone(call.receive) as is_gone:
                     ask = partial(self._forward, call, body, is_gone)
-                    response = await self._once_there(call, ask, began + HELD_SECONDS)
+                    response = await self._once_there(call, ask, until)
         except TooLargeError:
-            # Closed in the middle of its body, a connection may lose the answer, and nginx answers
-            # 502 instead: the device would try again for ever.
+            # If the connection is closed in the middle of a body, nginx may answer 502 instead, and
+            # the device would try again for ever.
             if call.device is not None:
                 with suppress(DeviceGoneError):
                     async for _ in pieces(call.receive):
@@ -193,7 +178,7 @@ class Gate:
     async def _once_there(
         self, call: _Call, ask: Callable[[], Awaitable[httpx.Response]], until: float
     ) -> httpx.Response:
-        """Return the answer to a device's question once it brings something, or after `until`."""
+        """Return the answer once it is not empty, or at the time `until`."""
         response = await ask()
         device = self._callers.device(call.key)
         if device is None or call.path not in (_PULL_MESSAGES, _PULL_OBJECT):
@@ -212,9 +197,9 @@ class Gate:
     async def _forward(
         self, call: _Call, body: bytes, is_gone: Callable[[], bool]
     ) -> httpx.Response:
-        """Ask the SuperLink in turn, and note what its answer says of the device."""
+        """Send a request to the SuperLink in turn, and note what its answer says of the device."""
         async with self._turn(call.path, call.device):
-            # The SuperLink takes what it has answered for delivered. A device that has closed its
+            # The SuperLink counts what it has answered as delivered. A device that has closed its
             # connection asks again.
             if is_gone():
                 raise DeviceGoneError
@@ -237,8 +222,6 @@ class Gate:
         return response
 
     async def _answer_for(self, device: Device, scope: Event, reason: str) -> None:
-        """Report to the server that a device can never send its answer."""
-
         async def tell(name: str, request: Request) -> bytes:
             path = f"/v1/fleet/{name}".encode("ascii")
             async with self._turn(path, device):
@@ -249,11 +232,10 @@ class Gate:
         try:
             await answer_for(device.post, f"its answer was refused: {reason}", tell)
         except (RefusedError, httpx.HTTPError, DecodeError) as error:
-            _log.warning("an answer that was refused is waited for: %s", _name(error))
+            _log.warning("could not report the refused answer to the server: %s", _name(error))
 
     @asynccontextmanager
     async def _turn(self, path: bytes, device: Device | None) -> AsyncIterator[None]:
-        """Wait in line: heartbeats in a separate one, and of a device only a few at a time."""
         if path == _HEARTBEAT:
             async with self._heartbeats:
                 yield
@@ -262,7 +244,6 @@ class Gate:
             yield
 
     async def _send(self, scope: Event, path: bytes, body: bytes) -> httpx.Response:
-        """Send the SuperLink a request with a device's headers, and return its whole answer."""
         headers = [*passed_on(scope["headers"]), (b"content-length", b"%d" % len(body))]
         url = f"https://{self._superlink}{path.decode('ascii')}"
         try:
@@ -276,9 +257,8 @@ class Gate:
 
 
 def _stated_length(scope: Event) -> int:
-    """Return how long a request says that its body is."""
     path = scope["raw_path"]
-    # Compared as it came, before anybody decodes or shortens it: no trick of spelling passes.
+    # Compared as it came, neither decoded nor normalised: no other spelling of a path passes.
     if scope["method"] != "POST" or path not in FLEET_PATHS or scope["query_string"]:
         raise RefusedError("it is not for devices", 404)
     headers = dict(scope["headers"])
@@ -290,7 +270,6 @@ def _stated_length(scope: Event) -> int:
 
 
 def _check_length(path: bytes, length: int) -> None:
-    """Refuse a body that is too long for where it is sent."""
     most = _LONGEST.get(path, MOST_BYTES_OF_OTHERS)
     if length > most:
         raise TooLargeError(f"it is longer than {most} bytes", 413)
@@ -305,7 +284,7 @@ async def _refuse(scope: Event, send: Send, status: int, reason: str) -> None:
         {
             "type": "http.response.start",
             "status": status,
-            # Closing spares the gate from reading a body that nobody wants.
+            # Closing spares the gate from reading a body that is not used.
             "headers": [(b"content-length", b"0"), (b"connection", b"close")],
         }
     )

@@ -9,13 +9,13 @@ from typing import Any
 
 import httpx
 
-# ASGI's: what a request is, where its body comes from, and where the answer goes.
+# Types of ASGI.
 Event = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Event]]
 Send = Callable[[Event], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
-# Others are about one connection, or about who is calling, which devices do not decide.
+# Other headers concern one connection, or name the caller, which devices do not decide.
 _PASSED_ON = {b"accept", b"content-type"}
 _FLOWERS = (b"flwr-", b"x-flwr-")
 
@@ -39,26 +39,23 @@ async def pieces(receive: Receive) -> AsyncIterator[bytes]:
 
 @asynccontextmanager
 async def until_gone(receive: Receive) -> AsyncIterator[Callable[[], bool]]:
-    """Yield a function that returns whether the device has closed its connection.
-
-    Its body has been read: the next event is the end of the connection.
-    """
-    event = asyncio.ensure_future(receive())
+    """Yield a function that returns whether the device has closed its connection."""
+    event = asyncio.ensure_future(receive())  # the body was read: only the end is still to come
     try:
-        await asyncio.sleep(0)  # one that has gone already is noticed
+        await asyncio.sleep(0)  # an end that has come already is noticed
         yield lambda: event.done() and event.result()["type"] == "http.disconnect"
     finally:
         event.cancel()
 
 
 async def in_slices(body: bytes) -> AsyncIterator[bytes]:
-    """Yield a body bit by bit: TLS would copy the whole of a longer piece."""
+    """Yield a body in slices: TLS would copy the whole of a longer piece."""
     for start in range(0, len(body), _SLICE_BYTES):
         yield body[start : start + _SLICE_BYTES]
 
 
 async def pass_back(response: httpx.Response, send: Send) -> None:
-    """Send an answer."""
+    """Send an answer to a device."""
     length = (b"content-length", b"%d" % len(response.content))
     headers = [*passed_on(response.headers.raw), length]
     await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
@@ -68,7 +65,7 @@ async def pass_back(response: httpx.Response, send: Send) -> None:
 
 
 def passed_on(headers: Headers) -> Headers:
-    """Return the headers that are about the message itself, without its length."""
+    """Return the headers that describe the message itself, without its length."""
     return [
         (name, value)
         for name, value in headers

@@ -1,6 +1,6 @@
-"""Who sends a request to the gate, and how much of the gate one device may use.
+"""Who sends a request to the gate, and how much of the gate's memory one device may use.
 
-A SuperNode signs the head of each request. Anybody can make a key, so a signature alone proves
+A SuperNode signs the head of each request. Anyone can make a key, so a signature alone proves
 little: a key belongs to a device once the SuperLink has answered one of its requests.
 """
 
@@ -29,9 +29,9 @@ from fl_core.flower.basics import (
 from fl_core.flower.keys import bytes_to_public_key, verify_signature
 
 MOST_BYTES_HELD = 512 * 2**20
-"""Of all bodies until the SuperLink has answered, and of all long answers until they are read."""
+"""For all bodies until the SuperLink has answered, and all long answers until they are read."""
 MOST_BYTES_OF_DEVICE = 64 * 2**20
-"""Of these, one device's: a SuperNode sends eight pieces of 5 MiB at a time."""
+"""For one device: a SuperNode sends eight pieces of 5 MiB at a time."""
 
 _MOST_TURNS = 4
 _CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)  # others take 6 ms to verify
@@ -42,49 +42,29 @@ _AUTHENTICATION = tuple(
 
 
 class FullError(Exception):
-    """A device, or all callers together, use as much of the gate as they may."""
+    """A device, or all callers together, use as much memory of the gate as they may."""
 
 
 @dataclass(eq=False)
 class Device:
-    """A key that the SuperLink has answered.
+    """A key that the SuperLink has answered."""
 
-    Attributes
-    ----------
-    is_known : bool
-        Whether the SuperLink knew the key when it was last asked.
-    bytes : int
-        That the gate holds for it now.
-    turns : Semaphore
-        How many requests it may send to the SuperLink at a time.
-    failed_pushes : int
-        How often in a row the SuperLink has failed at what it sent.
-    post : Post
-        The message that it received last, and how much it has sent since.
-    """
-
-    is_known: bool = True
-    bytes: int = 0
+    is_known: bool = True  # whether the SuperLink knew the key when it was last asked
+    bytes: int = 0  # that the gate holds for the device now
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MOST_TURNS))
-    failed_pushes: int = 0
+    failed_pushes: int = 0  # in a row, at which the SuperLink failed
     post: Post = field(default_factory=Post)
 
 
 class Callers:
-    """The devices that the gate knows.
-
-    Attributes
-    ----------
-    bytes : int
-        That the gate holds for all callers now.
-    """
+    """The devices that the gate knows."""
 
     def __init__(self) -> None:
-        self.bytes = 0
+        self.bytes = 0  # that the gate holds for all callers now
         self._devices: dict[bytes, Device] = {}
 
     def device(self, key: bytes) -> Device | None:
-        """Return the device with this public key; None: the SuperLink does not know the key."""
+        """Return the device with this public key; None if the SuperLink does not know it."""
         device = self._devices.get(key)
         return device if device is not None and device.is_known else None
 
@@ -97,15 +77,14 @@ class Callers:
     def forget(self, key: bytes) -> None:
         """Note that the SuperLink has refused this key.
 
-        It also refuses a device that sends a wrong node id. So the count of what the device has
-        sent stays.
+        It also refuses a wrong node id, so the count of what the device has sent stays.
         """
         if key in self._devices:
             self._devices[key].is_known = False
 
     @contextmanager
     def room(self, device: Device | None, count: int) -> Iterator[None]:
-        """Count so many bytes for the length of the block; where they have no room: FullError."""
+        """Reserve `count` bytes during the block, or raise a FullError."""
         if self.bytes + count > MOST_BYTES_HELD:
             raise FullError
         if device is not None and device.bytes + count > MOST_BYTES_OF_DEVICE:
@@ -121,10 +100,10 @@ class Callers:
 
 
 def signer(headers: Sequence[tuple[bytes, bytes]]) -> bytes | None:
-    """Return the public key that signed the head of a request; None: there is none.
+    """Return the public key that signed the head of a request, or None.
 
-    Flower's SuperLink makes the same check once it has read the whole request. Headers are names,
-    in lower case, and values.
+    Flower's SuperLink makes the same check once it has read the whole request. The names of headers
+    are in lower case.
     """
     given = [(name, value) for name, value in headers if name in _AUTHENTICATION]
     found = dict(given)
@@ -138,7 +117,7 @@ def signer(headers: Sequence[tuple[bytes, bytes]]) -> bytes | None:
         key = base64.b64decode(encoded_key, validate=True)
         signature = base64.b64decode(encoded_signature, validate=True)
         public_key = _public_key(key)
-    except (ValueError, TypeError, UnsupportedAlgorithm):  # anybody can send anything
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         return None
     if public_key is None or not verify_signature(public_key, timestamp, signature):
         return None
@@ -147,7 +126,7 @@ def signer(headers: Sequence[tuple[bytes, bytes]]) -> bytes | None:
 
 @lru_cache(maxsize=1024)
 def _public_key(key: bytes) -> ec.EllipticCurvePublicKey | None:
-    """Return a key of a curve that is quick to verify; None: it is of another."""
+    """Return a key of a curve that is quick to verify, or None."""
     public_key: object = bytes_to_public_key(key)
     if isinstance(public_key, ec.EllipticCurvePublicKey) and isinstance(public_key.curve, _CURVES):
         return public_key

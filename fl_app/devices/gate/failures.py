@@ -1,4 +1,4 @@
-"""A device's answer that can never be sent: the server is told, and waits for it no longer."""
+"""Report to the server that a device's answer can never be sent, so that it stops waiting."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from fl_core.flower.messages import (
 )
 
 Tell = Callable[[str, Request], Awaitable[bytes]]
-"""Sends the SuperLink a request of this name in the device's name, and returns its answer."""
+"""Sends the SuperLink a request of this name on behalf of the device; returns its answer."""
 
 
 async def answer_for(post: Post, reason: str, tell: Tell) -> None:
-    """Answer the message that a device was handed out last with an error, once."""
+    """Answer the message that a device received last with an error, once."""
     asked, post.asked = post.asked, None
     if asked is None:
         return
     about = asked.metadata
     node = Node(node_id=about.dst_node_id)
     if post.reply:
-        # The SuperLink takes one reply to a message: this one loses its parts, which tells, too.
+        # The SuperLink accepts one reply to a message. Without its parts, it is a failure, too.
         lost = ConfirmMessageReceivedRequest(
             node=node, run_id=about.run_id, message_object_id=post.reply
         )

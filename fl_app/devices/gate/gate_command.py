@@ -1,4 +1,4 @@
-"""`fedkin gate`: where the gate listens, and with which certificates."""
+"""`fedkin gate`."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "gate",
         help="let devices, and only devices, reach a SuperLink on this machine",
         description="Listen for devices with TLS and pass on to the SuperLink only those requests "
-        "that SuperNodes need; everything else is answered with 404. Flower's SuperLink lets "
-        "whoever reaches its port start apps on all devices: start it with --host 127.0.0.1. On a "
-        "network, nginx (deploy/nginx.conf) accepts devices' connections and limits them; the "
-        "gate listens behind it. Without nginx, it is for one machine or a trusted network.",
+        "that SuperNodes need. Everything else is answered with 404. Anyone who reaches the port "
+        "of Flower's SuperLink can start apps on all devices: start it with --host 127.0.0.1. On a "
+        "network, run nginx (deploy/nginx.conf) before the gate, which accepts and limits "
+        "connections. Without nginx, use the gate on one machine or a trusted network only.",
     )
     parser.add_argument(
         "--certificates",
@@ -64,8 +64,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def _run(options: argparse.Namespace) -> int:
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    # Ctrl-C and a polite kill are how a gate ends.
-    with suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt):  # Ctrl-C or SIGTERM ends a gate
         asyncio.run(_serve(options.certificates, options.listen, options.superlink))
     return 0
 
@@ -86,7 +85,7 @@ async def _serve(folder: Path, listen: str, superlink: str) -> None:
             "of this machine."
         ) from error
     with listener:
-        # Proxies of the environment have no place between the gate and the SuperLink.
+        # No proxy of the environment comes between the gate and the SuperLink.
         async with httpx.AsyncClient(
             verify=for_superlink, timeout=_TIMEOUT, limits=_LIMITS, trust_env=False
         ) as client:

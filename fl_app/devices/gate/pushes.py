@@ -1,8 +1,8 @@
-"""What a device may push: a reply of its own, and no more parts than a model has.
+"""What a device may push: its reply, with no more parts than a model has.
 
-Flower's SuperLink knows who calls, but not whether a message is the caller's: it takes instructions
-to other devices, and messages to itself, from anybody that it knows. It also keeps its database for
-as long as the names of a message's parts take to be written.
+Flower's SuperLink checks who calls, but not whether a message is the caller's: it accepts messages
+to other devices, and to itself, from any node. It also locks its database while it writes the names
+of a message's parts.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from fl_core.flower.messages import (
 
 MOST_OBJECTS = 700
 """Of a message, each array counted twice: ResNet-50 has 645. The SuperLink's database is locked for
-about a millisecond for each, or two when the machine is busy, and fails others after 5 seconds."""
+a millisecond or two for each, and fails others after 5 seconds."""
 _LONGEST_TIME = 1e10  # seconds, since 1970 as well as of a message's life
 _DEEPEST = 6  # message, its content, a record, an array, a piece of it, and one to spare
 
 
 class RefusedError(Exception):
-    """What is not passed on, or back, and why, for the log.
+    """A request is not passed on; `status` is the answer.
 
-    The caller is answered `status`: at 403, a SuperNode drops what it wanted to send, and goes on.
+    At 403, a SuperNode drops what it wanted to send, and continues.
     """
 
     def __init__(self, reason: str, status: int = 403) -> None:
@@ -35,13 +35,13 @@ class RefusedError(Exception):
 
 
 class UnsendableError(RefusedError):
-    """A device's own reply that is too large, however often it is sent."""
+    """A device's reply is too large, however often it is sent."""
 
 
 def check_push(body: bytes) -> PushMessagesRequest:
-    """Read what a device sends to `push-messages`, and refuse what it may not.
+    """Read the body of a `push-messages`, and refuse anything but a reply of its sender.
 
-    That the caller is the node that it says it is, the SuperLink checks by its key.
+    The SuperLink checks by its key that the caller is the node that the message names.
     """
     try:
         request: PushMessagesRequest = PushMessagesRequest.FromString(body)
@@ -57,7 +57,7 @@ def check_push(body: bytes) -> PushMessagesRequest:
     if about.dst_node_id != SUPERLINK_NODE_ID:
         raise RefusedError(f"it is for node {about.dst_node_id}")
     times = (about.created_at, about.ttl, *request.clientapp_runtime_list)
-    if not all(0 <= seconds <= _LONGEST_TIME for seconds in times):  # NaN is not either
+    if not all(0 <= seconds <= _LONGEST_TIME for seconds in times):  # refuses NaN, too
         raise RefusedError("its times are impossible")
     (tree,) = request.message_object_trees
     if tree.object_id != about.message_id:

@@ -1,8 +1,8 @@
-"""How much a device may push: what it is handed out says how large a model is.
+"""How much a device may push: the messages that devices fetch show how large a model is.
 
-Nobody need tell the gate. It sees the names of a message's parts as the device is told them, and
-how large each is as the device fetches it. The SuperLink takes one reply to a message, so what a
-device pushes until it is handed out the next message is one reply.
+The gate sees the names of a message's parts when a device pulls it, and the size of each part when
+the device fetches it. The SuperLink accepts one reply to a message, so what a device pushes between
+two messages is one reply.
 """
 
 from __future__ import annotations
@@ -24,30 +24,20 @@ from fl_core.messages.sizes import most_bytes_of_answer
 
 
 class TooLargeError(UnsendableError):
-    """A request that is too large; its body is still to come."""
+    """A request is too large; its body is still to come."""
 
 
 @dataclass(eq=False)
 class Post:
-    """What one device is sent, and sends.
+    """A device's last message and the reply to it."""
 
-    Attributes
-    ----------
-    pushed : int
-        Bytes that it has pushed since it was handed out a message.
-    asked : Message, optional
-        The message, until it is answered for the device.
-    reply : str
-        The number of its reply, once the SuperLink has taken that.
-    """
-
-    pushed: int = 0
-    asked: Message | None = None
-    reply: str = ""
-    _parts: dict[str, int] = field(default_factory=dict)
+    pushed: int = 0  # bytes since the message
+    asked: Message | None = None  # the message, until the gate answers it for the device
+    reply: str = ""  # the reply's id, once the SuperLink has accepted it
+    _parts: dict[str, int] = field(default_factory=dict)  # the message's, with their bytes
 
     def hear(self, answer: bytes) -> Message | None:
-        """Return the message, if the SuperLink answers with one when the device asks for it."""
+        """Return the message that the SuperLink's answer holds, or None."""
         with suppress(DecodeError):
             found = PullMessagesResponse.FromString(answer)
             if found.messages_list:
@@ -58,9 +48,9 @@ class Post:
         return None
 
     def fetched(self, name: str, size: int) -> int:
-        """Note how large a part of its message is, and return how large all are so far.
+        """Note the size of a part of the message, and return that of all parts so far.
 
-        Anything else in the SuperLink does not count: the device may have put it there.
+        Other objects in the SuperLink do not count: the device may have put them there.
         """
         if name in self._parts:
             self._parts[name] = size
@@ -68,13 +58,13 @@ class Post:
 
 
 class Sizes:
-    """How large messages have been since the gate was started, all devices together."""
+    """The size of the largest message of any device since the gate was started."""
 
     def __init__(self) -> None:
         self._largest = 0
 
     def handed_out(self, post: Post, request: bytes, size: int) -> None:
-        """Note that a device was sent `size` bytes when it asked for an object."""
+        """Note that a device fetched an object of `size` bytes."""
         try:
             name = PullObjectRequest.FromString(request).object_id
         except DecodeError:
@@ -83,10 +73,7 @@ class Sizes:
 
     @contextmanager
     def room_for(self, post: Post, size: int) -> Iterator[None]:
-        """Let a device push `size` bytes in the block, or raise a TooLargeError.
-
-        They do not count where the block raises.
-        """
+        """Let a device push `size` bytes, or raise a TooLargeError; undone if the block fails."""
         most = most_bytes_of_answer(self._largest)
         if post.pushed + size > most:
             raise TooLargeError(f"its reply is larger than {most} bytes, and no model here is")

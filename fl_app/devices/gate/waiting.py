@@ -1,8 +1,7 @@
-"""Devices that ask for what is not there yet: the gate holds the question, and asks again itself.
+"""Long polling: the gate holds a device's request until the SuperLink has something to answer.
 
-A SuperNode that is told that there is no message looks again three seconds later, and one that is
-told that a part of its message is still being sent, one second later, then two, and so on. Neither
-has an option. So the gate, which stands between, answers once there is something.
+A SuperNode that gets no message looks again three seconds later. One that misses a part of its
+message looks again after a second, then two, and so on. Flower has an option for neither.
 """
 
 from __future__ import annotations
@@ -19,23 +18,19 @@ from google.protobuf.message import DecodeError
 from fl_core.flower.messages import Message, PullMessagesResponse, PullObjectResponse
 
 HELD_SECONDS = 20.0
-"""So long after a question came it is held: SuperNodes wait for an answer for 30 seconds, and where
-many call, a look that has begun may take long."""
-# All devices together have the SuperLink asked so often in a second at most, however many they are:
-# each look takes it some 20 ms of a processor, and one that finds a message wakes all the others.
-# No device has it asked more often than once in `_SHORTEST_PAUSE`; while nothing is expected, than
-# once in `_OWN_PAUSE`, as it would itself.
+"""SuperNodes wait for an answer for 30 seconds, and with many devices a look takes long."""
+# Looks per second for all devices together: each takes the SuperLink some 20 ms of a processor, and
+# one that finds a message wakes all the others.
 _LOOKS = 5.0
-_OWN_PAUSE = 3.0
-_SHORTEST_PAUSE = 0.5
-# So long after a message was handed out, the next is expected soon; after that, none is.
-_EXPECTANT = 60.0
+# Seconds between two looks for one device: while a message is expected; otherwise, as a SuperNode.
+_SHORTEST_PAUSE, _LONG_PAUSE = 0.5, 3.0
+_EXPECTANT = 60.0  # seconds after a message in which the next is expected
 _PART_PAUSE = 0.25  # seconds between two looks for a part of a message
-_LONGEST_WITHOUT = 64  # bytes of an answer that brings no part
+_LONGEST_WITHOUT = 64  # bytes of an answer without a part
 
 
 class Waiting:
-    """The devices whose questions for messages are held."""
+    """The devices that wait for messages."""
 
     def __init__(self) -> None:
         self._held: Counter[object] = Counter()
@@ -45,7 +40,7 @@ class Waiting:
 
     @contextmanager
     def one_more(self, device: object) -> Iterator[None]:
-        """Count a device that waits for the length of the block, once however often it asks."""
+        """Count a device as waiting during the block, once however many requests it has."""
         self._held[device] += 1
         try:
             yield
@@ -55,7 +50,7 @@ class Waiting:
                 del self._held[device]
 
     def hear(self, message: Message) -> None:
-        """Hear that a device was handed a message: others will have theirs of the same batch."""
+        """Wake the others when the first device gets a message: they have theirs of its batch."""
         about = message.metadata
         self._expected_until = time.monotonic() + _EXPECTANT
         batch = (about.run_id, about.group_id, about.message_type)
@@ -66,26 +61,26 @@ class Waiting:
 
     @property
     def pause(self) -> float:
-        """Seconds after which a device that waits once has the SuperLink asked again."""
+        """Seconds between two looks for a device with one request."""
         is_expected = time.monotonic() <= self._expected_until
-        return max(_SHORTEST_PAUSE if is_expected else _OWN_PAUSE, len(self._held) / _LOOKS)
+        return max(_SHORTEST_PAUSE if is_expected else _LONG_PAUSE, len(self._held) / _LOOKS)
 
     async def for_message(self, device: object, seconds: float) -> None:
-        """Wait until one is likely, or for so many seconds.
+        """Wait until a message is likely, `seconds` at most.
 
-        A device that asks several times at once does so in the share of one.
+        The requests of one device share the looks of one.
         """
         pause = self.pause * max(1, self._held[device])
         with suppress(TimeoutError):
             await asyncio.wait_for(self._news.wait(), min(pause, seconds))
 
     async def for_part(self, seconds: float) -> None:
-        """Wait until a part of a message is likely to have been sent, or for so many seconds."""
+        """Wait until a part of a message is likely, `seconds` at most."""
         await asyncio.sleep(min(_PART_PAUSE, seconds))
 
 
 def has_no_message(response: httpx.Response) -> bool:
-    """Return whether the SuperLink answers that there is no message."""
+    """Return whether an answer says that there is no message."""
     if response.status_code != httpx.codes.OK:
         return False
     try:
@@ -95,7 +90,7 @@ def has_no_message(response: httpx.Response) -> bool:
 
 
 def lacks_part(response: httpx.Response) -> bool:
-    """Return whether it answers that a part of a message is still to come."""
+    """Return whether an answer says that a part of a message is still to come."""
     if response.status_code != httpx.codes.OK or len(response.content) > _LONGEST_WITHOUT:
         return False
     try:

@@ -1,27 +1,37 @@
-"""Whether a site is ready for a run: its data, the way to the server, and its key."""
+"""Checks of a site before a run: its data and folders, the way to the server, and its key."""
 
 from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from numpy.typing import NDArray
 
 from fl_app.config.allowed_code import OWN_CODE
-from fl_app.devices.names import fingerprint, short
+from fl_app.devices.registry import fingerprint, short
 from fl_app.devices.site.client import NodeConfig
-from fl_app.devices.site.data_check import images_found, samples_found, table_found
 from fl_app.devices.site.model_files import check_apps, check_cache, check_model_path
-from fl_core.agreement.local_samples import DATA
+from fl_app.devices.site.node_command import check_port
+from fl_core.agreement.local_images import survey_images
+from fl_core.agreement.local_samples import DATA, survey_of
+from fl_core.agreement.local_tables import survey_table
 from fl_core.data.folders import is_table
+from fl_core.data.image_files import hold_out, listed_images
+from fl_core.data.image_folder import for_each_image
+from fl_core.data.samples import described, grey_or_colour
+from fl_core.data.settings import BY_VALUES
+from fl_core.data.table_file import read_table
+from fl_core.data.user_data import read_own_part, read_twice
 from fl_core.flower.calls import (
     ApiErrorCode,
     FleetHttpClient,
@@ -30,112 +40,143 @@ from fl_core.flower.calls import (
 )
 from fl_core.flower.keys import public_key_to_bytes
 from fl_core.flower.messages import ActivateNodeRequest
-from fl_core.text import one_line
+from fl_core.text import listed, one_line, printable
 from fl_core.user_code import load_own
 
 _SECONDS = 10.0  # for which the server may be silent
-_NO_INTERVAL = 0.0  # seconds: no SuperNode's
+_NO_INTERVAL = 0.0  # seconds between heartbeats, which the SuperLink refuses
 
 
 class Finding(NamedTuple):
-    """What was found out about one thing.
+    """The result of one check."""
 
-    Attributes
-    ----------
-    what : str
-        The thing.
-    is_right : bool
-    said : str
-        What was found, or what is wrong and what to do about it.
-    """
-
-    what: str
+    what: str  # what was checked
     is_right: bool
-    said: str
+    said: str  # what was found, or what is wrong and what to do
 
 
 class Site(NamedTuple):
-    """What a SuperNode is started with.
+    """The options of a site's SuperNode."""
 
-    Attributes
-    ----------
-    host, port : str, int
-        Of the gate.
-    authority, key : Path
-        Its `--root-certificates` and its `--auth-supernode-private-key`.
-    own : NodeConfig
-        Its `--node-config`.
-    """
-
-    host: str
-    port: int
-    authority: Path
-    key: Path
-    own: NodeConfig
+    host: str  # of the gate
+    port: int  # of the gate
+    authority: Path  # --root-certificates
+    key: Path  # --auth-supernode-private-key
+    config: NodeConfig  # --node-config
+    own_port: int | None = None  # --port
 
 
 def check_site(site: Site) -> list[Finding]:
-    """List what is right and wrong at a site; make only the folders for its model and its images.
+    """Check a site, and return a finding for each check.
 
-    What cannot be checked because of something else is wrong, too.
+    Nothing changes but that the folders for its model, its images and apps are made.
     """
-    path = site.own.path
-    findings = [
-        _data(site.own),
-        *(
-            [_finding("cache", lambda: f"{check_cache()} can be written")]
-            if path is not None and not is_table(path)
-            else []
-        ),
-        _finding("apps", lambda: f"{check_apps()} can be written"),
-        _finding("model-path", lambda: _model_kept(site.own.model_path)),
-        *([_finding(OWN_CODE, lambda: code_found(site.own.own_code))] if site.own.own_code else []),
-        _finding("server", lambda: _server_reached(site)),
+    config, path = site.config, site.config.path
+    checks: list[tuple[str, Callable[[], str]]] = []
+    if path is None:
+        checks.append((DATA, lambda: describe_samples(config.data)))
+    elif is_table(path):
+        checks.append(("table", lambda: describe_table(path, config.label, config.target)))
+    else:
+        checks.append(("images", lambda: describe_images(path)))
+        checks.append(("cache", lambda: f"{check_cache()} can be written"))
+    checks += [
+        ("apps", lambda: f"{check_apps()} can be written"),
+        ("model-path", lambda: _check_model(config.model_path)),
     ]
-    findings.append(_if(findings[-1], "certificate", partial(_certificate_accepted, site)))
-    findings.append(_if(findings[-1], "key", partial(_key_registered, site)))
+    if config.own_code:
+        checks.append((OWN_CODE, lambda: import_code(config.own_code)))
+    if (port := site.own_port) is not None:
+        checks.append(("port", lambda: _check_own_port(port)))
+    findings = [_finding(what, check) for what, check in checks]
+    failed = ""
+    for what, reach in (
+        ("server", _server_reached),
+        ("certificate", _certificate_accepted),
+        ("key", _key_registered),
+    ):
+        if failed:
+            reason = f"not checked, because of the {failed}: put that right first."
+            findings.append(Finding(what, False, reason))
+        else:
+            findings.append(_finding(what, partial(reach, site)))
+            failed = "" if findings[-1].is_right else what
     return findings
 
 
-def _finding(what: str, found: Callable[[], str]) -> Finding:
+def _finding(what: str, check: Callable[[], str]) -> Finding:
     try:
-        return Finding(what, True, found())
+        return Finding(what, True, check())
     except (ValueError, OSError, ImportError) as error:  # or an extra is missing
         return Finding(what, False, one_line(str(error), 600))
 
 
-def _data(own: NodeConfig) -> Finding:
-    path = own.path
-    if path is None:
-        return _finding(DATA, lambda: samples_found(own.data))
-    if is_table(path):
-        return _finding("table", lambda: table_found(path, own.label, own.target))
-    return _finding("images", lambda: images_found(path))
+def describe_images(path: Path) -> str:
+    """Decode every image as a run would, and return how many each class has."""
+    survey = survey_images(path)
+    files = hold_out(listed_images(path))
+    for_each_image(files.all_images(), path, lambda image, _: image.load() and None)
+    counts = ((name, len(own), len(files.test.get(name, ()))) for name, own in files.train.items())
+    return f"{grey_or_colour(survey.image_shape[0])}, {_counted(counts)}"
 
 
-def _if(before: Finding, what: str, found: Callable[[], str]) -> Finding:
-    if before.is_right:
-        return _finding(what, found)
-    return Finding(what, False, f"not checked, because of the {before.what}: put that right first.")
+def describe_table(path: Path, label: str, target: str = BY_VALUES) -> str:
+    """Read a table as a run would, and return its columns, and how many rows each class has."""
+    survey, table = survey_table(path, label, target), read_table(path, label, target)
+    columns = f"{len(survey.columns)} columns ({printable(listed([*survey.columns], 20, ', '))})"
+    if survey.is_regression:
+        trained, tested = table.labels[~table.is_test], table.labels[table.is_test]
+        return f"{columns}, {_numbers(table.label, trained, tested)}"
+    train, test = (Counter(table.labels[part]) for part in (~table.is_test, table.is_test))
+    return f"{columns}, {_counted((name, train[name], test[name]) for name in survey.class_names)}"
 
 
-def code_found(paths: tuple[str, ...]) -> str:
-    """Import the code that the site allows, and return which it is."""
+def describe_samples(path: str) -> str:
+    """Call the site's function as a run would, and return how many samples each class has."""
+    found = read_twice(DATA, path, partial(read_own_part, DATA), "each message of a run")
+    survey = survey_of(found)
+    kind = described(survey.image_shape, is_float=survey.is_float)
+    if found.is_regression:
+        labels = found.train_labels.numpy(), found.test_labels.numpy()
+        return f"{kind}, {_numbers(found.class_names[0], *labels)}"
+    train, test = (
+        labels.bincount(minlength=found.num_classes).tolist()
+        for labels in (found.train_labels, found.test_labels)
+    )
+    return f"{kind}, {_counted(zip(found.class_names, train, test, strict=True))}"
+
+
+def _counted(classes: Iterable[tuple[str, int, int]]) -> str:
+    counts = ", ".join(f"{printable(name)} {train} + {test}" for name, train, test in classes)
+    return f"of each class for training + for testing: {counts}"
+
+
+def _numbers(name: str, trained: NDArray[Any], tested: NDArray[Any]) -> str:
+    counts = f"for training + for testing: {len(trained)} + {len(tested)}"
+    number = f"{printable(name)}, {trained.min():.4g} to {trained.max():.4g}"
+    return f"{counts}, with a number to predict: {number}"
+
+
+def import_code(paths: tuple[str, ...]) -> str:
+    """Import the code that the site allows, and return its import paths."""
     for path in paths:
         load_own(OWN_CODE, path)
     return f"may run here, and can be imported: {', '.join(paths)}"
 
 
-def _model_kept(path: Path | None) -> str:
-    """Return where the model will be kept."""
+def _check_model(path: Path | None) -> str:
     if path is None:
-        return "none, so this site keeps no model"
+        return "none, so this site stores no model"
     check_model_path(path)
     return f"{path} can be written"
 
 
+def _check_own_port(port: int) -> str:
+    check_port("127.0.0.1", str(port))
+    return f"{port} is free for this site's SuperNode"
+
+
 def _server_reached(site: Site) -> str:
-    """Return at which address the server answers."""
     try:
         with socket.create_connection((site.host, site.port), timeout=_SECONDS) as line:
             address = line.getpeername()[0]
@@ -148,13 +189,12 @@ def _server_reached(site: Site) -> str:
     except OSError as error:
         raise ValueError(
             f"nothing answers at {site.host}, port {site.port} ({error.strerror or error}): ask "
-            "whether the gate runs there and its port is open for this machine."
+            "whether the gate runs there, and whether its port is open for this machine."
         ) from error
     return f"{site.host}:{site.port} answers ({address})"
 
 
 def _certificate_accepted(site: Site) -> str:
-    """Return until when the server's certificate is valid."""
     context = ssl.create_default_context(cadata=_authority(site.authority))
     try:
         with (
@@ -190,9 +230,9 @@ def _authority(path: Path) -> str:
 
 
 def _key_registered(site: Site) -> str:
-    """Return the fingerprint of the device's key, which is registered at the server.
+    """Ask for an activation with an invalid interval, which changes nothing at the server.
 
-    Nothing changes there: the SuperLink first looks for the key, and then refuses the request.
+    The SuperLink first looks for the key, and then refuses the request.
     """
     key = _private_key(site.key)
     public = key.public_key()
@@ -214,7 +254,7 @@ def _key_registered(site: Site) -> str:
         said = FlowerError.from_json(error.response.text)
         status, code = error.response.status_code, said.code if said else 0
     except httpx.TransportError as error:
-        raise ValueError(f"the server does not say ({error}): try again.") from error
+        raise ValueError(f"the server does not answer ({error}): try again.") from error
     if code == ApiErrorCode.FLEET_INVALID_HEARTBEAT_INTERVAL:
         return f"{shown} is registered"
     if code == ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED:
@@ -227,7 +267,10 @@ def _key_registered(site: Site) -> str:
             "the server refuses this machine's signature: set its clock, which may be five minutes "
             "slow or five seconds fast at most."
         )
-    raise ValueError(f"the server does not say, but answers {status}: try again, or ask them.")
+    raise ValueError(
+        f"the server answers {status}, which does not show whether the key is registered: try "
+        "again, or ask those who run the server."
+    )
 
 
 def _private_key(path: Path) -> ec.EllipticCurvePrivateKey:

@@ -1,4 +1,4 @@
-"""`fedkin devices check`: whether a site could take part in a run."""
+"""`fedkin devices check`: whether a site is ready to take part in a run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Add `check` to the subcommands of `fedkin devices`."""
     check = commands.add_parser(
         "check",
-        help="check a site before a run: images, server, certificate, key",
-        description="At a site, with the options of its flower-supernode: decode all images, "
-        "reach the server, check its certificate, and ask whether this device's key is "
-        "registered. The exit status is 1 if anything is wrong.",
+        help="check a site before a run: data, server, certificate, key",
+        description="At a site, with the options of its SuperNode: read its data, reach the "
+        "server, check its certificate, and ask whether this device's key is registered. The exit "
+        "status is 1 if anything is wrong.",
     )
     check.add_argument("--superlink", required=True, metavar="HOST:PORT", help="the gate")
     for option, metavar, what in (
@@ -28,6 +28,11 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         required=True,
         metavar="KEYS",
         help='for example \'name="berlin" data-path="/srv/scans"\'',
+    )
+    check.add_argument(
+        "--port",
+        type=int,
+        help="the SuperNode's port on this machine, if it is to be checked that it is free",
     )
     check.set_defaults(call=_check)
 
@@ -42,8 +47,8 @@ def _check(options: argparse.Namespace) -> int:
 
     host, port = parse_address(options.superlink, "--superlink")
     files = (options.root_certificates, options.auth_supernode_private_key)
-    own = NodeConfig.of(read_node_config(options.node_config))
-    findings = check_site(Site(host, port, *files, own))
+    config = NodeConfig.of(read_node_config(options.node_config))
+    findings = check_site(Site(host, port, *files, config, options.port))
     for finding in findings:
         print(f"{'✓' if finding.is_right else '✗'} {finding.what:<11} {finding.said}")
     return 0 if all(finding.is_right for finding in findings) else 1

@@ -1,4 +1,4 @@
-"""A real device as a client: its own name, its own data, its own copy of the model."""
+"""A real device as a client: its name, its data and its stored models."""
 
 from __future__ import annotations
 
@@ -50,44 +50,26 @@ from fl_core.user_code import is_own
 
 logger = logging.getLogger(__name__)
 
-_TOLD = "told-of-constant-columns"  # in the node's state, which lasts for a run
+_WARNED = "warned-of-constant-columns"  # in the node's state, which lasts for a run
 
 _KEYS = ("name", "data-path", DATA, "model-path", OWN_CODE, "label", "target")
 _START = 'start its SuperNode with --node-config \'name="berlin" data-path="/srv/scans"\'.'
 
 
 class NodeConfig(NamedTuple):
-    """What a SuperNode's `--node-config` says of a device.
-
-    Attributes
-    ----------
-    name : str
-        By which the server and people know it.
-    path : Path, optional
-        Its own images, or its table.
-    data : str, optional
-        Where there are none, the import path of its owner's function that returns its samples.
-    model_path : Path, optional
-        Where it keeps its final model.
-    own_code : tuple of str
-        The import paths of somebody's own code that may run on it.
-    label : str
-        Of a table, the column that holds the label; by default, the run says it.
-    target : {"auto", "number"}
-        What that is; by default, the run says it.
-    """
+    """The `--node-config` of a device's SuperNode."""
 
     name: str
-    path: Path | None
-    data: str
-    model_path: Path | None
-    own_code: tuple[str, ...] = ()
-    label: str = ""
-    target: str = BY_VALUES
+    path: Path | None  # of its images, or its table
+    data: str  # instead, the import path of a function that returns its samples
+    model_path: Path | None  # where it stores its final model
+    own_code: tuple[str, ...] = ()  # import paths of user-defined code that may run on it
+    label: str = ""  # the column of a table; by default, the run's
+    target: str = BY_VALUES  # "auto" or "number"; by default, the run's
 
     @classmethod
     def of(cls, own: Mapping[str, object]) -> NodeConfig:
-        """Read what Flower has made of it. Keys that are not ours may be for other apps."""
+        """Read a node's configuration; unknown keys may belong to other apps."""
         for key in own:
             if key not in _KEYS and (meant := get_close_matches(key, _KEYS, 1, 0.8)):
                 raise ValueError(f"--node-config has no {printable(key)}. Did you mean {meant[0]}?")
@@ -100,13 +82,13 @@ class NodeConfig(NamedTuple):
                 raise ValueError(f'dataset is "{OWN_IMAGES}", but this node has no {key}: {_START}')
         if given_name(name := str(own["name"])) is None:
             raise ValueError(
-                f'name is "{printable(name)[:120]}", but a device\'s name has {NAMEABLE}: give it '
-                "such a one in its --node-config."
+                f'name is "{printable(name)[:120]}", but a device\'s name has {NAMEABLE}: change '
+                "it in its --node-config."
             )
         if data and own.get("data-path"):
             raise ValueError(
                 f"{name}: {DATA} is {data} and data-path is {own['data-path']}, but a "
-                "device has one of the two: take one out of its --node-config."
+                "device has one of the two: remove one from its --node-config."
             )
         if data and not is_own(data):
             raise ValueError(
@@ -117,8 +99,8 @@ class NodeConfig(NamedTuple):
         for key, one in paths.items():
             if not one.is_absolute():
                 raise ValueError(
-                    f"{key} is {one}, but it must be absolute, such as {Path('/srv', one)}: give "
-                    "it such a one in its --node-config."
+                    f"{key} is {one}, but it must be absolute, such as {Path('/srv', one)}: change "
+                    "it in its --node-config."
                 )
         path, model_path = paths.get("data-path"), paths.get("model-path")
         label = str(own.get("label", ""))  # Flower reads `label=0` as a number, too
@@ -126,7 +108,7 @@ class NodeConfig(NamedTuple):
         return cls(name, path, data, model_path, allowed_by(own), label, target)
 
     def survey(self) -> Survey:
-        """Describe the device's data before anything is agreed."""
+        """Describe the device's data before there is an agreement."""
         if self.path is None:
             return survey_samples(self.data)
         if is_table(self.path):
@@ -134,7 +116,7 @@ class NodeConfig(NamedTuple):
         return survey_images(self.path)
 
     def read(self, agreement: Agreement) -> Split:
-        """Return the device's data as they were agreed."""
+        """Read the device's data by the agreement."""
         if self.path is None:
             return read_own_samples(self.data, agreement)
         if is_table(self.path):
@@ -143,13 +125,7 @@ class NodeConfig(NamedTuple):
 
 
 class DeviceNode(Node):
-    """A real device, which its SuperNode's `--node-config` describes.
-
-    Attributes
-    ----------
-    own : NodeConfig
-        What its owner says of it, and `name` and `model_path` of that.
-    """
+    """A real device, which its SuperNode's `--node-config` describes."""
 
     def __init__(self, message: Message, context: Context) -> None:
         super().__init__(message, context)
@@ -159,21 +135,21 @@ class DeviceNode(Node):
             target=self.config.target if own.target == BY_VALUES else own.target,
         )
         self.name, self.model_path = self.own.name, self.own.model_path
-        self._told = message.content.config_records[protocol.CONFIG]
+        self._message_config = message.content.config_records[protocol.CONFIG]
 
     @property
     def index(self) -> int:
-        """Return a number for its name, from which its random numbers are drawn."""
+        """Return a number for its name, which seeds its random numbers."""
         return zlib.crc32(self.name.encode())
 
     @cached_property
     def kind(self) -> Agreement:
         """Return the devices' agreement about their data."""
-        return Agreement.from_config(self._told)
+        return Agreement.from_config(self._message_config)
 
     @cached_property
     def _read(self) -> tuple[Split, Scaling | None]:
-        """Its data as its model takes them, and their scale."""
+        """The scaled data, and their scale."""
         read, common = self.own.read(self.kind), self.kind.scaling
         if common is not None:
             return scaled(read, common), common
@@ -181,9 +157,9 @@ class DeviceNode(Node):
             return read, None
         training = self._split(read).train
         alone, scaling, notes = standardised_site(read, training, self.kind.column_names)
-        if notes and _TOLD not in self.context.state:  # each message reads anew
+        if notes and _WARNED not in self.context.state:  # each message reads the data again
             logger.warning("%s: %s", self.name, notes[0])
-            self.context.state[_TOLD] = ConfigRecord({_TOLD: notes})
+            self.context.state[_WARNED] = ConfigRecord({_WARNED: notes})
         return alone, scaling
 
     @property
@@ -191,16 +167,16 @@ class DeviceNode(Node):
         return self._read[0]
 
     def scaling(self) -> Scaling | None:
-        """Return the scale of its numbers to predict, if they were standardised."""
+        """Return the scale of the data, if they were standardised."""
         return self._read[1]
 
     def column_statistics(self) -> ColumnStatistics:
-        """Return the statistics of its training samples, as they are."""
+        """Return the statistics of its training samples without any scaling."""
         refuse_without_noise(self, "means and deviations")
         if self.config.standardise != ALL_SITES:
             raise ValueError(
-                f'standardise is "{self.config.standardise}", and this client was asked for means '
-                f'and deviations, which it tells for "{ALL_SITES}" only: the server asks amiss.'
+                f'standardise is "{self.config.standardise}", but the server has requested means '
+                f'and deviations, which are sent for "{ALL_SITES}" only. This is a server bug.'
             )
         read = self.own.read(self.kind)
         training = self._split(read).train
@@ -211,36 +187,36 @@ class DeviceNode(Node):
         return self._split(self._images)
 
     def _split(self, read: Split) -> Parts:
-        """Return which of its samples but those for testing train, and which validate."""
+        """Split the samples that are not for testing into training and validation."""
         rng = None if read.is_in_time else np.random.default_rng([self.index, STREAM])
         return split_validation(read.train_labels.numpy(), self.config.validation_share, rng)
 
     def training_data(self) -> Images:
-        """Return its samples but those for testing and validation, labels as they are."""
-        return self._kept(self._parts.train)
+        """Return the samples for training."""
+        return self._selected(self._parts.train)
 
     def validation_data(self) -> Images | None:
-        """Return what it keeps from training to compare models on; labels as they are."""
-        return self._kept(self._parts.validation) if self.config.validation_share else None
+        """Return the samples on which it compares models, or None."""
+        return self._selected(self._parts.validation) if self.config.validation_share else None
 
-    def _kept(self, those: NDArray[np.bool_]) -> Images:
-        images, which = self._images, torch.from_numpy(those)
-        samples = images.train_samples if those.all() else images.train_samples[which]
-        labels = images.train_labels if those.all() else images.train_labels[which]
+    def _selected(self, mask: NDArray[np.bool_]) -> Images:
+        samples, labels = self._images.train_samples, self._images.train_labels
+        if not mask.all():
+            samples, labels = samples[torch.from_numpy(mask)], labels[torch.from_numpy(mask)]
         return samples.to(self.device), labels.to(self.device)
 
     def test_data(self) -> Images:
-        """Return its test samples."""
+        """Return the samples for testing."""
         images = self._images
         if not len(images.test_labels):
-            advice = "give it a folder test, or two images of a class"
+            advice = "add a folder test, or a second image of a class"
             if self.own.path is None:
                 advice = f"let {self.own.data} return some"
             raise ValueError(f"{self.name} has no test {sample_word(self.kind)}s: {advice}.")
         return images.test_samples.to(self.device), images.test_labels.to(self.device)
 
     def features(self) -> NDArray[np.float32]:
-        """Return the configured features; its owner alone is warned if they say little."""
+        """Return the configured features, and warn in this device's log if they say little."""
         found = super().features()
         if why := self.why_uninformative(found):
             logger.warning("%s: %s", self.name, why)
@@ -253,50 +229,49 @@ class DeviceNode(Node):
                 check_model_path(self.model_path)
             if self.config.training_epsilon:
                 need_extra("opacus", "training-epsilon")
-            said: dict[str, ConfigRecordValues] = {protocol.NAME: self.name}
-            if AGREEMENT not in self._told:
+            description: dict[str, ConfigRecordValues] = {protocol.NAME: self.name}
+            if AGREEMENT not in self._message_config:
                 found = self.own.survey()
                 if epsilon := self.config.pre_round_epsilon or self.config.training_epsilon:
                     refuse_texts(found.columns, epsilon)
-                said |= found.as_config()
+                description |= found.as_config()
         except (ValueError, OSError, ImportError) as error:  # the server knows no name yet
             raise ValueError(f"{self.name}: {error}") from error
-        return said
+        return description
 
     def personal(self) -> Personal:
-        """Return its own store, on its disk, too, if it has a `model-path`."""
+        """Return its private store, also on its disk if it has a `model-path`."""
         path = self.model_path
         folder = path and beside(path, "-personal")
         return Personal(self.message, self.context, folder)
 
     def keep_state(self) -> RecordDict:
-        """Hold on its own disk what it keeps for itself: nothing of it leaves the device."""
+        """Save its private state on its disk, and return an empty record."""
         self.personal().hold()
         return RecordDict()
 
     def restore_state(self) -> RecordDict:
-        """Refuse to take what is its own from somebody else."""
-        raise ValueError("a device takes what it keeps for itself from its own disk only.")
+        """Refuse a private state from the server."""
+        raise ValueError("a device reads its private state from its own disk only.")
 
     def keep_model(self) -> bool:
-        """Save its own final model where `model-path` says, if it says so.
+        """Save its final model, the personal one if there is such, at `model-path`.
 
-        That is its personal one, where the local objective has such a thing. Of a strategy that
-        may not be the one that serves it, it waits beside for `deploy_model`.
+        If strategies are compared, save it as a candidate for `deploy_model`.
         """
         if self.model_path is None:
             return False
         path = self.model_path
-        if protocol.CANDIDATE in self._told:
+        if protocol.CANDIDATE in self._message_config:
             folder = self._candidates(path)
             clear_old(path, folder)
             folder.mkdir(mode=0o700, exist_ok=True)
-            path = candidate_path(folder, str(self._told[protocol.CANDIDATE]))
+            path = candidate_path(folder, str(self._message_config[protocol.CANDIDATE]))
         card = ModelCard(
             architecture=self.config.model,
             image_shape=self.kind.image_shape,
             class_names=self.kind.class_names,
-            strategy=str(self._told[protocol.STRATEGY]),
+            strategy=str(self._message_config[protocol.STRATEGY]),
             cluster=protocol.setting(self.message, protocol.CLUSTER),
             num_rounds=protocol.setting(self.message, protocol.SERVER_ROUND),
             preparation=replace(
@@ -311,28 +286,25 @@ class DeviceNode(Node):
         return True
 
     def deploy_model(self) -> bool:
-        """Put the model of its verdict where `model-path` says, and the verdict beside it.
-
-        Models of other strategies are removed.
-        """
+        """Move the model of its verdict to `model-path`, write the verdict, remove the others."""
         if self.model_path is None:
             return False
-        label = str(self._told[protocol.CANDIDATE])
+        label = str(self._message_config[protocol.CANDIDATE])
         chosen = candidate_path(self._candidates(self.model_path), label)
         if not chosen.is_file():
             raise ValueError(
-                f"{self.name} has no model of {label} to deploy: it was not sent one, or lost "
-                "it; the model of an earlier run, if there is one, stays."
+                f"{self.name} has no model of {label}: it was not sent one, or lost it. The model "
+                "of an earlier run, if there is one, stays."
             )
-        with (  # both are whole before either takes its place
+        with (  # both are written before either is replaced
             replacing(beside(self.model_path, ".verdict.json")) as verdict,
-            replacing(self.model_path) as model,  # whose mode is not that of one that waits
+            replacing(self.model_path) as model,  # a candidate has another mode
         ):
-            verdict.write_text(str(self._told[protocol.VERDICT]) + "\n", encoding="utf-8")
+            verdict.write_text(str(self._message_config[protocol.VERDICT]) + "\n", encoding="utf-8")
             shutil.copyfile(chosen, model)
         shutil.rmtree(chosen.parent)
         return True
 
     def _candidates(self, model_path: Path) -> Path:
-        """Return the folder in which models of this run wait: another run's are not its."""
+        """Return the folder of this run's candidates."""
         return beside(model_path, f"-candidates-{self.context.run_id}")

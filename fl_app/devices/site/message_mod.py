@@ -1,4 +1,4 @@
-"""The Flower mod through which a real device hears and speaks."""
+"""The Flower mod that checks and unpacks the messages of real devices."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from fl_core.messages.packing import Packer, unpacked
 
 
 def device_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """Answer as the app does, but only the SuperLink, and so that nobody foresees the answer.
+    """Refuse messages that are not from the SuperLink, and pack answers.
 
-    Messages and answers travel packed (`fl_core.messages.packing`). A simulated client is left
-    alone.
+    Packing makes the bytes of an answer unpredictable (`fl_core.messages.packing`). Messages of
+    simulated clients are passed on as they are.
     """
     if config_of(context).dataset != OWN_IMAGES:
         return call_next(message, context)
-    # No proof: whoever reaches the SuperLink without the gate can claim all this.
+    # No proof: a node that reaches the SuperLink without the gate can forge these fields.
     about = message.metadata
     claimed = (about.src_node_id, about.dst_node_id, about.run_id)
     if claimed != (SUPERLINK_NODE_ID, context.node_id, context.run_id):
         raise ValueError(
             f"a message from node {about.src_node_id} to node {about.dst_node_id} in run "
             f"{about.run_id} is refused: this is node {context.node_id} in run {context.run_id}, "
-            "and takes instructions from the SuperLink alone."
+            "and accepts messages from the SuperLink alone."
         )
     if message.has_content():
         message.content = unpacked(message.content)

@@ -1,4 +1,4 @@
-"""Where a device keeps its models, and what it has read, on its own disk."""
+"""The files and folders of a device: its models, decoded images and apps."""
 
 from __future__ import annotations
 
@@ -14,52 +14,42 @@ from tempfile import TemporaryFile
 from fl_core.data.folders import cache_dir
 from fl_core.flower.node import APP_DIR, get_flwr_home
 
-# Seconds: so long may a run still have strategies to train while its first one's models wait.
+# Seconds for which the models of a run's first strategies may wait for its other strategies.
 _MAY_WAIT = 7 * 86400.0
 _TRIAL_BYTES = 2**20
 
 
 def expand(said: str) -> Path:
-    """Return a path with the home for its `~`; where there is no such home, as it is: relative."""
+    """Replace `~` by the home; if there is no such home, return the relative path as it is."""
     with suppress(RuntimeError):
         return Path(said).expanduser()
     return Path(said)
 
 
 def beside(model_path: Path, ending: str) -> Path:
-    """Return what belongs to a device's model beside it: of `model.safetensors`, `model` + ending.
+    """Return the path of another file of a model: for `model.safetensors`, `model` + ending.
 
-    Any other ending of the model's name stays: two devices may have site.1 and site.2 in a folder.
+    Any other ending of the model's name stays, such as of site.1 and site.2 in one folder.
     """
     return model_path.with_name(model_path.name.removesuffix(".safetensors") + ending)
 
 
 def candidate_path(folder: Path, label: str) -> Path:
-    """Return where the model of a strategy, or of one of the values that it tries, waits.
-
-    That is until the device's verdict is known.
-    """
+    """Return the path of a strategy's model until the device's verdict is known."""
     return folder / f"{zlib.crc32(label.encode()):08x}.safetensors"
 
 
-def clear_old(model_path: Path, own: Path) -> None:
-    """Remove the folders of models that no run can be waiting for any more.
-
-    Parameters
-    ----------
-    model_path : Path
-    own : Path
-        The folder of the run that asks; those of others that may still go on stay, too.
-    """
+def clear_old(model_path: Path, current: Path) -> None:
+    """Remove the candidates of other runs that have waited for more than a week."""
     name = glob.escape(beside(model_path, "").name)
     for folder in model_path.parent.glob(f"{name}-candidates-*"):
-        with suppress(OSError):  # another run removes it just now
-            if folder != own and time.time() - folder.stat().st_mtime > _MAY_WAIT:
+        with suppress(OSError):  # another run is removing it
+            if folder != current and time.time() - folder.stat().st_mtime > _MAY_WAIT:
                 shutil.rmtree(folder)
 
 
 def check_model_path(path: Path) -> None:
-    """Refuse a `model-path` at which no model could be kept; its folder is made."""
+    """Make the folder of a `model-path`, and refuse it if no model can be written there."""
     try:
         is_folder = path.is_dir()
         if not is_folder:
@@ -67,8 +57,8 @@ def check_model_path(path: Path) -> None:
     except OSError as error:
         raise ValueError(
             f"model-path is {path}, but this SuperNode cannot write there "
-            f"({error.strerror or error}): make the folder and room, give it the right to, or name "
-            "another one."
+            f"({error.strerror or error}): make the folder and room, give this account the right "
+            "to write, or name another path."
         ) from error
     if is_folder:
         raise ValueError(
@@ -78,7 +68,7 @@ def check_model_path(path: Path) -> None:
 
 
 def _try(folder: Path) -> None:
-    """Make a folder, and write in it what is gone at once: nothing has room on a full disk, too."""
+    """Make a folder, and write a temporary file: an empty one has room on a full disk, too."""
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryFile(dir=folder) as trial:
         trial.write(bytes(_TRIAL_BYTES))
@@ -86,15 +76,15 @@ def _try(folder: Path) -> None:
 
 
 def check_cache() -> Path:
-    """Return the folder in which decoded images will be kept, and try it out; it is made."""
+    """Make the folder for decoded images, check that it can be written, and return it."""
     return _check(
-        cache_dir, "datasets", "~/.cache/fedkin", "decoded images are kept", "FL_CACHE_DIR"
+        cache_dir, "datasets", "~/.cache/fedkin", "decoded images are stored", "FL_CACHE_DIR"
     )
 
 
 def check_apps() -> Path:
-    """As `check_cache`, for the folder in which a SuperNode will keep the apps of runs."""
-    return _check(get_flwr_home, APP_DIR, "~/.flwr", "a SuperNode keeps runs' apps", "FLWR_HOME")
+    """As `check_cache`, for the folder in which a SuperNode stores the apps of runs."""
+    return _check(get_flwr_home, APP_DIR, "~/.flwr", "a SuperNode stores apps", "FLWR_HOME")
 
 
 def _check(home: Callable[[], Path], name: str, usual: str, what: str, variable: str) -> Path:
@@ -105,6 +95,6 @@ def _check(home: Callable[[], Path], name: str, usual: str, what: str, variable:
     except (OSError, RuntimeError) as error:  # or there is no home
         raise ValueError(
             f"{folder} cannot be written ({getattr(error, 'strerror', None) or error}), where "
-            f"{what}: name a folder of this account by {variable}."
+            f"{what}: set {variable} to a folder of this account."
         ) from error
     return folder

@@ -1,4 +1,4 @@
-"""`fedkin node`: a site's SuperNode, and beside it a process that is ready for its messages."""
+"""`fedkin node`: a site's SuperNode, and a process that is ready to answer its messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from fl_core.files import program_path
 _STOP_SECONDS = 20.0
 _FILES = ("--root-certificates", "--auth-supernode-private-key")
 _ONLY_ASKING = {"-h", "--help", "--version", "-V"}
-_REST = 2.0  # seconds before what was killed is started again
+_REST = 2.0  # seconds before a process that was killed is started again
+_LOOK_AGAIN = 0.5  # seconds between two looks whether a process has ended
 
 _log = logging.getLogger("fedkin.node")
 
@@ -32,13 +33,12 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Add `node` to the command line."""
     parser = commands.add_parser(
         "node",
-        help="take part in runs, at a site: a SuperNode that is ready for its messages",
+        help="take part in runs, at a site: start a SuperNode that answers without delay",
         usage="fedkin node OPTIONS",
-        description="Start flower-supernode with its own options, all of them, and beside it a "
-        "process that has PyTorch imported once and forks for each message, instead of starting "
-        "one that imports everything anew. Where forking is not to be had (it takes Linux), or "
-        "dependencies are to be installed for each run, the SuperNode starts a process for each "
-        "message, and this says so. `flower-supernode --help` lists the options.",
+        description="Start flower-supernode with any of its options, and a process that imports "
+        "PyTorch once and forks for each message. On systems other than Linux, or if dependencies "
+        "are installed for each run, the SuperNode starts a new process for each message instead, "
+        "and a warning says so. `flower-supernode --help` lists the options.",
     )
     parser.set_defaults(call=_run, supernode=())
 
@@ -49,13 +49,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def run_node(words: list[str]) -> int:
-    """Run a SuperNode until it ends, and return its exit status, or 0 after a polite kill.
-
-    Parameters
-    ----------
-    words : list of str
-        The options of `flower-supernode`.
-    """
+    """Run a SuperNode with these options; return its exit status, or 0 after SIGTERM or Ctrl-C."""
     options = _parse(words)
     alone = _why_alone(options)
     if is_asking := bool(_ONLY_ASKING.intersection(words)):
@@ -71,11 +65,11 @@ def run_node(words: list[str]) -> int:
     started: list[subprocess.Popen[bytes]] = []
     with lock, suppress(KeyboardInterrupt):
         try:
-            # A group of its own: Ctrl-C is for this process, which then ends the others in order.
+            # In another process group: Ctrl-C is for this process, which then ends the others.
             supernode = subprocess.Popen(
                 command,
                 preexec_fn=ends_too,  # noqa: PLW1509 - one thread
-                process_group=0 if ends_too else None,  # else nothing ends it with a terminal
+                process_group=0 if ends_too else None,
             )
             started = [supernode]
             if alone:
@@ -83,18 +77,17 @@ def run_node(words: list[str]) -> int:
             while supernode.poll() is None:
                 started = [supernode, _warm(options)]
                 while all(process.poll() is None for process in started):
-                    child = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
-                    if child and child.si_pid not in [process.pid for process in started]:
-                        os.waitpid(child.si_pid, 0)  # an orphan that this process was given
+                    time.sleep(_LOOK_AGAIN)
                 ended = started[-1].poll()
                 if ended is not None and ended > 0:
                     raise RuntimeError(
-                        f"what answers messages has ended with status {ended}: see above why."
+                        f"the process that answers messages has ended with status {ended}: see "
+                        "the log above."
                     )
                 if ended is not None and supernode.poll() is None:
                     _log.warning(
-                        "what answers messages was ended by %s and is started again: the "
-                        "server is told in a minute that a message was not answered",
+                        "the process that answers messages was ended by %s and is restarted: a "
+                        "message that it was answering fails in a minute",
                         signal.Signals(-ended or signal.SIGTERM).name,
                     )
                     time.sleep(_REST)
@@ -105,7 +98,6 @@ def run_node(words: list[str]) -> int:
 
 
 def _parse(words: list[str]) -> argparse.Namespace:
-    """Read the options of `flower-supernode` that matter here."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", default="9094")
@@ -120,20 +112,20 @@ def _parse(words: list[str]) -> argparse.Namespace:
 
 
 def _why_alone(options: argparse.Namespace) -> str:
-    """Return why a SuperNode must start its processes itself; empty: it need not."""
+    """Return why a SuperNode must start its processes itself, or an empty text."""
     for option in ("isolation", "superexec-auth-secret-file"):
         if getattr(options, option.replace("-", "_")) is not None:
             raise ValueError(
-                f"fedkin node takes no --{option}, since it starts what answers messages itself: "
-                "leave the option out, or start flower-supernode."
+                f"fedkin node has no option --{option}, since it answers messages itself: leave "
+                "the option out, or start flower-supernode."
             )
     if options.allow_runtime_dependency_installation:
-        return "each run may bring packages of its own (--allow-runtime-dependency-installation)"
-    return "" if can_fork_safely() else f"there is no safe fork on {sys.platform}"
+        return "each run may install packages (--allow-runtime-dependency-installation)"
+    return "" if can_fork_safely() else f"{sys.platform} has no safe fork"
 
 
 def _check(options: argparse.Namespace) -> AbstractContextManager[object]:
-    """Refuse what Flower would fail at in the midst of its code; return the lock of the model."""
+    """Refuse options at which Flower would fail later; return the lock of the model."""
     from fl_app.devices.site.model_files import check_apps  # noqa: PLC0415 - half a second
     from fl_core.flower.node import read_node_config  # noqa: PLC0415
 
@@ -141,26 +133,29 @@ def _check(options: argparse.Namespace) -> AbstractContextManager[object]:
     for option in _FILES:
         path = getattr(options, option.strip("-").replace("-", "_"))
         if path is not None and not path.expanduser().is_file():
-            raise ValueError(
-                f"{option} {path} is no file: give the one that was sent to this site."
-            )
+            raise ValueError(f"{option} {path} is no file: name the one that this site was sent.")
     check_apps()
-    try:
-        with socket.socket(socket.AF_INET6 if ":" in options.host else socket.AF_INET) as tried:
-            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            tried.bind((options.host, int(options.port)))
-    except (OSError, OverflowError, ValueError) as error:
-        is_used = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-        raise ValueError(
-            f"no SuperNode can answer at --host {options.host} --port {options.port} "
-            f"({'in use' if is_used else error}): give each SuperNode of a machine a --port of its "
-            "own, 1 to 65535, and leave --host out."
-        ) from error
+    check_port(options.host, options.port)
     return _lock_model(str(config.get("model-path", "")))
 
 
+def check_port(host: str, port: str) -> None:
+    """Refuse an address at which a SuperNode cannot listen for its machine's processes."""
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind((host, int(port)))
+    except (OSError, OverflowError, ValueError) as error:
+        is_used = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        raise ValueError(
+            f"no SuperNode can listen at --host {host} --port {port} "
+            f"({'in use' if is_used else error}): give each SuperNode of a machine another --port, "
+            "1 to 65535, and leave --host out."
+        ) from error
+
+
 def _lock_model(model_path: str) -> AbstractContextManager[object]:
-    """Lock a device's model, which another device of this machine would overwrite."""
+    """Lock a device's model, so that no other device of this machine overwrites it."""
     from fl_app.devices.site.model_files import check_model_path, expand  # noqa: PLC0415
 
     path = expand(model_path)
@@ -172,35 +167,31 @@ def _lock_model(model_path: str) -> AbstractContextManager[object]:
     except Timeout as error:
         raise ValueError(
             f"model-path is {path}, where another fedkin node of this machine saves its model: "
-            "give each device a model-path of its own."
+            "give each device another model-path."
         ) from error
 
 
 def _address(options: argparse.Namespace) -> str:
-    """Return where the SuperNode will answer its own machine's processes."""
     host = f"[{options.host}]" if ":" in options.host else options.host
     return f"{host}:{options.port}"
 
 
 def _warm(options: argparse.Namespace) -> subprocess.Popen[bytes]:
-    """Start the process that forks for messages; the SuperNode need not answer yet."""
+    """Start the process that forks for messages."""
     authority = options.ssl_ca_certfile
     words = [str(os.getpid()), _address(options), *([authority] if authority else [])]
-    # -P: what lies in the folder where a site is started is not imported, as in Flower's programs.
+    # -P: no module is imported from the working directory, as in Flower's programs.
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "fl_app.devices.site.warm", *words], process_group=0
     )
 
 
 def _ended(status: int, *, is_asking: bool) -> int:
-    """Return an exit status as a shell gives it, and 1 where a SuperNode has left its server.
-
-    One whose signature is refused ends with 0, as if it had been told to.
-    """
-    if status == 0 and not is_asking:
+    """Return the exit status of a SuperNode as a shell does, and 1 where it has left its server."""
+    if status == 0 and not is_asking:  # a SuperNode ends with 0 if its signature is refused
         _log.error(
-            "the SuperNode has ended by itself, as it does where the server refuses its signature: "
-            "a clock is wrong, or its key was revoked; `fedkin devices check` says which"
+            "the SuperNode has ended by itself, as it does when the server refuses its signature: "
+            "its clock is wrong, or its key was revoked. Run `fedkin devices check` to see which."
         )
         return 1
     return status if status >= 0 else 128 - status

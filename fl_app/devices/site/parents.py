@@ -1,4 +1,4 @@
-"""Processes that end with the one that started them, however that ends."""
+"""Processes that end with the one that started them, however that one ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 def log_here() -> None:
-    """Let what these processes say appear on stderr, and nothing else: Flower's log is its own."""
+    """Print the log of `fedkin.node` on stderr, with times, beside Flower's log."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     log = logging.getLogger("fedkin.node")
@@ -27,15 +27,7 @@ def can_fork_safely() -> bool:
 
 
 def end_with(parent: int, number: signal.Signals) -> None:
-    """Have this process sent a signal once the process `parent`, which started it, has ended.
-
-    Parameters
-    ----------
-    parent : int
-        Its process id, as it read it itself: it may have ended by now.
-    number : Signals
-        The signal.
-    """
+    """Have this process sent the signal `number` once its parent, with this id, has ended."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0):
         error = ctypes.get_errno()

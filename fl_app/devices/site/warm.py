@@ -1,13 +1,11 @@
-"""A process that has imported PyTorch and Flower once, and forks for each message of a SuperNode.
+"""A process that imports PyTorch and Flower once, and forks for each message of a SuperNode.
 
-`python -m fl_app.devices.site.warm PARENT ADDRESS [ca.crt]` is that process; `fedkin node` starts
-it.
+`fedkin node` starts it as `python -m fl_app.devices.site.warm PARENT ADDRESS [ca.crt]`.
 
-What makes the fork safe: the process has one thread of Python, and asks its SuperNode by plain HTTP
-(Flower 1.41 has no gRPC there), so no lock is held while it forks; it never computes anything, so
-neither OpenMP nor CUDA has started; and of the app it imports the libraries only, since the app
-itself comes with the run: what is installed here stands for it where it is the same, byte for byte.
-What the process has is never changed by a message: each has a child of its own, which ends with it.
+Forking is safe, since the process has one thread of Python and calls its SuperNode by plain HTTP
+(Flower 1.41 has no gRPC there), so no lock is held; and since it computes nothing, so neither
+OpenMP nor CUDA has started. The app comes with the run: the installed one replaces it only if it is
+the same, byte for byte. Each message is answered by a child, so none changes this process.
 """
 
 from __future__ import annotations
@@ -48,18 +46,17 @@ OURS = ("clients", "fl_app", "fl_core", "strategies")
 # What PyTorch's optimisers import only once one is made, for some two seconds.
 _LATER = "torch._dynamo"
 
-# Seconds between two questions for a message: while messages come, and while none does or one is
+# Seconds between two requests for a message: while one is expected; otherwise, or while one is
 # being answered. They stay on this machine.
 _SOON, _LATE = 0.1, 1.0
-# For so many seconds after a message, the next is expected.
-_EXPECTANT = 60.0
+_EXPECTANT = 60.0  # seconds after a message in which the next is expected
 _STOP_SECONDS = 5.0
 
 _log = logging.getLogger("fedkin.node")
 
 
 class SuperNodeTasks:
-    """A SuperNode's messages for ClientApps, at HOST:PORT; without an authority, by plain HTTP."""
+    """A client of the SuperNode at HOST:PORT; without an authority, by plain HTTP."""
 
     def __init__(self, address: str, authority: bytes | None) -> None:
         self._client = RuntimeHttpClient.from_server_address(
@@ -70,37 +67,30 @@ class SuperNodeTasks:
         )
 
     def take(self) -> str | None:
-        """Return the token of the oldest message; None, too, if the SuperNode does not answer."""
+        """Return the token of the oldest message; None if there is none or no answer."""
         asked = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
         try:
             found = self._client.AcquireTask(asked)
         except httpx.HTTPError as error:  # it starts, or is busy, or is about to end
-            _log.debug("the SuperNode gives out no messages: %s", error)
+            _log.debug("the SuperNode does not answer: %s", error)
             return None
         return found.token or None
 
     def close(self) -> None:
-        """Close the connection, which the parent goes on using."""
+        """Close the connection of this process; the parent's stays open."""
         self._client.close()
 
 
 class InstalledApp(NamedTuple):
-    """The app as it is installed here, imported and put aside.
-
-    Attributes
-    ----------
-    modules : dict of ModuleType
-    sources : dict of bytes
-        Their files' contents, by the path within the app.
-    """
+    """The modules of the installed app, removed from `sys.modules`."""
 
     modules: dict[str, ModuleType]
-    sources: dict[str, bytes]
+    sources: dict[str, bytes]  # their files' contents, by the path within the app
 
     def stand_for(self, folder: Path) -> None:
-        """Be the app in a folder if that is the same; what it imports later comes from there.
+        """Use these modules for the app in a folder, if that is the same.
 
-        To import 150 modules anew takes a quarter of all that a small message takes.
+        To import 150 modules again takes a quarter of the time of a small message.
         """
         try:
             for path, source in self.sources.items():
@@ -116,9 +106,9 @@ class InstalledApp(NamedTuple):
 
 
 def warm_up() -> InstalledApp:
-    """Import what answers need, put the app aside, and keep all out of the collector's way.
+    """Import what answers need, remove the app, and exclude all objects from garbage collection.
 
-    A child that collected garbage would otherwise write to nearly every page that it shares.
+    A collection in a child would otherwise write to nearly every page that it shares.
     """
     importlib.import_module("fl_app.client_app")
     importlib.import_module(_LATER)
@@ -135,14 +125,9 @@ def warm_up() -> InstalledApp:
 
 
 def serve(tasks: SuperNodeTasks, answer: Callable[[str], None]) -> NoReturn:
-    """Fork for each message; end what still runs once this is interrupted by an exception.
+    """Fork for each message until an exception, and then end the children.
 
-    Parameters
-    ----------
-    tasks : SuperNodeTasks
-        Where the messages come from.
-    answer : callable
-        Answers the message of a token, in a process of its own.
+    `answer` answers the message of a token, in a child.
     """
     fork = multiprocessing.get_context("fork").Process
     me = os.getpid()
@@ -155,7 +140,7 @@ def serve(tasks: SuperNodeTasks, answer: Callable[[str], None]) -> NoReturn:
                 try:
                     child.start()
                 except OSError as error:  # no memory, or too many processes
-                    _log.warning("a message is not answered, no process can be started: %s", error)
+                    _log.warning("no process can be started for a message: %s", error)
                 else:
                     children.append(child)
             children, ended = _alive(children)
@@ -163,7 +148,7 @@ def serve(tasks: SuperNodeTasks, answer: Callable[[str], None]) -> NoReturn:
                 expected_until = time.monotonic() + _EXPECTANT
             soon = not children and time.monotonic() < expected_until
             pause = _SOON if soon else _LATE
-            if children:  # whose end cuts the pause short
+            if children:  # the end of one ends the pause
                 wait([child.sentinel for child in children], pause)
             else:
                 time.sleep(pause)
@@ -176,26 +161,26 @@ def serve(tasks: SuperNodeTasks, answer: Callable[[str], None]) -> NoReturn:
 
 
 def _alive(children: list[ForkProcess]) -> tuple[list[ForkProcess], int]:
-    """Return those that still run, and how many others have ended; those are forgotten."""
+    """Return the children that still run, and how many others have ended."""
     alive = [child for child in children if child.is_alive()]
     for child in children:
         if child not in alive:
             if (child.exitcode or 0) < 0:
                 name = signal.Signals(-(child.exitcode or 0)).name
                 _log.warning(
-                    "what answered a message was ended by %s: the server is told in a minute", name
+                    "the process for a message was ended by %s: the message fails in a minute", name
                 )
             child.close()
     return alive, len(children) - len(alive)
 
 
 def _child(parent: int, tasks: SuperNodeTasks, answer: Callable[[str], None], token: str) -> None:
-    """Answer a message as a process that was started for it would."""
+    """Answer a message as a new process would."""
     end_with(parent, signal.SIGKILL)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
     tasks.close()
-    # Python seeds its own generator anew in a child, and PyTorch's is the same in each process.
+    # Python seeds its generator again in a child, and PyTorch's is the same in each process.
     np.random.seed()  # noqa: NPY002
     answer(token)
 
@@ -214,13 +199,11 @@ def main(words: list[str]) -> NoReturn:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _end)
     app = warm_up()
-    # Another app comes with the run: it is compiled once, and not for each message, beside where
-    # Flower installs it.
+    # The run's app is compiled once, where Flower installs it, and not for each message.
     sys.dont_write_bytecode = False
     address = resolve_bind_address(bound)
     authority = Path(paths[0]).expanduser().read_bytes() if paths else None
     _log.info(READY)
-    # What answers is what `flwr-clientapp` does.
     serve(
         SuperNodeTasks(address, authority),
         lambda token: answer_task(address, token, authority, app.stand_for),

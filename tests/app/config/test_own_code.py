@@ -10,7 +10,7 @@ import pytest
 from fl_app.cli import main
 from fl_app.config.allowed_code import OWN_CODE, allowed_by, refuse_unallowed
 from fl_app.config.run_config import parse_config
-from fl_app.devices.site.check import code_found
+from fl_app.devices.site.check import import_code
 from fl_app.simulation.preflight import check_run
 from fl_app.sweeps.running import options_of_point
 from fl_core.data.datasets import forget_data, load_dataset
@@ -450,9 +450,9 @@ def test_what_a_device_allows_must_be_import_paths():
 
 
 def test_the_check_of_a_site_imports_what_it_allows(own):
-    assert code_found(("own:phi",)) == "may run here, and can be imported: own:phi"
+    assert import_code(("own:phi",)) == "may run here, and can be imported: own:phi"
     with pytest.raises(ValueError, match=r'own-code is "own:phy", but .*own\.py has no phy\. Did'):
-        code_found(("own:phi", "own:phy"))
+        import_code(("own:phi", "own:phy"))
 
 
 def test_a_device_that_refuses_says_its_name():

@@ -8,7 +8,7 @@ import pytest
 
 from fl_app.cli import main
 from fl_app.config.run_config import parse_config
-from fl_app.devices.site.data_check import samples_found
+from fl_app.devices.site.check import describe_samples
 from fl_app.report.report_page import write_report
 from fl_app.simulation.preflight import check_run
 from fl_app.sweeps.plan import plan_sweep
@@ -249,7 +249,7 @@ def test_devices_agree_on_a_number_and_those_with_another_target_are_named(sites
 
 
 def test_a_site_is_told_what_it_would_predict(sites):
-    found = samples_found("sites:berlin")
+    found = describe_samples("sites:berlin")
     counts = "for training + for testing: 40 + 20"
     assert f"float32 of shape 4, {counts}, with a number to predict: dose (mg), -" in found
 

@@ -191,7 +191,7 @@ def test_devices_are_added_without_the_authoritys_key(tmp_path):
 def test_nothing_is_overwritten_and_nothing_is_written_beside_it(tmp_path, servers, devices, named):
     make_certificates(tmp_path, ["localhost"], ["berlin"])
     before = content_of(tmp_path)
-    with pytest.raises(ValueError, match=rf"{named} is there already.*move it away"):
+    with pytest.raises(ValueError, match=rf"{named} exists already.*move it away"):
         make_certificates(tmp_path, servers, devices)
     assert content_of(tmp_path) == before
 
@@ -199,7 +199,7 @@ def test_nothing_is_overwritten_and_nothing_is_written_beside_it(tmp_path, serve
 def test_a_link_to_nowhere_is_not_written_through(tmp_path):
     make_certificates(tmp_path, [], ["berlin"])
     (tmp_path / "server.key").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ValueError, match=r"server\.key is there already"):
+    with pytest.raises(ValueError, match=r"server\.key exists already"):
         make_certificates(tmp_path, ["localhost"], [])
     assert not (tmp_path / "elsewhere").exists()
 
@@ -224,7 +224,7 @@ def test_a_failure_leaves_nothing_half_done(tmp_path, monkeypatch, failing):
 def test_half_an_authority_makes_no_server(tmp_path, lost):
     make_certificates(tmp_path, [], ["berlin"])
     (tmp_path / lost).unlink()
-    with pytest.raises(ValueError, match=rf"{lost}'\): restore ca\.key and ca\.crt"):
+    with pytest.raises(ValueError, match=rf"{lost}'\): restore the ca\.key and ca\.crt"):
         make_certificates(tmp_path, ["localhost"], [])
 
 
@@ -245,7 +245,7 @@ def test_what_is_no_authority_makes_no_server(tmp_path, file, content, problem):
         made = (tmp_path / "two" / file).read_bytes()
     (tmp_path / "one" / file).write_bytes(made)
     before = content_of(tmp_path)
-    with pytest.raises(ValueError, match=rf"lacks the authority that signs for it \(.*{problem}"):
+    with pytest.raises(ValueError, match=rf"has no usable authority \(.*{problem}"):
         make_certificates(tmp_path / "one", ["localhost"], [])
     assert content_of(tmp_path) == before
 
@@ -258,7 +258,7 @@ def test_a_folder_gets_no_second_authority(tmp_path):
             (tmp_path / name).unlink()
         before = content_of(tmp_path)
         for servers, devices in (([], ["paris"]), (["localhost"], [])):
-            with pytest.raises(ValueError, match="lacks the authority that signs for it"):
+            with pytest.raises(ValueError, match="has no usable authority"):
                 make_certificates(tmp_path, servers, devices)
         assert content_of(tmp_path) == before
 
@@ -298,6 +298,6 @@ def test_the_command_says_what_goes_where(tmp_path, capsys):
     assert f"server.crt expires on {expires:%Y-%m-%d}" in said
     assert "To device berlin: ca.crt and devices/berlin.key." in said
     assert "only to register the device: devices/paris.pub" in said
-    assert "Do not keep ca.key on the server or on a device" in said
+    assert "Do not store ca.key on the server or on a device" in said
     public = load_ssh_public_key((tmp_path / "devices/berlin.pub").read_bytes())
     assert public.key_size == 384

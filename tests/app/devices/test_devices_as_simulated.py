@@ -92,8 +92,8 @@ def test_rows_that_validate_do_not_scale(tmp_path, share):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"standardise": "site"}, 'standardise is "site", and this client was asked for means'),
-        ({"standardise": "none"}, 'standardise is "none", and this client was asked for means'),
+        ({"standardise": "site"}, 'standardise is "site", but the server has requested means'),
+        ({"standardise": "none"}, 'standardise is "none", but the server has requested means'),
         ({"strategy": "rcc-pfl", "pre_round_epsilon": 1.0}, "pre-round-epsilon is 1, and this cl"),
         ({"strategy": "rcc-pfl", "training_epsilon": 2.0}, "training-epsilon is 2, and this clie"),
     ],

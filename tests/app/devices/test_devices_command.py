@@ -20,8 +20,7 @@ from PIL import Image
 from fl_app.cli import main
 from fl_app.devices import registry
 from fl_app.devices.certificates import make_certificates
-from fl_app.devices.names import fingerprint
-from fl_app.devices.registry import last_clusters, list_devices, one_device
+from fl_app.devices.registry import fingerprint, last_clusters, list_devices, one_device
 from fl_app.devices.site import check as site_check
 from fl_app.devices.site import model_files as model_places
 from fl_app.devices.site.node_command import run_node
@@ -87,13 +86,15 @@ def test_devices_are_listed_by_name(certificates, nodes, tmp_path, monkeypatch, 
     listed = [one for one in cells if len(one) == 5]
     assert [[*row[:1], *row[2:]] for row in listed] == [
         ["berlin", "yes", "1", "2"],
-        ["berlin", "never", "1", "4"],
+        ["berlin", "never", "", "4"],
         ["oslo", "never", "", "5"],
         ["(none)", "last 2026-11-21 16:45 UTC", "", "3"],
     ]
     assert listed[0][1] == key(certificates, "berlin")[:19] + "…"
-    assert "2 keys are registered as berlin: a run takes the first, so revoke the other" in said
-    assert "1 without a name: no run takes them, so revoke each by its key" in said
+    assert (
+        "2 keys are registered as berlin: a run accepts the first only, so revoke the other" in said
+    )
+    assert "1 without a name: no run accepts them. Revoke each by its key" in said
     superlink.nodes = nodes[1:2]
     assert main(["devices", "--folder", str(tmp_path)]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 7
@@ -138,7 +139,7 @@ def test_a_summary_that_is_none_is_passed_over(tmp_path, caplog, text):
     bad.write_bytes(text.encode("latin-1"))
     os.utime(bad, (2**32, 2**32))  # it is the last
     assert last_clusters(tmp_path)[1] == {"berlin": 0}
-    assert caplog.messages == [f"{bad} is passed over: it is no summary of a run"]
+    assert caplog.messages == [f"{bad} is ignored: it is not the summary of a run"]
 
 
 def test_a_summary_that_cannot_be_read_is_passed_over(tmp_path, caplog):
@@ -147,7 +148,7 @@ def test_a_summary_that_cannot_be_read_is_passed_over(tmp_path, caplog):
     bad.mkdir(parents=True)
     os.utime(bad, (2**32, 2**32))
     assert last_clusters(tmp_path)[1] == {"berlin": 0}
-    assert caplog.messages == [f"{bad} is passed over: it is no summary of a run"]
+    assert caplog.messages == [f"{bad} is ignored: it is not the summary of a run"]
 
 
 def test_a_device_is_called_by_its_name_or_its_key(certificates, nodes):
@@ -315,7 +316,7 @@ def test_a_cache_that_cannot_be_written(check, tmp_path, monkeypatch):
 def test_a_home_that_cannot_be_written_is_known_before_a_run(check, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "file/flwr"))
-    said = f"{tmp_path}/file/flwr cannot be written (Not a directory), where a SuperNode keeps"
+    said = f"{tmp_path}/file/flwr cannot be written (Not a directory), where a SuperNode stores"
     status, found = check(1)
     assert status == 1
     assert found["apps"][0] == "✗"
@@ -362,7 +363,7 @@ def test_a_key_is_asked_for_without_becoming_a_node(check, certificates):
     [
         (unknown, "is not registered: send the public key, the .pub file made with berlin.key"),
         (answering(401), "set its clock"),
-        (answering(503), "answers 503: try again"),
+        (answering(503), "answers 503, which does not show"),
         (lambda client, request: None, "answers 200"),
     ],
     ids=["unknown", "clock", "busy", "odd"],
@@ -451,7 +452,7 @@ def test_a_server_that_is_not_reached(check, monkeypatch):
     assert status == 1
     assert "nothing answers at 127.0.0.1, port 1 (Connection refused)" in said["server"][1]
     assert said["certificate"][1].startswith("not checked, because of the server")
-    assert said["key"][1].startswith("not checked, because of the certificate")
+    assert said["key"][1].startswith("not checked, because of the server")
 
     def unknown_host(*args, **options):
         raise socket.gaierror(-2, "Name or service not known")

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fl_app.devices.site.check import describe_samples
 from fl_app.devices.site.client import NodeConfig
-from fl_app.devices.site.data_check import samples_found
 from fl_core.agreement.agreement import Agreement, Survey
 from fl_core.models.model_file import load_model
 from tests.device_images import write_sites
@@ -271,13 +271,13 @@ def test_without_names_classes_are_numbers_up_to_the_highest():
 
 
 def test_the_check_of_a_site_calls_its_function():
-    said = samples_found("sites:lyon")
+    said = describe_samples("sites:lyon")
     counted = "float32 of shape 6, of each class for training + for testing: "
     assert said == f"{counted}well 20 + 10, ill 20 + 10"
     with pytest.raises(ValueError, match="returned other data when it was called again"):
-        samples_found("sites:unlike")
+        describe_samples("sites:unlike")
     with pytest.raises(ValueError, match=r'data is "sites:broken", which returned a int'):
-        samples_found("sites:broken")
+        describe_samples("sites:broken")
 
 
 def test_labels_are_those_agreed_on():

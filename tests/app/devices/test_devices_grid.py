@@ -96,7 +96,7 @@ def test_what_replies_to_nothing_is_nobodys_answer(caplog):
     )
     assert sorted(replies) == [2]
     assert not replies[2].content
-    assert "a message that nobody asked for is thrown away" in caplog.text
+    assert "a message that is no answer is ignored" in caplog.text
 
 
 @pytest.mark.parametrize("source", [3, 99])
@@ -418,7 +418,7 @@ def test_an_answer_that_claims_to_be_huge_is_never_put_together(claim, monkeypat
     answers = {2: lambda message: [reply_of(message, claim(2**20, 40))]}
     grid = grid_of(answers)
     reply = ask(answers, grid=grid)[2]
-    assert "it is larger than the 16 MiB that an answer may be here" in reply.error.reason
+    assert "it is larger than the 16 MiB that an answer may have here" in reply.error.reason
     assert not inflated
     assert len(grid._grid.confirmed) == 1  # the SuperLink does not keep it
 
@@ -446,7 +446,7 @@ def test_an_answer_of_many_words_is_refused():
     """A list of a million numbers has a few megabytes on its way, and twenty times that here."""
     words = RecordDict({"metrics": MetricRecord({"numbers": list(range(600_000))})})
     reply = ask({2: lambda message: [reply_of(message, words)]})[2]
-    assert "larger than the 1 MiB that an answer may be here beside its arrays" in (
+    assert "larger than the 1 MiB that an answer may have here beside its arrays" in (
         reply.error.reason
     )
 

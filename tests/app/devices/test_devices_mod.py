@@ -42,7 +42,7 @@ def test_a_failure_is_told_as_it_is():
 
 @pytest.mark.parametrize("claim", [{"source": 6}, {"target": 6}, {"run_id": 8}])
 def test_a_device_takes_no_orders_from_others(claim):
-    with pytest.raises(ValueError, match="takes instructions from the SuperLink alone"):
+    with pytest.raises(ValueError, match="accepts messages from the SuperLink alone"):
         hear(OWN, **claim)
 
 

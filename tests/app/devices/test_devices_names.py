@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fl_app.devices.names import Registration, refused_names
+from fl_app.devices.registry import Registration, refused_names
 from tests.app_runs import DEFAULTS, undrawn_pictures
 from tests.device_images import write_sites
 from tests.device_runs import OPTIONS, Devices, run_on_devices
@@ -40,7 +40,7 @@ def test_a_key_without_a_name_is_refused():
     assert reasons(grid, {1: "berlin"}) == {
         1: (
             "key SHA256:111111111111…",
-            "its key was registered without --name: make it a new key, and register that with "
+            "its key was registered without --name: make a new key, and register that with "
             "--name berlin",
         )
     }
@@ -57,7 +57,8 @@ def test_of_two_keys_with_one_name_the_first_has_it(first):
     )
     refusal = (
         f"key SHA256:{str(second) * 12}…",
-        f"its key was registered as berlin after key SHA256:{str(first) * 12}…: revoke one",
+        f"its key was registered as berlin after key SHA256:{str(first) * 12}…: revoke one of the "
+        "two",
     )
     assert reasons(grid, {1: "berlin", 2: "berlin"}) == {second: refusal}
     assert reasons(grid, {second: "berlin"}) == {second: refusal}
@@ -106,7 +107,7 @@ def folders(tmp_path, monkeypatch):
     return write_sites(tmp_path / "sites", sites, images=10)
 
 
-IT_IS_EVE = "it says that it is lyon, but its key is registered as eve"
+IT_IS_EVE = "its name is lyon, but its key is registered as eve"
 
 
 @pytest.mark.slow
@@ -158,8 +159,7 @@ def test_a_resumed_run_knows_whose_name_it_is_and_waits_for_nobody_else(tmp_path
     one, _ = run(tmp_path / "out", folders, registered={"lyon": ""}, **again)
     assert one["names"] == ["berlin", "eve", "lyon", "oslo", "key SHA256:222222222222…"]
     nameless = (
-        "its key was registered without --name: make it a new key, and register that with --name "
-        "lyon"
+        "its key was registered without --name: make a new key, and register that with --name lyon"
     )
     assert one["failures"]["4"] == nameless
     assert one["models-not-kept"]["4"] == nameless
@@ -170,5 +170,5 @@ def test_a_resumed_run_knows_whose_name_it_is_and_waits_for_nobody_else(tmp_path
 @pytest.mark.slow
 def test_a_run_to_which_nobody_comes_but_others_says_so(tmp_path, folders):
     only = {"lyon": folders["lyon"]}
-    with pytest.raises(RuntimeError, match="no client answered: it says that it is lyon, but its"):
+    with pytest.raises(RuntimeError, match="no client answered: its name is lyon, but its"):
         run(tmp_path / "out", only, registered={"lyon": "rome"})

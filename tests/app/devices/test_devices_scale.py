@@ -13,7 +13,7 @@ from flwr.app import Array, ArrayRecord, MetricRecord
 from fl_app.cli import main
 from fl_app.config.run_config import parse_config
 from fl_app.devices.common_scale import statistics_answer, statistics_in
-from fl_app.devices.site.data_check import table_found
+from fl_app.devices.site.check import describe_table
 from fl_app.results.spectra import load_spectra
 from fl_core.agreement.agreement import Agreement, Survey
 from fl_core.agreement.vote import agree, outvoted, with_whole_numbers
@@ -132,7 +132,7 @@ def test_a_device_whose_moments_are_none_is_left_out(tmp_path, caplog):
 
     spoil = {("query.moments", "rome"): lie}
     _, models, _ = ran(tmp_path, "outcome", standardise="all", spoil=spoil, num_server_rounds=1)
-    assert "rome is left out, its moments failed: the moments are not all" in caplog.text
+    assert "rome is left out, its moments failed: the moments are not those" in caplog.text
     training = pd.concat([rows_of(name)[:48] for name in SITES if name != "rome"])
     found = load_model(models["oslo"])[1].preparation.scaling
     assert found.mean[3] == pytest.approx(training["dose"].mean(), rel=1e-6)
@@ -141,9 +141,9 @@ def test_a_device_whose_moments_are_none_is_left_out(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("changed", "count", "message"),
     [
-        (np.nan, 4, "not all those of finite numbers"),
-        (1e39, 4, "not all those of finite numbers"),
-        (-1.0, 4, "not all those of finite numbers"),
+        (np.nan, 4, "not those of finite numbers"),
+        (1e39, 4, "not those of finite numbers"),
+        (-1.0, 4, "not those of finite numbers"),
         (None, 0, "of 0 samples"),
         (None, 10**13, "of 10000000000000 samples"),
         (None, 2.0, "of 2.0 samples"),
@@ -173,7 +173,7 @@ def test_moments_of_another_shape_or_flags_that_are_none_are_refused():
     with pytest.raises(ValueError, match=r"float64 of shape \(3, 2\), not float64 of \(3, 3\)"):
         statistics_in(answer, 3)
     answer["arrays"] = ArrayRecord({"moments": Array(np.full((3, 2), 0.5))})
-    with pytest.raises(ValueError, match="neither yes nor no"):
+    with pytest.raises(ValueError, match="not all 0 or 1"):
         statistics_in(answer, 2)
 
 
@@ -258,7 +258,7 @@ def test_whole_numbers_are_numbers_where_most_have_fractions(tmp_path):
 
 def test_the_check_of_a_site_tells_its_number(tmp_path):
     own = device(tmp_path, "berlin", MEASURED)
-    assert table_found(own.path, own.label) == (
+    assert describe_table(own.path, own.label) == (
         "2 columns (age, colour), for training + for testing: 4 + 1, with a number to predict: "
         "outcome, 0.5 to 1"
     )

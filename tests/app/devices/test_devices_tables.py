@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
+from fl_app.devices.site.check import describe_table
 from fl_app.devices.site.client import DeviceNode
-from fl_app.devices.site.data_check import table_found
 from fl_core.agreement.agreement import Agreement, Survey
 from fl_core.agreement.vote import agree, outvoted
 from fl_core.messages import protocol
@@ -156,11 +156,11 @@ def test_the_first_row_of_a_file_without_names_is_not_told(tmp_path, row, label)
 
 def test_the_check_of_a_site_tells_its_columns_and_classes(tmp_path):
     own = device(tmp_path, "berlin", BERLIN)
-    said = table_found(own.path, own.label)
+    said = describe_table(own.path, own.label)
     counted = "of each class for training + for testing: ill 1 + 1, well 3 + 0"
     assert said == f"2 columns (age, colour), {counted}"
     with pytest.raises(ValueError, match=r"^berlin\.csv has no column label or target or class"):
-        table_found(own.path, "")
+        describe_table(own.path, "")
 
 
 @pytest.mark.slow  # a run

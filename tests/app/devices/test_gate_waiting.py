@@ -71,7 +71,7 @@ def at_gate(superlink, steps, **options):
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch):
-    monkeypatch.setattr(waiting, "_OWN_PAUSE", 0.3)
+    monkeypatch.setattr(waiting, "_LONG_PAUSE", 0.3)
     monkeypatch.setattr(waiting, "_SHORTEST_PAUSE", 0.05)
     monkeypatch.setattr(waiting, "_PART_PAUSE", 0.02)
     monkeypatch.setattr(application, "HELD_SECONDS", 1.0)
@@ -122,7 +122,7 @@ def test_an_answer_that_breaks_off_is_no_fault_of_the_gates(target):
 
 
 def test_others_are_asked_for_at_once_when_one_is_handed_a_message_of_a_new_batch(monkeypatch):
-    monkeypatch.setattr(waiting, "_OWN_PAUSE", 0.9)
+    monkeypatch.setattr(waiting, "_LONG_PAUSE", 0.9)
     first, second = handed_out(), handed_out()
     superlink = SuperLink(a=[NOTHING, second], b=[first])
 
@@ -156,7 +156,7 @@ def test_further_messages_of_a_batch_are_no_news():
 
 def test_many_devices_together_ask_no_oftener_than_a_few():
     heard = Waiting()
-    assert heard.pause == waiting._OWN_PAUSE
+    assert heard.pause == waiting._LONG_PAUSE
     heard._held = Counter(range(1000))
     assert heard.pause == 1000 / waiting._LOOKS
     (message,) = PullMessagesResponse.FromString(handed_out()).messages_list

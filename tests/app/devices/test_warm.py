@@ -42,7 +42,7 @@ def test_each_message_has_a_process_of_its_own_of_which_nothing_is_left(tmp_path
     # The one that hangs is ended with the process; the parent itself has answered none.
     assert json.loads((tmp_path / "left").read_text()) == [[], 0]
     assert "as an app does" in said
-    assert said.count("ended by SIGKILL: the server is told in a minute") == 1
+    assert said.count("ended by SIGKILL: the message fails in a minute") == 1
     assert process.returncode == 0
 
 

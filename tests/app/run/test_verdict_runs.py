@@ -275,7 +275,7 @@ def test_a_model_of_an_earlier_run_is_not_deployed_by_a_later_ones_verdict(tmp_p
     summary, _ = run_devices(tmp_path / "second", folders, model="logistic-regression", **options)
     assert not paths["berlin"].exists()
     (why,) = summary["runs"][0]["models-not-kept"].values()
-    assert "has no model of local to deploy" in why
+    assert "has no model of local" in why
     assert load_model(paths["rome"])[1].architecture == "logistic-regression"
 
 

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from fl_app.cli import main
+from fl_app.devices.site.check import describe_table
 from fl_app.devices.site.client import NodeConfig
-from fl_app.devices.site.data_check import table_found
 from fl_core.agreement.agreement import Survey
 from fl_core.agreement.vote import agree
 from tests.app_runs import DEFAULTS, undrawn_pictures
@@ -97,7 +97,7 @@ def test_a_device_may_say_it_itself(tmp_path):
     assert (survey.is_regression, survey.class_names) == (True, ("visits",))
     read = own.read(agree({"berlin": survey}))
     assert (read.train_labels.tolist(), read.test_labels.tolist()) == ([3, 12, 8, 9], [10])
-    said = table_found(own.path, own.label, own.target)
+    said = describe_table(own.path, own.label, own.target)
     assert said.endswith(
         "for training + for testing: 4 + 1, with a number to predict: visits, 3 to 12"
     )

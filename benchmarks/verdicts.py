@@ -18,10 +18,8 @@ import torch
 
 from benchmarks import harness
 from benchmarks.writing import markdown
-from fl_app.client_app import app
-from fl_app.report.report_page import NO_REPORT
+from fl_app.plan import prepare
 from fl_app.results.verdict import JOIN, ONE, STAY, UNSURE
-from fl_app.simulation.in_process import simulate_in_process
 from fl_core.data.datasets import load_dataset
 from strategies.catalogue import ALL, ALONE
 
@@ -173,7 +171,7 @@ def measure(numbers: harness.Numbers, seeds: list[int], settings: list[str]) -> 
         options = SETTINGS[what]
         with tempfile.TemporaryDirectory() as folder:
             given = {**USUAL, **options, "seed": seed, "output-dir": folder}
-            simulate_in_process(app, given, options["num-clients"], {NO_REPORT: "1"})
+            prepare(given, workers=0).run()
             found = json.loads((Path(folder) / "summary.json").read_text(encoding="utf-8"))
         rows.append(row_of(what, found))
         yield f"{what}, seed {seed}"

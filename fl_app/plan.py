@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+from fl_app.config.allowed_code import OWN_CODE, named_at_clients
 from fl_app.config.run_config import DEFAULTS, Config, parse_config
 from fl_app.config.tuning import num_trainings
 from fl_app.config.unused_options import without_effect
@@ -68,22 +69,11 @@ class Plan:
         """Return where the results go."""
         return Path(str(self.options["output-dir"]))
 
-    def run(
-        self,
-        show: Show = print_line,
-        *,
-        environment: Mapping[str, str] | None = None,
-    ) -> Path:
+    def run(self, show: Show = print_line) -> Path:
         """Run the simulation, wait for its end, and return the folder of its results.
 
-        The results are the same with any number of workers, to the last bit.
-
-        Parameters
-        ----------
-        show : callable
-            What is done with each line of the log.
-        environment : mapping of str, optional
-            More variables of the environment in which it runs.
+        The results are the same with any number of workers, to the last bit. `show` is given each
+        line of the log.
 
         Raises
         ------
@@ -97,8 +87,8 @@ class Plan:
             show(line)
 
         if not self.workers:
-            self._run_here(take, environment or {})
-        elif not self._run_on_ray(take, environment or {}):
+            self._run_here(take)
+        elif not self._run_on_ray(take):
             reasons = [line.removeprefix("error: ") for line in log if line.startswith("error: ")]
             if not reasons and (reason := cut_short(self.folder)):
                 show(f"error: {reason}\n")
@@ -107,7 +97,7 @@ class Plan:
             raise RunFailedError(reasons[0].strip() if reasons else last)
         return self.folder
 
-    def _run_on_ray(self, show: Show, environment: Mapping[str, str]) -> bool:
+    def _run_on_ray(self, show: Show) -> bool:
         """Run the app on a private SuperLink, and say whether it succeeded."""
         address, share = self._cluster(), self.gpus_per_client
         federation = f"num-supernodes={self.config.simulated_clients} client-resources-num-cpus=1"
@@ -122,7 +112,7 @@ class Plan:
             overrides.write_text(toml_lines(self.options), encoding="utf-8")
             app = write_app(folder / "app")
             words = ("--run-config", str(overrides), "--federation-config", federation)
-            with private_superlink(folder, address, {**hidden, **environment}) as env:
+            with private_superlink(folder, address, hidden) as env:
                 return run_app(env, app, *words, show=show)
 
     def _cluster(self) -> str:
@@ -134,13 +124,22 @@ class Plan:
         share = self.gpus_per_client or None
         return check_cluster(self.ray_address, self.config, str(self.options["data-dir"]), share)
 
-    def _run_here(self, show: Show, environment: Mapping[str, str]) -> None:
+    def _run_here(self, show: Show) -> None:
+        from clients.accelerator import one_thread  # noqa: PLC0415
         from fl_app.client_app import app  # noqa: PLC0415
-        from fl_app.simulation.in_process import simulate_in_process  # noqa: PLC0415
+        from fl_app.run.experiment import run_experiment  # noqa: PLC0415
+        from fl_app.simulation.in_process_grid import InProcessGrid  # noqa: PLC0415
+        from fl_app.simulation.simulated_clients import Simulation  # noqa: PLC0415
 
+        given = {**DEFAULTS, **self.options}
+        config, count = parse_config(given), self.config.simulated_clients
+        # Who runs a simulation is its user, who may run what the user names.
+        shared = {"num-partitions": count, OWN_CODE: ",".join(named_at_clients(config).values())}
+        nodes = [{"partition-id": client, **shared} for client in range(count)]
         try:
-            with redirect_stdout(_Lines(show, sys.stdout)):
-                simulate_in_process(app, self.options, self.config.simulated_clients, environment)
+            # One thread, as Ray's workers have: sums of several threads may differ in the last bit.
+            with redirect_stdout(_Lines(show, sys.stdout)), one_thread():
+                run_experiment(config, InProcessGrid(app, nodes, given), Simulation)
         except (ValueError, OSError, RuntimeError, ImportError) as error:
             reason = error_line(error)
             show(f"error: {reason}\n")

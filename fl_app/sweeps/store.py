@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import os
 import platform
 import shutil
 import subprocess
@@ -281,14 +282,11 @@ def run_into(one: Missing[Any], folder: Path, workers: int, *, parts: int = 0) -
         If it fails.
     """
     # Ray and torch are imported by neither --list nor --page.
-    from fl_app.plan import Plan, RunFailedError  # noqa: PLC0415
-    from fl_app.report.report_page import NO_REPORT  # noqa: PLC0415
-    from fl_app.simulation.resources import gpus_per_client  # noqa: PLC0415
+    from fl_app.plan import RunFailedError, prepare  # noqa: PLC0415
     from fl_core.models.checkpoint import load_checkpoint  # noqa: PLC0415
 
     started = time.perf_counter()
-    clients = one.config.simulated_clients
-    options = {**one.given, "num-clients": clients, "output-dir": str(folder)}
+    options = {**one.given, "output-dir": str(folder)}
     before = 0.0
     if parts:
         if not one.config.secure_aggregation:  # which nothing resumes
@@ -298,16 +296,28 @@ def run_into(one: Missing[Any], folder: Path, workers: int, *, parts: int = 0) -
         else:  # its other files would be in the way
             _empty(folder)
         before = sum(float(load_checkpoint(path)["seconds"]) for path in checkpoints)
-    share = gpus_per_client(one.config.device, max(1, workers), None)
+    plan = prepare(options, workers=workers)
     try:
-        # One page shows them all.
-        Plan(one.config, options, (), workers, share).run(environment={NO_REPORT: "1"})
+        with _without_report():
+            plan.run()
     except RunFailedError as error:
         raise RuntimeError(
             f"the simulation of {one.wanted} failed ({error}); the finished ones are stored."
         ) from error
     summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-    return summary, made_by(one, before + time.perf_counter() - started, share)
+    return summary, made_by(one, before + time.perf_counter() - started, plan.gpus_per_client)
+
+
+@contextmanager
+def _without_report() -> Iterator[None]:
+    """Let runs write no report page: one page shows all of them."""
+    from fl_app.report.report_page import NO_REPORT  # noqa: PLC0415
+
+    os.environ[NO_REPORT] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[NO_REPORT]
 
 
 def made_by(one: Missing[Any], seconds: float, gpus_per_client: float | None) -> Cell:

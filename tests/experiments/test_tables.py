@@ -28,11 +28,10 @@ from experiments.judging import Place, judge, measured_of
 from experiments.page import page
 from experiments.table_pictures import draw, draw_agreement
 from experiments.verdicts import verdicts
-from fl_app.client_app import app
+from fl_app.plan import prepare
 from fl_app.report import pictures
 from fl_app.report.report_page import NO_REPORT
 from fl_app.run.checkpoints import Checkpoints
-from fl_app.simulation.in_process import simulate_in_process
 from fl_app.sweeps import store
 from fl_app.sweeps.measures import check_measure, measure
 from fl_app.sweeps.run_numbers import numbers_of_run, task_means
@@ -269,15 +268,15 @@ def test_a_measure_without_any_number_has_no_table(experiment):
 def test_cells_write_no_report_each(experiment, tmp_path, monkeypatch):
     told = {}
 
-    def simulate(plan, show, environment):
-        told.update(environment)
+    def simulate(plan, show):
+        told.update(os.environ)
         (plan.folder / "summary.json").write_text("{}", encoding="utf-8")
         return True
 
     monkeypatch.setattr("fl_app.plan.Plan._run_on_ray", simulate)
     one = find_missing(experiment, tmp_path / "digits.json.xz", 1)[0]
     assert store.run_into(one, tmp_path, 1)[0] == {}
-    assert told == {NO_REPORT: "1"}
+    assert told[NO_REPORT] == "1"
     monkeypatch.setenv(NO_REPORT, "1")
     run(tmp_path / "silent", num_server_rounds=1, strategy="single")
     assert (tmp_path / "silent/summary.json").is_file()
@@ -296,7 +295,7 @@ def test_a_cell_names_the_gpu_that_its_clients_had(experiment, tmp_path, monkeyp
     monkeypatch.setattr("fl_app.plan.Plan._run_on_ray", simulate)
     monkeypatch.setattr("clients.accelerator.gpu_name", {"auto": "H100"}.get)
     one = find_missing(experiment, tmp_path / "digits.json.xz", 1)[0]
-    monkeypatch.setattr("fl_app.simulation.resources.gpus_per_client", lambda *_: share)
+    monkeypatch.setattr("fl_app.simulation.preflight.gpus_per_client", lambda *_: share)
     _, ran = store.run_into(one, tmp_path, 1)
     assert {key: ran[key] for key in ran if key == "gpu"} == kept
 
@@ -379,7 +378,7 @@ def test_code_of_ones_own_runs_in_this_process(tmp_path):
     options = {"dataset": "table:load", "model": "table:make_model", "strategy": "single"}
     options |= {"num-clients": 4, "num-server-rounds": 1, "output-dir": str(tmp_path / "out")}
     with own_modules(tmp_path, table=OWN_TABLE):
-        folder = simulate_in_process(app, options, 4, {NO_REPORT: "1"})
+        folder = prepare(options, workers=0).run()
     (one,) = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["runs"]
     assert one["failures"] == {}
 
@@ -420,10 +419,10 @@ def test_a_method_that_is_left_out_costs_a_cell_nothing_and_is_named(tmp_path):
 
 
 def test_a_simulation_in_this_process_that_fails_is_named(experiment, tmp_path, monkeypatch):
-    def fail(*_):
+    def fail(*_, **__):
         raise ValueError("no client is left.")
 
-    monkeypatch.setattr("fl_app.simulation.in_process.simulate_in_process", fail)
+    monkeypatch.setattr("fl_app.run.experiment.run_experiment", fail)
     one = find_missing(experiment, tmp_path / "digits.json.xz", 1)[0]
     with pytest.raises(RuntimeError, match=r"of digits, two, seed 0 failed \(no client is left\."):
         store.run_into(one, tmp_path, 0)

@@ -44,8 +44,7 @@ from fl_app.run.personal_store import compare_again
 from fl_app.run.progress import Progress
 from fl_app.run.quorum import QuorumGrid
 from fl_app.run.status import Status
-from fl_app.run.trackers import check_tracker
-from fl_app.run.tracking import Tracking
+from fl_app.run.tracking import Tracking, check_tracker
 from fl_app.run.writer import ResultsFolder
 from fl_core.extras import DRAWING, need_extra
 from fl_core.messages import protocol

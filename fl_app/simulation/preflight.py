@@ -19,7 +19,7 @@ from fl_app.config.rules import check_num_clusters
 from fl_app.config.run_config import Config
 from fl_app.config.tuning import num_trainings
 from fl_app.results.layout import output_folder
-from fl_app.run.trackers import check_tracker
+from fl_app.run.tracking import check_tracker
 from fl_app.simulation.resources import gpus_per_client
 from fl_core.data.folders import resolve_data_dir
 from fl_core.data.image_files import listed_images

@@ -5,8 +5,7 @@ import tomllib
 from pathlib import Path
 
 from fl_app.config.run_config import TRACKERS
-from fl_app.run.trackers import TRACKER_OF
-from fl_app.run.tracking import round_values
+from fl_app.run.tracking import TRACKER_OF, round_values
 from fl_app.run.watch import HEARTBEAT
 from strategies import RoundReport
 

@@ -14,9 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 from fl_app.cli import main
-from fl_app.run import trackers
-from fl_app.run.trackers import TRACKER_OF, TensorBoard, check_tracker
-from fl_app.run.tracking import Tracking, round_values
+from fl_app.config.run_config import DEFAULTS, parse_config
+from fl_app.run.tracking import TRACKER_OF, TensorBoard, Tracking, round_values
 from fl_core import extras
 from fl_core.extras import MissingExtraError
 from strategies import RoundReport
@@ -85,18 +84,6 @@ def test_the_numbers_of_a_round():
         "bytes": 700,
         "seconds": 12.5,
         "clusters": 2,
-    }
-
-
-def test_the_worst_of_errors_is_the_largest():
-    scores = {"rmse": {0: 2.0, 1: 4.0}}
-    report = RoundReport(3, 5, scores=scores, clusters={0: 0, 1: 1}, is_regression=True)
-    told = round_values(report, 1.0, None)
-    assert {name: value for name, value in told.items() if "/" in name} == {
-        "rmse/mean": 3,
-        "rmse/worst-client": 4,
-        "rmse/cluster-0": 2,
-        "rmse/cluster-1": 4,
     }
 
 
@@ -331,25 +318,19 @@ class Failing:
         self.log({}, "failed" if failed else "end")
 
 
-@pytest.mark.parametrize("at", [2, 4, 5, 7])
+@pytest.mark.parametrize("at", [2, 4, 5, 0])
 def test_a_tracker_that_fails_on_the_way_ends_no_training(at, tmp_path, monkeypatch, caplog):
     failing = Failing(at)
     monkeypatch.setitem(TRACKER_OF, "tensorboard", failing)
     monkeypatch.setattr("fl_app.run.experiment.check_tracker", lambda name: None)
     summary = run(tmp_path, strategy="single,local", track="tensorboard", **LARGE_STEPS)
     assert len(summary["runs"]) == 2
-    assert len(failing.calls) == at
+    calls = ["single-seed-0", 1, 2, "end", "local-seed-0", 1, 2, "end"]
+    assert failing.calls == (calls[:at] if at else calls)
+    if not at:
+        return
     assert caplog.text.count("track=tensorboard fails, and gets nothing more") == 1
     assert ("no such server" if at == 5 else "No space left on device") in caplog.text
-
-
-def test_the_order_of_what_is_told(tmp_path, monkeypatch):
-    failing = Failing(0)
-    monkeypatch.setitem(TRACKER_OF, "mlflow", failing)
-    monkeypatch.setattr("fl_app.run.experiment.check_tracker", lambda name: None)
-    run(tmp_path, strategy="single,local", track="mlflow", **LARGE_STEPS)
-    told = [1, 2, "end"]
-    assert failing.calls == ["single-seed-0", *told, "local-seed-0", *told]
 
 
 def test_one_that_fails_at_once_is_an_error(tmp_path, monkeypatch):
@@ -377,15 +358,12 @@ def test_a_training_that_fails_is_a_failed_run(tmp_path, monkeypatch):
         pytest.raises(KeyboardInterrupt),
         closing(Tracking(config_of(tmp_path, "mlflow"))) as tracking,
     ):
-        tracking.begin_run("single", 0, 0)
+        tracking.begin_run("single", 0, 0, {})
         raise KeyboardInterrupt
     assert failing.calls == ["single-seed-0", "failed"]
 
 
 def config_of(folder, track):
-    from fl_app.config.run_config import parse_config  # noqa: PLC0415
-    from tests.app_runs import DEFAULTS  # noqa: PLC0415
-
     return parse_config({**DEFAULTS, "output-dir": str(folder), "track": track})
 
 
@@ -395,7 +373,7 @@ def test_a_full_disk_is_one_warning_of_tensorboards(tmp_path, caplog):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     tracking = Tracking(config_of(tmp_path, "tensorboard"))
-    tracking.begin_run("single", 0, 0)
+    tracking.begin_run("single", 0, 0, {})
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))
         for number in range(1, 30):
@@ -411,7 +389,7 @@ def test_a_full_disk_is_one_warning_of_tensorboards(tmp_path, caplog):
 @pytest.mark.slow
 def test_a_store_that_is_gone_is_one_warning_of_mlflows(tmp_path, caplog):
     tracking = Tracking(config_of(tmp_path, "mlflow"))
-    tracking.begin_run("single", 0, 0)
+    tracking.begin_run("single", 0, 0, {})
     (tmp_path / "mlflow.db").write_bytes(b"no database " * 1000)
     for number in (1, 2):
         tracking.after_round(RoundReport(number, 2), 1.0, None)
@@ -440,40 +418,3 @@ def test_a_package_that_is_missing_is_said_before_anything_starts(name, monkeypa
     with pytest.raises(MissingExtraError):
         run(Path("nowhere"), track=name)
     assert not Path("nowhere").exists()
-
-
-def test_a_misspelt_tracker(capsys):
-    assert main(["run", "track=tensorbord"]) == 2
-    assert "Did you mean tensorboard?" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("variables", "netrc", "is_known"),
-    [
-        ({}, "", False),
-        ({"WANDB_MODE": "offline"}, "", True),
-        ({"WANDB_API_KEY": "x"}, "", True),
-        ({}, "machine api.wandb.ai login user password x", True),
-        ({}, "machine elsewhere.org login user password x", False),
-        (
-            {"WANDB_BASE_URL": "https://elsewhere.org:8080"},
-            "machine elsewhere.org login u password x",
-            True,
-        ),
-        ({}, "machine\x00", False),
-    ],
-)
-def test_whether_wandb_knows_who_one_is(variables, netrc, is_known, monkeypatch, tmp_path):
-    monkeypatch.setattr(trackers, "need_extra", lambda *_: None)
-    monkeypatch.delenv("WANDB_MODE")
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    file = tmp_path / "netrc"
-    file.write_text(netrc, encoding="utf-8")
-    file.chmod(0o600)
-    monkeypatch.setenv("NETRC", str(file))
-    if is_known:
-        check_tracker("wandb")
-    else:
-        with pytest.raises(ValueError, match="nobody has logged in to Weights & Biases here"):
-            check_tracker("wandb")

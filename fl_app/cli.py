@@ -18,6 +18,7 @@ from fl_core.extras import MissingExtraError
 from fl_core.text import error_line, whole_number
 
 if TYPE_CHECKING:
+    from fl_app.plan import Plan
     from fl_core.options import Scalar
 
 
@@ -81,7 +82,6 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 def _run(options: argparse.Namespace) -> int:
     from fl_app.config.run_config import parse_override  # noqa: PLC0415
     from fl_app.plan import RunFailedError, prepare  # noqa: PLC0415
-    from fl_app.simulation.preflight import planned  # noqa: PLC0415
 
     given = dict(map(parse_override, options.overrides))
     plan = prepare(
@@ -99,7 +99,7 @@ def _run(options: argparse.Namespace) -> int:
     for sentence in plan.warnings:
         print("warning:", sentence, file=sys.stderr, flush=True)
     if options.dry_run:
-        print(planned(plan.config, {**options.presets, **given}, plan.folder))
+        _print_plan(plan, {**options.presets, **given})
         return 0
     try:
         plan.run()
@@ -109,6 +109,21 @@ def _run(options: argparse.Namespace) -> int:
         _say_how_to_go_on(options, plan.options, plan.folder)
         raise
     return 0
+
+
+def _print_plan(plan: Plan, given: Mapping[str, Scalar]) -> None:
+    from fl_app.config.tuning import num_trainings  # noqa: PLC0415
+    from fl_core.options import key_values  # noqa: PLC0415
+
+    config = plan.config
+    count = num_trainings(config.tune, config.strategy) * config.repeats
+    print(
+        f"strategies: {', '.join(config.strategy)}\n"
+        f"seeds from {config.seed}: {count} training(s) of {config.num_server_rounds} rounds\n"
+        f"{config.simulated_clients} clients, data set {config.dataset}, model {config.model}\n"
+        f"results would go to {plan.folder}\n"
+        f"given: {' '.join(key_values(given)) or 'the defaults'}"
+    )
 
 
 def _say_how_to_go_on(

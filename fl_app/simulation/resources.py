@@ -5,21 +5,22 @@ from __future__ import annotations
 import logging
 import math
 import os
+import platform
 import socket
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
 from typing import Any
 
 from clients.settings import CPU, CUDA
 from fl_app.config.run_config import Config
 from fl_app.simulation.superlink import RAY_SETTINGS
+from fl_core.data.settings import SYNTHETIC
+from fl_core.text import one_line
 
 _RayNode = dict[str, Any]
 _KNOCK_SECONDS = 5.0
 _PATIENCE = 600.0  # seconds; a node may have to download the data
-# Of NVIDIA's driver, of Windows' for its Linux, and of AMD's.
-_DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 
 
 def gpus_per_client(device: str, workers: int, given: float | None) -> float:
@@ -30,12 +31,14 @@ def gpus_per_client(device: str, workers: int, given: float | None) -> float:
     ValueError
         If a GPU is needed and there is none, or one is given to clients that use the CPU.
     """
+    import torch  # noqa: PLC0415
+
+    from clients.accelerator import torch_device  # noqa: PLC0415
+
     _check_share(device, given)
     if device == CUDA:
-        from clients.accelerator import torch_device  # noqa: PLC0415
-
         torch_device(device)  # says so if there is none
-    there = _count_gpus() if device == CUDA or given or _may_have_gpu() else 0
+    there = torch.cuda.device_count()
     if given is not None and given > there:
         raise ValueError(
             f"gpus-per-client is {given}, but PyTorch sees {there} GPUs here: give each client a "
@@ -46,17 +49,6 @@ def gpus_per_client(device: str, workers: int, given: float | None) -> float:
     share = there / workers
     # Rounded down, so that as many fit as there are workers; above one, Ray takes whole ones only.
     return float(int(share)) if share > 1 else int(share * 10_000) / 10_000
-
-
-def _may_have_gpu() -> bool:
-    """Say whether a driver is there: without one PyTorch, which takes seconds, is not asked."""
-    return sys.platform != "linux" or any(map(os.path.exists, _DRIVERS))
-
-
-def _count_gpus() -> int:
-    import torch  # noqa: PLC0415
-
-    return torch.cuda.device_count()
 
 
 def _check_share(device: str, given: float | None) -> None:
@@ -104,8 +96,8 @@ def check_cluster(address: str, config: Config, data_dir: str, gpus: float | Non
             f'device is "{CUDA}", but on a cluster a worker has a GPU only if it is given a share '
             "of one: add --gpus-per-client 0.1, say."
         )
-    read = {"seed": config.seed, "label": config.label, "target": config.target}
-    question = _question(config.dataset, data_dir, read)
+    data = (config.dataset, data_dir, config.seed, config.label, config.target)
+    here = versions_where_data_are(*data)
     with _connected(address) as (found_at, nodes):
         used = [node for node in nodes if _places(node, gpus or 0.0)]
         if not used:
@@ -114,11 +106,8 @@ def check_cluster(address: str, config: Config, data_dir: str, gpus: float | Non
                 f"ray-address is {address}, but none of its {len(nodes)} nodes has a CPU{share} "
                 "for a client: add nodes, or ask for less."
             )
-        here = question()
-        if problem := here.pop("problem", None):
-            raise ValueError(f"this machine cannot read the data: {problem}")
-        for name, found in _ask_nodes(used, question):
-            _check_node(name, found, here)
+        for name, found in _ask_nodes(used, data):
+            check_versions(name, found, here)
     return found_at
 
 
@@ -166,17 +155,17 @@ def _places(node: _RayNode, gpus: float) -> int:
 
 
 def _ask_nodes(
-    nodes: Sequence[_RayNode], question: Callable[[], dict[str, str]]
+    nodes: Sequence[_RayNode], data: tuple[Any, ...]
 ) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the name of each node and what it answers, in the order of the nodes."""
+    """Yield the name and the versions of each node, in the order of the nodes."""
     import ray  # noqa: PLC0415
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415
 
-    remote = ray.remote(num_cpus=0)(question)
+    remote = ray.remote(num_cpus=0)(versions_where_data_are)
     asked = [
         remote.options(
             scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        ).remote()
+        ).remote(*data)
         for node in nodes
     ]
     for node, answer in zip(nodes, asked, strict=True):
@@ -185,44 +174,29 @@ def _ask_nodes(
             yield name, ray.get(answer, timeout=_PATIENCE)
         except ray.exceptions.RayError as error:
             raise ValueError(
-                f"node {name} of the Ray cluster could not be asked for its packages "
-                f"({type(error).__name__}): look at its log in /tmp/ray on that node."
+                f"node {name} of the Ray cluster cannot import this app or read the data: "
+                f"{one_line(str(getattr(error, 'cause', None) or error))}"
             ) from error
 
 
-def _question(dataset: str, data_dir: str, read: Mapping[str, Any]) -> Callable[[], dict[str, str]]:
-    """Return a function that a node can run without this package: Ray sends its code along."""
+def versions_where_data_are(
+    dataset: str, data_dir: str, seed: int, label: str, target: str
+) -> dict[str, str]:
+    """Return this node's versions by package, once it has read the data set."""
+    from fl_core.data.datasets import load_dataset  # noqa: PLC0415
 
-    def answer() -> dict[str, str]:
-        import platform  # noqa: PLC0415
-        from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
-
-        found = {"python": platform.python_version()}
-        for name in ("fedkin", "flwr", "torch", "numpy"):
-            try:
-                found[name] = version(name)
-            except PackageNotFoundError:
-                found[name] = "not installed"
-        try:
-            from fl_core.data.datasets import load_dataset  # noqa: PLC0415
-
-            if dataset != "synthetic":  # which needs no files
-                load_dataset(dataset, data_dir, **read)
-        except Exception as error:
-            found["problem"] = f"{type(error).__name__}: {error}"
-        return found
-
-    return answer
+    if dataset != SYNTHETIC:  # which needs no files
+        load_dataset(dataset, data_dir, seed=seed, label=label, target=target)
+    packages = ("fedkin", "flwr", "torch", "numpy")
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
 
 
-def _check_node(name: str, found: Mapping[str, str], here: Mapping[str, str]) -> None:
-    differing = [package for package in here if found[package] != here[package]]
-    if differing:
-        package = differing[0]
-        raise ValueError(
-            f"node {name} of the Ray cluster has {package} {found[package]}, but here it is "
-            f"{here[package]}: install the same on every node, in the environment that its "
-            "ray start is of."
-        )
-    if problem := found.get("problem"):
-        raise ValueError(f"node {name} of the Ray cluster cannot read the data: {problem}")
+def check_versions(name: str, found: Mapping[str, str], here: Mapping[str, str]) -> None:
+    """Refuse a node of a cluster with other versions than this machine's, by a ValueError."""
+    for package in here:
+        if found[package] != here[package]:
+            raise ValueError(
+                f"node {name} of the Ray cluster has {package} {found[package]}, but here it is "
+                f"{here[package]}: install the same on every node, in the environment that its "
+                "ray start is of."
+            )

@@ -35,7 +35,6 @@ RUN = ["strategy=rcc-pfl", "num-clients=6", "num-server-rounds=2"]
     ],
 )
 def test_workers_share_the_gpus_evenly(monkeypatch, gpus, device, given, share):
-    monkeypatch.setattr(resources, "_DRIVERS", ("/dev/null",))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda *_, **__: None)
@@ -84,40 +83,25 @@ def test_what_is_not_there_is_said_before_anything_starts(monkeypatch, capsys, w
     assert said in capsys.readouterr().err
 
 
-def test_without_a_driver_pytorch_is_not_asked(monkeypatch):
-    monkeypatch.setattr(resources, "_DRIVERS", ("/nowhere/nvidiactl",))
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1 / 0)
-    assert gpus_per_client("auto", 2, None) == 0.0
-
-
 def test_a_gpu_is_not_shared_among_clients_that_use_the_cpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ValueError, match=r"gpus-per-client is 0\.5, but device is cpu"):
         gpus_per_client("cpu", 2, 0.5)
 
 
-def test_a_node_says_what_it_has_and_whether_it_can_read_the_data(tmp_path):
-    found = resources._question("mnist-5k", "", {})()
+def test_a_node_reads_the_data_and_says_its_versions(tmp_path):
+    found = resources.versions_where_data_are("mnist-5k", "", 0, "", "")
     assert found["torch"] == torch.__version__.partition("+")[0]
     assert found["python"] == platform.python_version()
-    assert "problem" not in found
-    assert "problem" not in resources._question("synthetic", "", {})()
-    assert "cannot be read" in resources._question("cifar100", str(tmp_path), {})()["problem"]
+    with pytest.raises(OSError, match="cannot be read"):
+        resources.versions_where_data_are("cifar100", str(tmp_path), 0, "", "")
 
 
-@pytest.mark.parametrize(
-    ("found", "said"),
-    [
-        ({"flwr": "not installed"}, r"node b .* has flwr not installed, but here it is 1"),
-        ({"python": "3.9.1"}, r"node b .* has python 3\.9\.1, but here it is 3\.11"),
-        ({"problem": "OSError: no files"}, r"node b .* cannot read the data: OSError: no files"),
-    ],
-)
-def test_a_node_that_lacks_something_is_named(found, said):
+def test_a_node_with_another_version_is_named():
     here = {"python": "3.11", "flwr": "1"}
-    resources._check_node("b", here, here)
-    with pytest.raises(ValueError, match=said):
-        resources._check_node("b", {**here, **found}, here)
+    resources.check_versions("b", here, here)
+    with pytest.raises(ValueError, match=r"node b .* has python 3\.9\.1, but here it is 3\.11"):
+        resources.check_versions("b", {**here, "python": "3.9.1"}, here)
 
 
 CLUSTER = """
@@ -203,7 +187,7 @@ def test_a_cluster_of_two_nodes_computes_what_one_machine_does(tmp_path, cluster
         assert (tmp_path / "there" / path).read_bytes() == (tmp_path / "here" / path).read_bytes()
     # A node where something is missing is named before anything starts.
     for words, said in (
-        (("dataset=cifar100", f"data-dir={tmp_path}"), "this machine cannot read the data"),
+        (("dataset=cifar100", f"data-dir={tmp_path}"), "cannot be read"),
         (("--gpus-per-client", "0.5"), "none of its 2 nodes has a CPU and 0.5 of a GPU"),
     ):
         refused = fedkin(*words, "--ray-address", address)

@@ -1,4 +1,4 @@
-"""The command that classifies images, or other samples, with a model that a device saved."""
+"""Classify images, rows of tables, or other samples with a model that a device has saved."""
 
 from __future__ import annotations
 
@@ -27,137 +27,140 @@ from fl_core.files import replacing
 from fl_core.models.model_file import ModelCard, load_model
 from fl_core.text import csv_cell, printable
 
-COLUMNS = ("path", "class", "probability")
+PATH = "path"
+COLUMNS = (PATH, "class", "probability")
 
 _MOST_SAMPLES_AT_ONCE = 1000
 _MOST_NUMBERS_AT_ONCE = 8_000_000  # pixels times channels, which bounds the memory of large images
 
+Batch = tuple[Sequence[Sequence[Path | int]], Tensor]
+"""The first cells of each row, and its sample."""
 Write = Callable[[Sequence[Path | int], int, float], None]
-"""Writes a row: what it is about, and the class and its probability, or the number."""
+"""Writes a row: its first cells, and the class and its probability, or the number."""
 
 
-def classify_folder(
-    model_path: Path, folder: Path, output: Path | None = None, own: str = ""
+def classify(
+    model_path: Path,
+    source: Path | None = None,
+    data: str = "",
+    output: Path | None = None,
+    own: str = "",
 ) -> int:
-    """Classify the images of a folder, and return 1 if any could not be decoded, else 0.
+    """Write a CSV with the class and probability of each sample; return 1 if any failed, else 0.
 
-    A model of one output predicts a number, whose name is its column's. One that was trained on
-    tables classifies the rows of a table, or of a folder's tables.
-
-    The CSV goes to `output`, completely or not at all; by default, to the standard output. `own` is
-    the import path of the model, if it is user-defined.
-
-    Raises
-    ------
-    ValueError, OSError
-        If the model or the folder cannot be used, there are no images, or the CSV cannot be
-        written.
-    """
-    model, card = load_model(model_path, own)
-    if card.preparation.columns:
-        return classify_tables([(model_path, path) for path in tables_in(folder)], output, own)
-    if is_table(folder):
-        raise ValueError(
-            f"{folder} is a table, but {model_path} was not trained on tables: give it what it was "
-            "trained on."
-        )
-    shape = card.image_shape
-    if not are_images(shape, is_float=False):
-        raise ValueError(
-            f"{model_path} takes samples of shape {'×'.join(map(str, shape))}, but only "
-            "grey and colour images lie in folders: "
-            "name a function that returns such samples by --data."
-        )
-    paths = find_images(folder)
-    size = max(1, min(_MOST_SAMPLES_AT_ONCE, _MOST_NUMBERS_AT_ONCE // prod(shape)))
-    failures: dict[Path, Exception] = {}
-    recoloured = 0
-    with _rows(output, COLUMNS[:1], card, "images") as write:
-        for start in range(0, len(paths), size):
-            part = paths[start : start + size]
-            images, outcomes = read_each(part, shape)
-            found = zip(part, outcomes, strict=True)
-            failed = {path: one for path, one in found if isinstance(one, Exception)}
-            whole = [index for index, path in enumerate(part) if path not in failed]
-            abouts = ((part[index],) for index in whole)
-            _answer(model, card, images[whole], abouts, write)
-            failures |= failed
-            recoloured += outcomes.count(True)
-    if recoloured:
-        was, became = grey_or_colour(4 - shape[0]), grey_or_colour(shape[0])
-        print(
-            f"{recoloured} {was} image(s) were taken as {became}, since the model was trained on "
-            f"{became} images only.",
-            file=sys.stderr,
-        )
-    for path, error in failures.items():
-        print(f"{printable(str(path))} cannot be decoded: {in_words(error)}.", file=sys.stderr)
-    return 1 if failures else 0
-
-
-def classify_data(model_path: Path, data: str, output: Path | None = None, own: str = "") -> int:
-    """Classify the training samples that a function returns, by their number from 0; return 0.
-
-    The other arguments are those of `classify_folder`.
-
-    Raises
-    ------
-    ValueError, OSError
-        As `classify_folder` and `fl_core.data.user_data.read_own_part`.
-    """
-    model, card = load_model(model_path, own)
-    samples = read_own_part("--data", data).train_samples
-    if tuple(samples.shape[1:]) != card.image_shape:
-        shapes = ["×".join(map(str, one)) for one in (samples.shape[1:], card.image_shape)]
-        raise ValueError(
-            f"--data is {data}, whose samples have shape {shapes[0]}, but {model_path} takes "
-            f"{shapes[1]}: convert them first."
-        )
-    if samples.dtype == torch.float32:
-        samples = card.preparation.of_samples(samples)
-    with _rows(output, ("sample",), card, "samples") as write:
-        _answer(model, card, samples, ((number,) for number in range(len(samples))), write)
-    return 0
-
-
-def classify_tables(
-    pairs: Sequence[tuple[Path, Path]], output: Path | None = None, own: str = ""
-) -> int:
-    """Classify the rows of tables, each by a model; return 0.
-
-    Rows count from 1, below the names of columns. A label is not looked at.
+    A model with one output predicts a number, in a column of its name. A model that was trained on
+    tables takes tables; their rows count from 1. Samples of a function count from 0.
 
     Parameters
     ----------
-    pairs : sequence of model and table
-        All models have the same classes.
-    output, own
-        As in `classify_folder`.
+    source : Path, optional
+        An image or a folder of images; or a table or a folder of tables.
+    data : str
+        Instead of `source`, the import path of a function that returns samples.
+    output : Path, optional
+        The file, which is written completely or not at all (default: standard output).
+    own : str
+        The import path of the model, if it is user-defined.
 
     Raises
     ------
     ValueError, OSError
-        If a model cannot be used, a table is not such as it was trained on, or the CSV cannot be
-        written.
+        If the model or the samples cannot be used, there are none, or the CSV cannot be written.
     """
-    models = {path: load_model(path, own) for path, _ in pairs}
-    # All are read before anything is written.
-    tables = [
-        (path, table, prepared_rows(table, models[path][1].preparation)) for path, table in pairs
+    if bool(data) == (source is not None):
+        raise ValueError(
+            "fedkin classify needs a folder of images, a table, or --data, one of them."
+        )
+    model, card = load_model(model_path, own)
+    undecoded: list[Path] = []
+    if source is None:
+        heading, what = ("sample",), "samples"
+        batches = _read_function(model_path, card, data)
+    elif card.preparation.columns:
+        heading, what = (PATH, "row"), "rows"
+        batches = _read_tables(source, card)
+    else:
+        heading, what = (PATH,), "images"
+        batches = _read_images(model_path, card, source, undecoded)
+    with _rows(output, heading, card, what) as write:
+        for cells, samples in batches:
+            for row, label, value in zip(cells, *_predict(model, card, samples), strict=True):
+                write(row, label, value)
+    return 1 if undecoded else 0
+
+
+def _read_images(
+    model_path: Path, card: ModelCard, folder: Path, undecoded: list[Path]
+) -> Iterator[Batch]:
+    """Find images, and return an iterator over them; it adds the ones that cannot be read."""
+    shape = card.image_shape
+    if is_table(folder):
+        raise ValueError(
+            f"{folder} is a table, but {model_path} was not trained on tables: name samples of the "
+            "kind that it was trained on."
+        )
+    if not are_images(shape, is_float=False):
+        raise ValueError(
+            f"{model_path} takes samples of shape {_times(shape)}, but a folder has grey and "
+            "colour images only: name a function that returns such samples by --data."
+        )
+    paths = find_images(folder)
+    size = max(1, min(_MOST_SAMPLES_AT_ONCE, _MOST_NUMBERS_AT_ONCE // prod(shape)))
+
+    def batches() -> Iterator[Batch]:
+        recoloured = 0
+        for start in range(0, len(paths), size):
+            part = paths[start : start + size]
+            images, outcomes = read_each(part, shape)
+            decoded = [i for i, one in enumerate(outcomes) if not isinstance(one, Exception)]
+            yield [(part[index],) for index in decoded], images[decoded]
+            recoloured += outcomes.count(True)
+            for path, error in zip(part, outcomes, strict=True):
+                if isinstance(error, Exception):
+                    undecoded.append(path)
+                    reason = f"{printable(str(path))} cannot be decoded: {in_words(error)}."
+                    print(reason, file=sys.stderr)
+        if recoloured:
+            was, became = grey_or_colour(4 - shape[0]), grey_or_colour(shape[0])
+            print(
+                f"{recoloured} {was} image(s) were converted to {became}, since the model was "
+                f"trained on {became} images only.",
+                file=sys.stderr,
+            )
+
+    return batches()
+
+
+def _read_tables(folder: Path, card: ModelCard) -> list[Batch]:
+    """Read all tables before anything is written. Labels are ignored."""
+    tables = [(path, prepared_rows(path, card.preparation)) for path in tables_in(folder)]
+    return [
+        ([(path, row) for row in range(1, len(samples) + 1)], samples) for path, samples in tables
     ]
-    _, card = models[pairs[0][0]]
-    with _rows(output, (COLUMNS[0], "row"), card, "rows") as write:
-        for path, table, samples in tables:
-            abouts = ((table, row) for row in range(1, len(samples) + 1))
-            _answer(*models[path], samples, abouts, write)
-    return 0
+
+
+def _read_function(model_path: Path, card: ModelCard, data: str) -> list[Batch]:
+    """Read the training samples that a user-defined function returns."""
+    samples = read_own_part("--data", data).train_samples
+    if tuple(samples.shape[1:]) != card.image_shape:
+        raise ValueError(
+            f"--data is {data}, whose samples have shape {_times(samples.shape[1:])}, but "
+            f"{model_path} takes {_times(card.image_shape)}: convert them first."
+        )
+    if samples.dtype == torch.float32:
+        samples = card.preparation.of_samples(samples)
+    return [([(number,) for number in range(len(samples))], samples)]
+
+
+def _times(shape: Sequence[int]) -> str:
+    return "×".join(map(str, shape))
 
 
 @contextmanager
 def _rows(
     output: Path | None, heading: Sequence[str], card: ModelCard, what: str
 ) -> Iterator[Write]:
-    """Yield a function that writes a row; beside a file, print how many each class has."""
+    """Yield a function that writes a row; with a file, print the size of each class at the end."""
     counts: Counter[int] = Counter()
     predicts_number = len(card.class_names) == 1
     on_terminal = output is None and sys.stdout.isatty()
@@ -187,50 +190,41 @@ def _rows(
 
 
 def _path_cell(path: Path, on_terminal: bool) -> str:
-    """Return a path that no spreadsheet takes for a formula, and a program can still open."""
+    """Return a path that no spreadsheet reads as a formula, and that programs can open."""
     text = f"./{path}" if str(path).startswith(("=", "+", "-", "@")) else str(path)
     return printable(text) if on_terminal else text
 
 
 @torch.inference_mode()
-def _answer(
-    model: nn.Module,
-    card: ModelCard,
-    samples: Tensor,
-    abouts: Iterator[Sequence[Path | int]],
-    write: Write,
-) -> None:
-    """Write each sample's most probable class and the probability; of one output, the number.
-
-    Raises
-    ------
-    ValueError
-        If the model answers with numbers that are not finite, or nobody knows their unit.
-    """
+def _predict(model: nn.Module, card: ModelCard, samples: Tensor) -> tuple[list[int], list[float]]:
+    """Return each sample's most probable class and the probability; of one output, the number."""
+    labels: list[int] = []
+    values: list[float] = []
     for part in torch.split(samples, _MOST_SAMPLES_AT_ONCE) if len(samples) else ():
         logits = model(as_pixels(part))
         if not logits.isfinite().all():
             raise ValueError(
-                "the model answers with numbers that are not finite: its training failed, so take "
-                "another model."
+                "the outputs of the model are not finite: its training failed, so use another "
+                "model."
             )
-        labels = logits.argmax(dim=1)
+        best = logits.argmax(dim=1)
         if logits.shape[1] == 1:
-            values = _in_own_unit(card, logits[:, 0])
+            found = _in_original_unit(card, logits[:, 0])
         else:
-            values = logits.double().softmax(dim=1).gather(1, labels[:, None])[:, 0]
-        for label, value in zip(labels.tolist(), values.tolist(), strict=True):
-            write(next(abouts), label, value)
+            found = logits.double().softmax(dim=1).gather(1, best[:, None])[:, 0]
+        labels += best.tolist()
+        values += found.tolist()
+    return labels, values
 
 
-def _in_own_unit(card: ModelCard, numbers: Tensor) -> Tensor:
-    done = card.preparation
-    if done.scaling is not None:
-        return done.scaling.predicted(numbers)
-    if done.standardise == SITE:
+def _in_original_unit(card: ModelCard, numbers: Tensor) -> Tensor:
+    preparation = card.preparation
+    if preparation.scaling is not None:
+        return preparation.scaling.predicted(numbers)
+    if preparation.standardise == SITE:
         raise ValueError(
-            f"{card.class_names[0]} was standardised by each site's own mean and deviation, which "
-            "the model of several sites does not hold: take the model that a site kept, or train "
+            f"{card.class_names[0]} was standardised by each site's mean and deviation, which the "
+            "model of several sites does not have: use the model that a site has saved, or train "
             "with standardise=all."
         )
     return numbers
@@ -238,7 +232,7 @@ def _in_own_unit(card: ModelCard, numbers: Tensor) -> Tensor:
 
 @contextmanager
 def _opened(output: Path | None) -> Iterator[TextIO]:
-    """Open the CSV file, or stdout, for text that may hold file names of any bytes."""
+    """Open the CSV file, or stdout, for text with file names of any bytes."""
     if output is not None:
         if output.exists() and not output.is_file():
             raise ValueError(

@@ -149,15 +149,9 @@ def _help(parser: argparse.ArgumentParser, _: argparse.Namespace) -> int:
 
 
 def _classify(options: argparse.Namespace) -> int:
-    from fl_app.classify import classify_data, classify_folder  # noqa: PLC0415
+    from fl_app.classify import classify  # noqa: PLC0415
 
-    if bool(options.data) == bool(options.folder):
-        raise ValueError(
-            "fedkin classify needs a folder of images, a table, or --data, one of them."
-        )
-    if options.data:
-        return classify_data(options.model, options.data, options.output, options.own_code)
-    return classify_folder(options.model, options.folder, options.output, options.own_code)
+    return classify(options.model, options.folder, options.data, options.output, options.own_code)
 
 
 def _add_run_arguments(run: argparse.ArgumentParser) -> None:

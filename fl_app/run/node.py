@@ -1,4 +1,4 @@
-"""What simulated clients and devices have in common: a run's configuration, features, a model."""
+"""The base class of simulated clients and devices."""
 
 from __future__ import annotations
 
@@ -33,13 +33,7 @@ from fl_core.models.build import empty_model
 
 
 def config_of(context: Context) -> Config:
-    """Return the run's configuration; it is read and checked once, not with every message.
-
-    Raises
-    ------
-    ValueError
-        If it is wrong.
-    """
+    """Return the run's configuration, which is parsed and checked once per process."""
     return _parsed(json.dumps(dict(context.run_config)))
 
 
@@ -54,21 +48,7 @@ def _feature_map(name: str, device: str) -> FeatureMap:
 
 
 class Node(Client, ABC):
-    """A client of this app, in a simulation or on a device, which say whose data it has.
-
-    Attributes
-    ----------
-    config : Config
-        The run's.
-    device : torch.device
-        Where its model and its samples are.
-
-    Raises
-    ------
-    ValueError
-        If the configuration is wrong, or asks for a GPU that is not there, or for code that the
-        node's owner does not allow.
-    """
+    """A client of this app, simulated or a device."""
 
     def __init__(self, message: Message, context: Context) -> None:
         super().__init__(message, context)
@@ -79,10 +59,10 @@ class Node(Client, ABC):
     @property
     @abstractmethod
     def kind(self) -> Dataset | Agreement:
-        """Return the shape and the classes that all clients' samples have in common."""
+        """Return the shape of samples and the classes, which all clients share."""
 
     def features(self) -> NDArray[np.float32]:
-        """Return the configured features of its training samples."""
+        """Return the configured features of the training samples, float32 (n, d)."""
         images, _ = self.training_data()
         phi = _feature_map(self.config.for_samples(self.kind).features, self.device.type)
         found = phi(images.cpu()).numpy()
@@ -92,24 +72,18 @@ class Node(Client, ABC):
         return found
 
     def why_uninformative(self, features: NDArray[np.float32]) -> str:
-        """Return why its features say little of whom it is like; nothing if they may say more."""
+        """Return why its features do not tell clients apart, or an empty text."""
         name = self.config.for_samples(self.kind).features
         samples = self.training_data()[0].cpu().numpy()
         return why_little_to_compare(name, samples, features, self.kind.column_names)
 
     def model(self) -> nn.Module:
-        """Return the configured model, whose weights are still to be loaded."""
+        """Return the configured model without weights."""
         shape, classes = self.kind.image_shape, self.kind.num_classes
         return empty_model(self.config.model, shape, classes, self.device)
 
     def training_settings(self) -> TrainingSettings:
-        """Return the configured ones, or what the strategy tries in their place.
-
-        Raises
-        ------
-        ValueError
-            If it tries what cannot be tuned, or a value that is not allowed.
-        """
+        """Return the configured settings, with the values that the strategy tries (`tune`)."""
         told = self.message.content.config_records[protocol.CONFIG].get(protocol.TUNED, "{}")
         values = {field_of(key): tried for key, tried in tried_values(str(told)).items()}
         return replace(self.config.training_settings(), **values)
@@ -127,21 +101,21 @@ class Node(Client, ABC):
         return self.config.promise()
 
     def column_statistics(self) -> ColumnStatistics:
-        """Return the statistics of its training samples; a simulation has all samples itself."""
+        """Return the statistics of the training samples; only devices are asked for them."""
         raise self._lacks("column_statistics")
 
     def keep_model(self) -> bool:
-        """Keep the final model that the message carries, and say so; a simulation has no need."""
+        """Store the final model; return whether it did. A simulated client does not."""
         return False
 
     def deploy_model(self) -> bool:
-        """Use the model of the strategy that the message names; a simulation has no need."""
+        """Use the model of a strategy; return whether it did. A simulated client does not."""
         return False
 
     @abstractmethod
     def keep_state(self) -> RecordDict:
-        """Hold what is this client's own, so that it is there when the run is resumed."""
+        """Save this client's private state for a run that is resumed."""
 
     @abstractmethod
     def restore_state(self) -> RecordDict:
-        """Take back what this client has handed over for a checkpoint."""
+        """Restore the private state that this client has sent for a checkpoint."""

@@ -1,4 +1,4 @@
-"""A round that goes on once a share of the clients has answered."""
+"""A grid whose rounds end once a share of the clients has answered (`min-answers`)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from flwr.serverapp import Grid
 from fl_app.run.grid_wrapper import GridAround
 from fl_core.messages import protocol
 
-# Without these answers a client stays what it is: in its cluster, with its cluster's model. Whoever
-# does not answer a query that finds clusters is left out, so those wait for everybody, and so does
-# whatever is asked before the first round.
+# Without these answers, a client stays in its cluster, with its cluster's model. A client that does
+# not answer a query that finds clusters is excluded, so these queries wait for all clients, and so
+# do messages before the first round.
 _MAY_END_EARLY = {
     protocol.TRAIN,
     protocol.EVALUATE,
@@ -34,54 +34,37 @@ def _may_end_early(message: Message) -> bool:
 
 
 class Listener:
-    """Hears how an exchange goes on; this one takes no notice (`fl_app.run.status` does)."""
+    """Is notified of messages and answers; this one does nothing (see `fl_app.run.status`)."""
 
     def asked(self, messages: Sequence[Message], late: Iterable[Message], timeout: float) -> None:
-        """Hear what has been asked, which earlier messages lack an answer, and how long one waits.
-
-        `timeout` is in seconds, infinite for ever.
-        """
+        """Note messages that were sent, earlier ones without an answer, and the seconds left."""
 
     def heard(self, replies: Iterable[Message]) -> None:
-        """Hear which answers and failures have come."""
+        """Note answers and failures that have arrived."""
 
     def over(self, late: Iterable[Message]) -> None:
-        """Hear that one waits no longer, and which messages lack an answer then."""
+        """Note the end of the waiting, and which messages lack an answer."""
 
 
 @dataclass
 class Patience:
-    """How long to wait for answers: until a deadline, or as long again as a quorum of them took.
+    """How long to wait for answers: until a deadline, or twice as long as a quorum of them took."""
 
-    Attributes
-    ----------
-    asked : int
-        How many clients were asked.
-    started, end : float
-        When they were asked, and when to stop, by `time.monotonic`.
-    quorum : int
-        So many answers that are no failures shorten the wait; with `asked`, none do.
-    tell : callable
-        Is told of all answers and failures that come.
-    answered : int
-        So many answers have come.
-    """
-
-    asked: int
-    started: float
-    end: float
-    quorum: int
-    tell: Callable[[Sequence[Message]], None] = lambda replies: None
-    answered: int = 0
+    asked: int  # number of clients
+    started: float  # by time.monotonic
+    end: float  # by time.monotonic
+    quorum: int  # number of answers without failures that shorten the wait; `asked`: none does
+    notify: Callable[[Sequence[Message]], None] = lambda replies: None
+    answered: int = 0  # answers without failures so far
 
     @property
     def has_quorum(self) -> bool:
-        """Whether so many have answered that the others need not be waited for."""
+        """Whether there are enough answers, and not all."""
         return self.quorum <= self.answered < self.asked
 
     def hear(self, replies: Sequence[Message]) -> None:
-        """Count answers that have come now."""
-        self.tell(replies)
+        """Count answers that have arrived."""
+        self.notify(replies)
         had = self.has_quorum
         self.answered += sum(not reply.has_error() for reply in replies)
         if self.has_quorum and not had:
@@ -89,37 +72,29 @@ class Patience:
 
 
 class QuorumGrid(GridAround):
-    """A grid before another, the real one, that need not wait for everybody.
+    """A grid that passes messages on to Flower's, and does not wait for all clients.
 
-    Once a share of the asked clients have trained, tested, told their losses, or taken a step of a
-    secure sum, it waits for the others as long again at most. Those who are late are failures with
-    that reason. Until they have answered, or the time of that message is over, they are not asked
-    again: a client that takes messages one after the other would never catch up. A late answer is
-    thrown away.
+    Once a share of the clients have trained, tested, sent their losses, or done a step of a secure
+    sum, it waits for the others as long again at most. Late clients are failures. They get no
+    message until they have answered or the earlier message has expired: a client that answers
+    messages one after the other would never catch up. A late answer is discarded.
 
     Parameters
     ----------
-    grid : Grid
-        Flower's.
     min_answers : float
-        That share, in (0, 1]; 1: wait for all until the timeout.
-
-    Attributes
-    ----------
-    listener : Listener
-        Is told how each exchange goes on; may be set at any time.
+        The share, in (0, 1]; 1: wait for all until the timeout.
     """
 
     def __init__(self, grid: Grid, min_answers: float = 1.0) -> None:
         super().__init__(grid)
-        self.listener = Listener()
+        self.listener = Listener()  # may be replaced at any time
         self._min_answers = min_answers
         self._late: dict[str, Message] = {}
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Send messages; return the answers and failures that come within `timeout` seconds."""
+        """Send messages; return the answers and failures that arrive within `timeout` seconds."""
         asked, busy = list(messages), list[Message]()
         quorum = len(asked)
         if self._min_answers < 1 and all(map(_may_end_early, asked)):
@@ -140,7 +115,7 @@ class QuorumGrid(GridAround):
         return replies
 
     def _without_late(self, messages: Sequence[Message]) -> tuple[list[Message], list[Message]]:
-        """Return the messages to those who owe no answer, and the others."""
+        """Return the messages to clients without a late answer, and those to the others."""
         now = time.time()
         self._late = {
             number: message
@@ -160,14 +135,14 @@ class QuorumGrid(GridAround):
     def _exchange(
         self, messages: list[Message], patience: Patience
     ) -> tuple[list[Message], dict[str, Message]]:
-        """Send messages, and wait for answers no longer than `patience`, which hears of each.
+        """Send messages and wait for answers until `patience.end`, counting each by `patience`.
 
-        Returned are the answers, and the messages without one by Flower's numbers for them.
+        Returns the answers, and the messages without one by their ids.
         """
 
     @abstractmethod
     def _throw_away(self, late: Mapping[str, Message]) -> list[str]:
-        """Return which of these messages have an answer by now, or will never have one."""
+        """Return the ids of messages that have an answer by now, or will never have one."""
 
 
 def failure(message: Message, reason: str) -> Message:

@@ -1,4 +1,4 @@
-"""What a run is doing: in a file that `fedkin watch` reads, and in a line where it takes long."""
+"""The status of a run, in a file that `fedkin watch` reads, and in lines on long phases."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fl_app.run.watch import (
     RUNNING,
     STATUS_FILE,
     VERSION,
-    how_to_go_on,
+    how_to_resume,
 )
 from fl_core.files import replacing
 from fl_core.messages import protocol
@@ -34,20 +34,15 @@ from strategies import Roster, RoundReport
 _TICK = 1.0
 _MOST_NAMES = 20
 _MOST_FAILURES = 10
-_FIRST_LINE = 10.0  # seconds; a phase that lasts twice as long has another line
+_FIRST_LINE = 10.0  # seconds of a phase; the next line comes after twice as long
 _log = logging.getLogger(__name__)
 
 
 class Status(Listener):
-    """Knows what a run is doing, and writes it at most once a second.
+    """The status of a run, which a thread writes at most once a second.
 
-    A thread writes: the run itself never waits for the disk. A status that cannot be written does
-    not end a run; it is a warning.
-
-    Parameters
-    ----------
-    clock : callable
-        Seconds since 1970, which another process can compare with its own.
+    A status that cannot be written is a warning, and does not end a run. `clock` returns seconds
+    since 1970.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
@@ -69,7 +64,7 @@ class Status(Listener):
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Watch over a run, and say how it ended."""
+        """Write the status during a run, and at its end how it ended."""
         thread = threading.Thread(target=self._write_now_and_then, daemon=True)
         thread.start()
         try:
@@ -81,39 +76,39 @@ class Status(Listener):
 
     def _why(self, error: BaseException) -> str:
         if self._folder is not None and (isinstance(error, KeyboardInterrupt) or is_stop(error)):
-            return f"it was stopped from outside: {how_to_go_on(self._folder)}."
+            return f"it was stopped from outside: {how_to_resume(self._folder)}."
         return one_line(str(error)) or type(error).__name__
 
     def write_to(self, folder: Path) -> None:
-        """Write to this results folder from now on, and at once: before there are any results."""
+        """Write to this results folder from now on, and at once."""
         self._folder = folder
         self._write()
 
     def doing(self, what: str) -> None:
-        """Say what the run does now; who waits for long is told in a line."""
+        """Note a new phase of the run."""
         with self._lock:
             self._known |= {"doing": what, "since": self._clock()}
             self._said, self._changed = _FIRST_LINE, True
 
     def begin_run(self, name: str, seed: int, done: int, num_rounds: int) -> None:
-        """Say which strategy runs now, on which seed, and how many rounds are done of how many."""
+        """Note a strategy and seed that starts, or resumes after `done` rounds."""
         run = {"strategy": name, "seed": seed, "round": done, "rounds": num_rounds, "failures": 0}
         with self._lock:
             self._runs.append(run)
             self._left_out_of_sums = {}
         if done:
-            self._says_round(done + 1)
+            self._start_round(done + 1)
         else:
             self.doing(f"{name}, seed {seed}, pre-round")
 
     def watch(self, roster: Callable[[], Roster]) -> None:
-        """Go by the names and nodes of what this returns."""
+        """Take clients' names and nodes from what `roster` returns."""
         self._roster = roster
 
     def after_round(
         self, report: RoundReport, roster: Roster, rounds_left: int, seconds_left: float
     ) -> None:
-        """Say what a round has come to, and how many rounds and seconds are left of all."""
+        """Note the results of a round, and the rounds and seconds left of all strategies."""
         clusters = len(set(report.clusters.values()))
         found: dict[str, Any] = {"round": report.round, "clusters": clusters}
         if report.tested:
@@ -124,22 +119,22 @@ class Status(Listener):
             self._known |= {"rounds-left": rounds_left, "seconds-left": seconds_left}
             self._left_out_of_sums = report.left_out_of_sums
             self._clients = _clients(roster, self._left_out_of_sums)
-        self._says_round(report.round + 1)
+        self._start_round(report.round + 1)
 
-    def _says_round(self, number: int) -> None:
+    def _start_round(self, number: int) -> None:
         run = self._runs[-1]
         phase = f"round {number}" if number <= run["rounds"] else "results"
         self.doing(f"{run['strategy']}, seed {run['seed']}, {phase}")
 
-    # ------------------------------------------------------------ what QuorumGrid tells a listener
+    # ---------------------------------------------------------------- notifications of QuorumGrid
 
     def asked(self, messages: Sequence[Message], late: Iterable[Message], timeout: float) -> None:
-        """Note who is asked something, who owes an earlier answer, and for how long one waits."""
+        """Note which clients were sent a message, which are late, and the timeout."""
         roster, now = self._roster(), self._clock()
         name_of = _names(roster)
         kind = messages[0].metadata.message_type if messages else ""
         if kind == protocol.TRAIN and self._runs and not self._runs[-1]["round"]:
-            self._says_round(1)
+            self._start_round(1)
         with self._lock:
             self._waiting = {
                 node: name_of(node) for node in (m.metadata.dst_node_id for m in messages)
@@ -153,7 +148,7 @@ class Status(Listener):
             self._changed = True
 
     def heard(self, replies: Iterable[Message]) -> None:
-        """Note who has answered."""
+        """Note which clients have answered."""
         now = self._clock()
         with self._lock:
             for reply in replies:
@@ -163,7 +158,7 @@ class Status(Listener):
             self._changed = True
 
     def over(self, late: Iterable[Message]) -> None:
-        """Note that nobody waits for the rest any more."""
+        """Note the clients without an answer as failures."""
         now, name_of = self._clock(), _names(self._roster())
         with self._lock:
             for name in self._waiting.values():
@@ -178,10 +173,10 @@ class Status(Listener):
         if self._runs:
             self._runs[-1]["failures"] += 1
 
-    # ------------------------------------------------------------------------------- what is said
+    # ----------------------------------------------------------------------------------- the file
 
     def content(self) -> dict[str, Any]:
-        """Return the file's present content."""
+        """Return the content of the file."""
         with self._lock:
             content: dict[str, Any] = {"version": VERSION, "written": self._clock(), **self._known}
             content["runs"] = [dict(run) for run in self._runs]
@@ -211,11 +206,11 @@ class Status(Listener):
             write_status(self._folder, self.content())
         except OSError as error:
             if not self._warned:
-                _log.warning("fedkin watch sees no news of this run: %s", error)
+                _log.warning("cannot write the status for fedkin watch: %s", error)
             self._warned = True
 
     def _line(self) -> str:
-        """Return a line about what takes long: after 10 seconds, 20, 40 and so on."""
+        """Return a line on a long phase after 10, 20, 40 seconds and so on; else an empty text."""
         with self._lock:
             seconds = self._clock() - self._known["since"]
             if seconds < self._said or not self._known["doing"]:
@@ -240,7 +235,7 @@ class Status(Listener):
 
 
 def write_status(folder: Path, content: Mapping[str, Any]) -> None:
-    """Write a run's status into its results folder, whole or not at all."""
+    """Write a run's status into its results folder, completely or not at all."""
     with replacing(folder / STATUS_FILE) as path:
         path.write_text(json.dumps(content, allow_nan=False) + "\n", encoding="utf-8")
 
@@ -258,7 +253,7 @@ def _owing(late: Iterable[Message], name_of: Callable[[int], str]) -> list[str]:
 
 
 def _clients(roster: Roster, left_out_of_sums: Mapping[int, str]) -> list[str]:
-    """Return sentences on the clients that take part, and on those that a run does without."""
+    """Return sentences on the clients that take part, and on excluded ones."""
     away = [roster.name_of(client) for client in set(roster.nodes) - set(roster.connected())]
     connected = len(roster.nodes) - len(away)
     sentences = [f"{len(roster.nodes):,} clients take part, {connected:,} are connected"]
@@ -276,7 +271,7 @@ def _clients(roster: Roster, left_out_of_sums: Mapping[int, str]) -> list[str]:
 
 
 def _some(names: Iterable[str]) -> str:
-    """Return the first names, and how many more there are: ten thousand make a large file."""
+    """Return the first names, and the number of the others."""
     names = list(names)
     more = len(names) - _MOST_NAMES
     return ", ".join(names[:_MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")

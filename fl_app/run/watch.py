@@ -1,4 +1,4 @@
-"""`fedkin watch`: what a run is doing, in the terminal, from what its server writes."""
+"""`fedkin watch`: show the status of a run in the terminal."""
 
 from __future__ import annotations
 
@@ -22,33 +22,31 @@ STATUS_FILE = "status.json"
 VERSION = 1
 RUNNING, FINISHED, FAILED = "running", "finished", "failed"
 HEARTBEAT = 5.0
-"""Seconds after which the file is written even if nothing has happened: its reader then knows that
-the server lives."""
+"""Seconds after which the file is written even without news, to show that the server is alive."""
 SILENT = 4 * HEARTBEAT
-"""Seconds without news after which something is wrong with a run."""
+"""Seconds without a new file after which something is wrong with a run."""
 LOCK_FILE = ".lock"
-"""Held by a run as long as it writes to its results folder, and removed at its end, whatever that
-is. fl_app.run.checkpoints does so."""
+"""Locked by a run that writes to its results folder, and removed at its end."""
 
 _LOOK_AGAIN = 0.5  # seconds
 _MOST_RUNS = 30  # rows of the table: of a long comparison, the last ones
 _WIDTH = 100  # of a snapshot
-_WIDE = 80  # columns of a window in which all numbers find room
+_WIDE = 80  # columns of a window that all numbers need
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `watch` to the command line."""
     parser = commands.add_parser(
         "watch",
-        help="show what a run is doing: rounds, scores, who is late",
-        description="Show what the run that writes to a results folder is doing, until it ends. "
+        help="show the status of a run: rounds, scores, late clients",
+        description="Show the status of the run that writes to a results folder, until it ends. "
         "The exit status is 1 if the run failed. Ctrl-C ends the display, not the run.",
     )
     parser.add_argument(
         "folder", type=Path, metavar="FOLDER", help="the run's results folder, on the server"
     )
     parser.add_argument(
-        "--once", action="store_true", help="print what is known now as plain lines, and exit"
+        "--once", action="store_true", help="print the present status as plain lines, and exit"
     )
     parser.set_defaults(call=_watch)
 
@@ -56,14 +54,14 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def _watch(options: argparse.Namespace) -> int:
     from rich.console import Console  # noqa: PLC0415
 
-    # Without markup and emoji: names of devices are not ours.
+    # Without markup and emoji, which names of devices may contain.
     plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
     if options.once:
         found = read_status(options.folder)
         if found is None:
             raise ValueError(
-                f"{options.folder} holds no {STATUS_FILE}: name the results folder of a run that "
-                "has begun, or leave --once out to wait for one."
+                f"{options.folder} has no {STATUS_FILE}: name the results folder of a run that has "
+                "started, or leave --once out to wait for one."
             )
         console = Console(**plain, color_system=None, width=_WIDTH)
         console.print(view(found, time.time()))
@@ -77,12 +75,12 @@ def _follow(folder: Path, console: Console) -> dict[str, Any]:
     from rich.live import Live  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    not_there = "" if folder.exists() else ", which is not there yet"
+    missing = "" if folder.exists() else ", which does not exist yet"
     waiting = Text(
-        f"waiting for a run to begin in {printable(str(folder))}{not_there}; Ctrl-C ends this"
+        f"waiting for a run to start in {printable(str(folder))}{missing}; press Ctrl-C to stop"
     )
     if not console.is_terminal and read_status(folder) is None:
-        # A pipe gets the display when it ends, and until then people think that it hangs.
+        # A pipe gets the display only when it ends.
         console.print(waiting, soft_wrap=True)
     try:
         with Live(waiting, console=console, auto_refresh=False) as live:
@@ -107,16 +105,9 @@ def _follow(folder: Path, console: Console) -> dict[str, Any]:
 
 
 def read_status(folder: Path) -> dict[str, Any] | None:
-    """Read what the server has written into a results folder; None: nothing yet.
+    """Read the status in a results folder, or return None if there is none yet.
 
-    A run whose process has gone without an end has failed, whatever it wrote last.
-
-    Raises
-    ------
-    ValueError
-        If it is no folder, no status, of another version, or results of a run without one.
-    OSError
-        If it cannot be read.
+    A run has failed if its process has ended without writing so.
     """
     status = _read(folder)
     # A clock and a lock: over some network file systems, other machines see no locks.
@@ -128,28 +119,28 @@ def read_status(folder: Path) -> dict[str, Any] | None:
 
 
 def cut_short(folder: Path) -> str:
-    """Return in a sentence that a run has ended without its end; empty: it has not.
+    """Return a sentence if the process of a run was killed, else an empty text.
 
-    A process that is killed leaves its lock behind, which nobody holds any more.
+    Such a process leaves its lock file, which is not locked any more.
     """
     try:
         with (folder / LOCK_FILE).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             if not os.fstat(file.fileno()).st_nlink:
-                return ""  # it ends in order at this moment
-    except OSError:  # no run, one that goes on, or a file system without locks
+                return ""  # it is ending in order
+    except OSError:  # no run, one that continues, or a file system without locks
         return ""
     return (
-        "it ended without a word, as a process does that is stopped from outside or killed, or for "
-        f"which the machine has no memory left; {how_to_go_on(folder)}."
+        "the process died unexpectedly: it was killed, stopped from outside, or the machine was "
+        f"out of memory. To continue, {how_to_resume(folder)}."
     )
 
 
-def how_to_go_on(folder: Path) -> str:
-    """Say what to do about a run that was cut short in this results folder."""
+def how_to_resume(folder: Path) -> str:
+    """Return how to continue a run that was interrupted in this results folder."""
     if any((folder / CHECKPOINTS).glob(WHOLE)):
-        return f"go on from its last checkpoints with resume={folder.absolute()}"
-    return "it left no checkpoint to go on from (checkpoint-every): start it again"
+        return f"resume it from its last checkpoints with resume={folder.absolute()}"
+    return "start it again, since it has no checkpoint (see checkpoint-every)"
 
 
 def _read(folder: Path) -> dict[str, Any] | None:
@@ -158,8 +149,7 @@ def _read(folder: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         if (folder / SUMMARY).exists():
             raise ValueError(
-                f"{folder} holds the results of a run that wrote no {STATUS_FILE}: see its "
-                "summary.json."
+                f"{folder} has the results of a run without {STATUS_FILE}: see its summary.json."
             ) from None
         return None
     except NotADirectoryError:
@@ -168,7 +158,7 @@ def _read(folder: Path) -> dict[str, Any] | None:
         status = None
     if not isinstance(status, dict) or status.get("version") != VERSION:
         raise ValueError(
-            f"{folder / STATUS_FILE} is not what this version of fedkin writes: watch the run with "
+            f"{folder / STATUS_FILE} was not written by this version of fedkin: watch the run with "
             "the version that runs it."
         )
     return status
@@ -177,7 +167,7 @@ def _read(folder: Path) -> dict[str, Any] | None:
 def view(
     status: Mapping[str, Any], now: float, width: int = _WIDTH, most: int = _MOST_RUNS
 ) -> RenderableType:
-    """Compose a status for a person, at `now` seconds since 1970, with the last runs alone."""
+    """Render a status at `now` seconds since 1970, with the last `most` strategies."""
     from rich.console import Group  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
@@ -186,7 +176,7 @@ def view(
 
 
 def lines_of(status: Mapping[str, Any], now: float) -> Iterator[str]:
-    """Yield what stands above the table: the state, and whoever keeps the run waiting."""
+    """Yield the lines above the table: the state, and the clients that are waited for."""
     began, state = status["began"], status["state"]
     if state != RUNNING:
         yield f"{state} after {clock(status['ended'] - began)}" + (
@@ -200,8 +190,8 @@ def lines_of(status: Mapping[str, Any], now: float) -> Iterator[str]:
         yield line
         if now - status["written"] > SILENT:
             yield (
-                f"nothing heard from the server for {clock(now - status['written'])}: it "
-                "hangs, or is paused"
+                f"no news from the server for {clock(now - status['written'])}: it hangs, or is "
+                "paused"
             )
         if status["doing"]:
             yield f"now: {status['doing']}, for {clock(now - status['since'])}"

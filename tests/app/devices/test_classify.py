@@ -321,7 +321,7 @@ def test_an_output_file_stays_when_the_command_fails(brightness, pictures, tmp_p
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(classify, "_answer", stop)
+    monkeypatch.setattr(classify, "_predict", stop)
     with pytest.raises(KeyboardInterrupt):
         call(brightness, pictures, "--output", output)
     assert output.read_text() == "older rows"
@@ -392,7 +392,8 @@ def test_colour_images_become_gray_for_a_gray_model(brightness, pictures, capsys
     out, err = capsys.readouterr()
     assert [row[1] for row in rows_of(out)] == ["dark", "light", "light"]
     assert err == (
-        "2 colour image(s) were taken as grey, since the model was trained on grey images only.\n"
+        "2 colour image(s) were converted to grey, since the model was trained on grey images "
+        "only.\n"
     )
 
 
@@ -405,7 +406,7 @@ def test_gray_images_get_three_channels_for_a_colour_model(tmp_path, pictures, c
     assert call(tmp_path / "model.safetensors", pictures) == 0
     out, err = capsys.readouterr()
     assert [row[1] for row in rows_of(out)] == ["green", "red"]
-    assert err.startswith("1 grey image(s) were taken as colour, since")
+    assert err.startswith("1 grey image(s) were converted to colour, since")
 
 
 def test_a_damaged_image_moves_no_answer_to_another_path(brightness, pictures, monkeypatch, capsys):
@@ -507,7 +508,9 @@ def test_a_model_that_diverged(tmp_path, pictures):
     arrays = arrays_of(build_model("logistic-regression", (1, 2, 2), 2, 0))
     save_model(tmp_path / "m.safetensors", arrays | {"output.bias": np.float32([0, np.nan])}, card)
     save(pictures / "a.png", gray(0))
-    with pytest.raises(ValueError, match="numbers that are not finite: its training failed"):
+    with pytest.raises(
+        ValueError, match="outputs of the model are not finite: its training failed"
+    ):
         call(tmp_path / "m.safetensors", pictures, "--output", tmp_path / "out.csv")
     assert not (tmp_path / "out.csv").exists()
 

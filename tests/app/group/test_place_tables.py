@@ -232,4 +232,4 @@ def test_a_number_far_from_nought_is_learnt_and_told_in_its_own_unit(places, new
     assert np.sqrt(np.mean((answers - truth) ** 2)) < 5.25
     status, said = said_by(capsys, "classify", places / "sizes-by-site" / models, newcomer)
     assert status == 2
-    assert "size was standardised by each site's own mean and deviation" in said.err
+    assert "size was standardised by each site's mean and deviation" in said.err

@@ -130,8 +130,8 @@ def test_rounds_accuracy_and_the_time_left(status, clock):
     text = "\n".join(lines_of(said, clock.now))
     assert "running for 0:00:40, about 0:03:20 left for 7 rounds" in text
     assert "now: single, seed 3, round 2, for 0:00:10" in text
-    assert "nothing heard" not in text
-    assert "nothing heard from the server for 0:00:21" in "\n".join(lines_of(said, clock.now + 21))
+    assert "no news" not in text
+    assert "no news from the server for 0:00:21" in "\n".join(lines_of(said, clock.now + 21))
     status.after_round(report(2, {}), roster_of(2), 6, 200.0)  # not evaluated: the last stays
     assert status.content()["runs"][0]["accuracy"] == 0.625
 
@@ -259,12 +259,12 @@ def test_a_run_that_was_killed_has_failed_and_says_how_to_go_on(tmp_path, clock,
     killed(begun(tmp_path, clock))
     assert main(["watch", str(tmp_path), "--once"]) == 1
     said = " ".join(capsys.readouterr().out.split())
-    assert "failed after 0:00:59: it ended without a word" in said
-    assert "it left no checkpoint to go on from (checkpoint-every): start it again." in said
+    assert "failed after 0:00:59: the process died unexpectedly" in said
+    assert "start it again, since it has no checkpoint (see checkpoint-every)." in said
     with_checkpoint(tmp_path)
     assert main(["watch", str(tmp_path)]) == 1
     said = capsys.readouterr().out.replace("\n", "")
-    assert f"go on from its last checkpoints with resume={tmp_path}" in said
+    assert f"resume it from its last checkpoints with resume={tmp_path}" in said
 
 
 def test_a_run_that_hangs_or_ends_in_order_was_not_killed(tmp_path, clock):
@@ -304,8 +304,8 @@ def test_a_simulation_whose_process_was_killed_says_how_to_go_on(tmp_path, clock
 
     assert said_after(lambda show: None) == []  # it let its lock go
     (line,) = said_after(lambda show: killed(tmp_path))
-    assert line.startswith("error: it ended without a word")
-    assert line.endswith(f"go on from its last checkpoints with resume={tmp_path}.\n")
+    assert line.startswith("error: the process died unexpectedly")
+    assert line.endswith(f"resume it from its last checkpoints with resume={tmp_path}.\n")
     # The next one says what is wrong by itself, before it takes the lock that is still there.
     refused = "error: num-tasks is 2, but …\n"
     assert said_after(lambda show: show(refused)) == [refused]
@@ -352,7 +352,7 @@ def test_a_run_that_is_stopped_from_outside_says_how_to_go_on(status, tmp_path, 
     with pytest.raises(KeyboardInterrupt), status.running():
         status.write_to(tmp_path)
         raise KeyboardInterrupt
-    wanted = f"resume={tmp_path}" if checkpoints else "no checkpoint to go on from"
+    wanted = f"resume={tmp_path}" if checkpoints else "start it again, since it has no checkpoint"
     assert read_status(tmp_path)["error"].startswith("it was stopped from outside: ")
     assert wanted in read_status(tmp_path)["error"]
 
@@ -391,7 +391,7 @@ def test_a_status_that_cannot_be_written_is_one_warning(tmp_path, monkeypatch, c
     monkeypatch.setattr(status_module, "_TICK", 0.001)
     summary = run(tmp_path, strategy="single")
     assert summary["runs"]
-    assert caplog.text.count("fedkin watch sees no news of this run: No space left") == 1
+    assert caplog.text.count("cannot write the status for fedkin watch: No space left") == 1
 
 
 # ------------------------------------------------------------------------------- fedkin watch
@@ -420,13 +420,13 @@ def test_one_snapshot_is_plain_text(status, tmp_path, capsys):
 
 def test_a_folder_without_a_run_is_said_or_waited_for(tmp_path, capsys):
     assert main(["watch", str(tmp_path / "none"), "--once"]) == 2
-    assert "holds no status.json: name the results folder of a run" in capsys.readouterr().err
+    assert "has no status.json: name the results folder of a run" in capsys.readouterr().err
     (tmp_path / "file").touch()
     assert main(["watch", str(tmp_path / "file")]) == 2
     assert "is a file: name a run's results folder." in capsys.readouterr().err
     (tmp_path / "summary.json").touch()
     assert main(["watch", str(tmp_path)]) == 2
-    assert "results of a run that wrote no status.json" in capsys.readouterr().err
+    assert "results of a run without status.json" in capsys.readouterr().err
     for text in ("{", '{"version": 99}', "[]"):
         (tmp_path / "status.json").write_text(text, encoding="utf-8")
         assert main(["watch", str(tmp_path)]) == 2
@@ -441,7 +441,7 @@ def test_the_display_waits_for_a_run_follows_it_and_ends_with_it(tmp_path, monke
     assert main(["watch", str(folder)]) == 0
     thread.join()
     said = capsys.readouterr().out
-    assert said.startswith(f"waiting for a run to begin in {folder}, which is not there yet;")
+    assert said.startswith(f"waiting for a run to start in {folder}, which does not exist yet;")
     assert "finished after 0:00:" in said
     assert "2/2" in said
     assert said.endswith("┘\n")

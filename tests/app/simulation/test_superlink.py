@@ -88,9 +88,9 @@ def test_a_run_whose_process_is_killed_says_how_to_go_on(tmp_path, capsys):
         assert main(["watch", str(tmp_path)]) == 1
         rest, _ = running.communicate()
     assert running.returncode == 1
-    expected = f"go on from its last checkpoints with resume={tmp_path}"
+    expected = f"resume it from its last checkpoints with resume={tmp_path}"
     assert expected in capsys.readouterr().out.replace("\n", "")
-    assert "\nerror: it ended without a word" in f"\n{rest}"
+    assert "\nerror: the process died unexpectedly" in f"\n{rest}"
     assert expected in rest
 
 

@@ -6,7 +6,7 @@ import csv
 import io
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
@@ -73,6 +73,8 @@ def classify(
         )
     model, card = load_model(model_path, own)
     undecoded: list[Path] = []
+    heading: tuple[str, ...]
+    batches: Iterable[Batch]
     if source is None:
         heading, what = ("sample",), "samples"
         batches = _read_function(model_path, card, data)

@@ -430,7 +430,7 @@ def test_a_folder_without_a_run_is_said_or_waited_for(tmp_path, capsys):
     for text in ("{", '{"version": 99}', "[]"):
         (tmp_path / "status.json").write_text(text, encoding="utf-8")
         assert main(["watch", str(tmp_path)]) == 2
-        assert "is not what this version of fedkin writes" in capsys.readouterr().err
+        assert "was not written by this version of fedkin" in capsys.readouterr().err
 
 
 def test_the_display_waits_for_a_run_follows_it_and_ends_with_it(tmp_path, monkeypatch, capsys):

@@ -6,16 +6,11 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
-from experiments.cells import (
-    current_cells,
-    find_missing,
-    read_cells,
-    run_missing,
-    wanted_cells,
-)
+from experiments.cells import all_cells, current_cells, find_missing, run_missing
 from experiments.data_files import check_sources, sources_of
 from experiments.experiment_file import (
     Experiment,
@@ -27,7 +22,7 @@ from experiments.page import page
 from experiments.table_pictures import draw, draw_agreement
 from experiments.verdicts import PICTURE, verdicts
 from fl_app.config.unused_options import without_effect_anywhere
-from fl_app.sweeps.store import check_all
+from fl_app.sweeps.store import check_all, read_cells
 from fl_core.files import replacing
 from fl_core.text import whole_number
 
@@ -35,8 +30,7 @@ EXPERIMENTS = Path("experiments")
 NUMBERS, PAGES = Path("experiments/results"), Path("docs/results")
 
 
-@dataclass(frozen=True)
-class Folders:
+class Folders(NamedTuple):
     """Where cells are, and pages and pictures."""
 
     numbers: Path = NUMBERS
@@ -116,7 +110,7 @@ def _list() -> None:
     experiments = list_experiments(EXPERIMENTS)
     width = max((len(one.name) for one in experiments), default=0)
     for one in experiments:
-        count = len(wanted_cells(one, one.seeds))
+        count = len(all_cells(one, one.seeds))
         seeds = "one seed" if one.seeds == 1 else f"{one.seeds} seeds"
         needs = f"; needs {one.needs}" if one.needs else ""
         print(f"{one.name:{width}} {one.title} ({count} simulations, {seeds}{needs})")
@@ -152,20 +146,20 @@ def _all_pages() -> None:
 
 def _run_missing(experiment: Experiment, folders: Folders, options: argparse.Namespace) -> None:
     numbers = folders.of(experiment.name)
-    seeds = options.seeds or experiment.seeds
+    seeds, cells = options.seeds or experiment.seeds, read_cells(numbers)
     missing = find_missing(experiment, numbers, seeds, again=options.again)
-    check_all(((one.wanted, one.config) for one in missing), folders.numbers.absolute())
+    check_all(missing, folders.numbers.absolute())
     sources = dict.fromkeys(name for one in missing for name in sources_of(one.config))
     check_sources(experiment.name, sources)
     for sentence in without_effect_anywhere((one.given, one.config) for one in missing):
         print("warning:", sentence, flush=True)
-    wanted = len(wanted_cells(experiment, seeds))
-    outdated = sum(one.outdated for one in missing)
+    outdated = sum(one.is_in(cells, with_options=False) for one in missing)
     why = "" if options.again else " had other options and"
     again = f" {outdated}{why} run again." if outdated else ""
+    wanted = len(all_cells(experiment, seeds))
     print(f"{wanted - len(missing)} of {wanted} simulations are finished.{again}", flush=True)
     for count, one in enumerate(run_missing(experiment, numbers, missing, options.workers), 1):
-        print(f"\nsimulation {count} of {len(missing)}: {one.wanted}", flush=True)
+        print(f"\nsimulation {count} of {len(missing)}: {one.place}", flush=True)
 
 
 def _write_page(experiment: Experiment, folders: Folders, path: str = "") -> None:

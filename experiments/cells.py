@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from experiments.data_files import records_of
 from experiments.experiment_file import Experiment
 from experiments.formula import expected_bytes
-from fl_app.sweeps import store
+from fl_app.plan import RunFailedError, prepare
+from fl_app.report.report_page import NO_REPORT
+from fl_app.results.layout import CHECKPOINTS, WHOLE
 from fl_app.sweeps.run_numbers import numbers_of_run
 from fl_app.sweeps.store import (
     Cell,
     Place,
-    Store,
-    resolved_options,
+    Simulation,
+    finished,
+    locked,
+    read_cells,
+    replace_cell,
     revision,
-    run_into,
-    unfinished_folder,
 )
+from fl_core.files import replacing
+from fl_core.models.checkpoint import load_checkpoint
 
 _PARTS = 8  # of a simulation, of which a kill costs the last one only
-CELL_KEYS = ("row", "column", "variant", "seed", "methods")
+_STATE = ".state"
 
 
 @dataclass(frozen=True)
-class Wanted(Place):
+class ExperimentCell(Place):
     """A cell of an experiment; its `variant` is empty where all share their options."""
 
     row: str
@@ -43,14 +51,13 @@ class Wanted(Place):
         return ", ".join(word for word in words if word)
 
 
-Missing = store.Missing[Wanted]
-"""A simulation that is still to be run."""
+Simulated = Simulation[ExperimentCell]
 
 
-def wanted_cells(experiment: Experiment, seeds: int) -> list[Wanted]:
+def all_cells(experiment: Experiment, seeds: int) -> list[ExperimentCell]:
     """Return all cells: first everything of seed 0, so that a table fills evenly."""
     return [
-        Wanted(row, column, variant, seed)
+        ExperimentCell(row, column, variant, seed)
         for seed in range(seeds)
         for row in experiment.rows
         for column in experiment.columns
@@ -58,78 +65,126 @@ def wanted_cells(experiment: Experiment, seeds: int) -> list[Wanted]:
     ]
 
 
-def read_cells(path: Path) -> list[Cell]:
-    """Return the cells of a file; none if there is no such file.
+def simulations(experiment: Experiment, seeds: int) -> list[Simulated]:
+    """Return the simulation of each cell."""
+    return [
+        Simulation.of(one, experiment.given(one.row, one.column, one.seed, one.variant))
+        for one in all_cells(experiment, seeds)
+    ]
 
-    `methods` has, by method, what `numbers_of_run` says.
 
-    Raises
-    ------
-    ValueError
-        If it is something else.
-    """
-    return store.read_cells(path, CELL_KEYS)
+def find_missing(
+    experiment: Experiment, path: Path, seeds: int, *, again: bool = False
+) -> list[Simulated]:
+    """Return the simulations that the file does not have with these options; `again`: all."""
+    cells = read_cells(path)
+    return [one for one in simulations(experiment, seeds) if again or not one.is_in(cells)]
 
 
 def current_cells(experiment: Experiment, cells: Sequence[Cell]) -> list[Cell]:
     """Return the cells that have the experiment's options, each once and in its order."""
     seeds = max((int(cell["seed"]) for cell in cells), default=-1) + 1
-    options = {}
-    for one in wanted_cells(experiment, 1):
-        given = experiment.given(one.row, one.column, 0, one.variant)
-        options[one.row, one.column, one.variant] = resolved_options(experiment.config(given))
+    options = {
+        (one.place.row, one.place.column, one.place.variant): one.options
+        for one in simulations(experiment, 1)
+    }
     current = []
-    for one in wanted_cells(experiment, seeds):
+    for one in all_cells(experiment, seeds):
         wanted = {**options[one.row, one.column, one.variant], "seed": one.seed}
         current += [cell for cell in cells if one.is_of(cell) and cell["options"] == wanted][-1:]
     return current
 
 
-def find_missing(
-    experiment: Experiment, path: Path, seeds: int, *, again: bool = False
-) -> list[Missing]:
-    """Return the simulations that the file does not have with these options; `again`: all."""
-    wanted = []
-    for one in wanted_cells(experiment, seeds):
-        given = experiment.given(one.row, one.column, one.seed, one.variant)
-        wanted.append((one, given, experiment.config(given)))
-    return store.find_missing(wanted, read_cells(path), again=again)
-
-
 def run_missing(
-    experiment: Experiment, path: Path, missing: Sequence[Missing], workers: int
-) -> Iterator[Missing]:
+    experiment: Experiment, path: Path, missing: Sequence[Simulated], workers: int
+) -> Iterator[Simulated]:
     """Run simulations; each is in the file before the next starts, and yielded before it is run.
 
     One that is interrupted is saved as far as it came, and resumes the next time.
-
-    Raises
-    ------
-    RuntimeError
-        If a simulation fails, or another process uses the same file.
     """
     running = path.with_name(f".{experiment.name}.running")
-    with Store(path, f"experiment {experiment.name}", CELL_KEYS) as finished:
+    with locked(path, f"experiment {experiment.name}"):
         for one in missing:
             yield one
             data = records_of(one.config)
-            state = json.dumps([str(one.wanted), one.options, data, revision()])
+            state = json.dumps([str(one.place), one.options, data, revision()])
             with unfinished_folder(running, state) as folder:
-                finished.run(one, workers, partial(_run, experiment, one, folder, workers, data))
+                cell = _run(experiment, one, folder, workers)
+                replace_cell(path, one.place, {**cell, **({"data": data} if data else {})})
 
 
-def _run(
-    experiment: Experiment, one: Missing, folder: Path, workers: int, data: Mapping[str, Any]
-) -> Cell:
-    summary, ran = run_into(one, folder, workers, parts=_PARTS)
+def _run(experiment: Experiment, one: Simulated, folder: Path, workers: int) -> Cell:
+    summary, cell = run_into(one, folder, workers)
     methods = {run["strategy"]: numbers_of_run(run, folder) for run in summary["runs"]}
     if "formula" in experiment.measures:
         for name, numbers in methods.items():
             expected = expected_bytes(name, one.config, summary["config"]["num-clients"], folder)
             if expected is not None:
                 numbers["formula-bytes"] = expected
-    if variant := one.wanted.variant:
+    if variant := one.place.variant:
         methods = {variant: methods[one.config.strategy[0]]}
     left_out = {"left-out": found} if (found := summary.get("left_out")) else {}
-    files = {"data": data} if data else {}
-    return {**ran, **files, **left_out, "methods": methods}
+    return {**cell, **left_out, "methods": methods}
+
+
+def run_into(one: Simulated, folder: Path, workers: int) -> tuple[Mapping[str, Any], Cell]:
+    """Run a simulation in a folder, from its last checkpoint there; return `finished` of it.
+
+    It leaves a checkpoint after each eighth of its rounds.
+    """
+    started = time.perf_counter()
+    options = {**one.given, "output-dir": str(folder)}
+    if not one.config.secure_aggregation:  # which nothing resumes
+        options["checkpoint-every"] = one.config.num_server_rounds // _PARTS
+    checkpoints = list(folder.glob(f"{CHECKPOINTS}/{WHOLE}"))
+    if checkpoints:
+        options["resume"] = str(folder)
+    else:  # its other files would be in the way
+        _empty(folder)
+    before = sum(float(load_checkpoint(path)["seconds"]) for path in checkpoints)
+    plan = prepare(options, workers=workers)
+    try:
+        with _without_report():
+            plan.run()
+    except RunFailedError as error:
+        raise RuntimeError(
+            f"the simulation of {one.place} failed ({error}); the finished ones are stored."
+        ) from error
+    seconds = before + time.perf_counter() - started
+    return finished(one, folder, workers, seconds, plan.gpus_per_client)
+
+
+@contextmanager
+def _without_report() -> Iterator[None]:
+    """Let runs write no report page: one page shows all of them."""
+    os.environ[NO_REPORT] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[NO_REPORT]
+
+
+@contextmanager
+def unfinished_folder(path: Path, state: str) -> Iterator[Path]:
+    """Make a folder that is removed once the block has ended, but not when it raises.
+
+    What a stopped command left there stays if it was in the same state: what it is for, by which
+    options and which revision.
+    """
+    mark = path / _STATE
+    if not mark.is_file() or mark.read_text(encoding="utf-8") != state:
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(parents=True, mode=0o700)
+        with replacing(mark) as partial:
+            partial.write_text(state, encoding="utf-8")
+    yield path.resolve()
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _empty(folder: Path) -> None:
+    """Remove all but the mark of what the folder is for."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != _STATE:
+            path.unlink()

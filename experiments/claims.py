@@ -24,50 +24,27 @@ Named = tuple[Sequence[str], Sequence[str], Sequence[str]]
 
 @dataclass(frozen=True)
 class Claim:
-    """What a paper says of a method, to be judged in every cell.
+    """What a paper says of a method, to be judged in every cell (docs/reproduce.md).
 
-    Attributes
-    ----------
-    says : str
-        In words.
-    left : str
-        A method, or several separated by commas: then it must hold for each.
-    relation : str
-        "above" or "below": by more than `points`; "at least" or "at most": right plus or minus
-        `points`; "within": no further apart than `points`.
-    right : str or float
-        A method, several, or a number.
-    points : float
-        In the measure's unit.
-    ahead : float
-        By how much left is said to be ahead of right: what the relation is about is how far their
-        difference is from this.
-    measure : str
-        What is compared.
-    statistic : str
-        "mean" over the seeds; "std", of which only "above" and "below" can be judged; or "each
-        seed", where a claim is of every run and not of their mean, such as that tasks are found.
-    rows, columns : sequence of str
-        Where; empty: everywhere.
-    against : mapping of str
-        The row, the column or the measure that right's number is of, where it is not left's.
-    paper : str
-        Whose claim it is, if it is not the experiment's paper's.
+    "above" or "below": by more than `points`; "at least" or "at most": right plus or minus
+    `points`; "within": no further apart than `points`.
     """
 
     __pydantic_config__ = STRICT
     says: str
-    left: str
+    left: str  # a method, or several separated by commas: it must hold for each
     relation: Literal["above", "at least", "below", "at most", "within"]
-    right: str | float
-    points: float = 0.0
-    ahead: float = 0.0
+    right: str | float  # a method, several, or a number
+    points: float = 0.0  # in the measure's unit
+    ahead: float = 0.0  # subtracted from left minus right, which is then compared with `points`
     measure: str = "accuracy"
+    # "std": only "above" and "below" can be judged; "each seed": of every run, not of their mean.
     statistic: Literal["mean", "std", "each seed"] = "mean"
-    rows: Sequence[str] = ()
+    rows: Sequence[str] = ()  # none: all
     columns: Sequence[str] = ()
+    # The row, column or measure of right's number, where it is not left's.
     against: Mapping[Literal["row", "column", "measure"], str] = field(default_factory=dict)
-    paper: str = ""
+    paper: str = ""  # if not the experiment's
 
     def __post_init__(self) -> None:
         """Refuse, by a ValueError, measures that are none, and what no test of spreads can say."""
@@ -131,14 +108,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why our numbers differ from the published ones, as far as an experiment found it out.
-
-    Attributes
-    ----------
-    text : str
-    rows, columns, methods, measures : sequence of str
-        What it explains; empty: all.
-    """
+    """Why our numbers differ from the published ones, in these rows …; none named: in all."""
 
     __pydantic_config__ = STRICT
     text: str

@@ -56,13 +56,7 @@ def sources_of(config: Config) -> list[str]:
 
 
 def check_sources(user: str, names: Iterable[str]) -> None:
-    """Read all data sets, or download them, so that no simulation finds one missing or damaged.
-
-    Raises
-    ------
-    ValueError
-        If one is not there or is damaged.
-    """
+    """Read all data sets, or download them, so that no simulation finds one missing or damaged."""
     for name in names:
         if name == WEIGHTS:  # which were read when the features were checked
             continue

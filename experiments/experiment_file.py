@@ -32,61 +32,27 @@ _NOT_GIVEN = ("seed", "repeats", "output-dir", "data-dir")  # said by the seed, 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A grid of federations; every row meets every column.
-
-    Attributes
-    ----------
-    name : str
-        The file's, without its ending.
-    paper : str
-        Whose claims they are.
-    title, source, note : str
-        What it is, where it was published, and what the paper leaves open.
-    seeds : int
-        How many, from 0 on.
-    rows, columns : mapping of mappings
-        The run-config keys of each row and column, by its name.
-    options, quick : mapping
-        Run-config keys of all cells, and those that make a small version of them.
-    variants : mapping of mappings
-        Further methods, by name: one strategy with options of its own.
-    measures : sequence of str
-        What is tabulated: see `fl_app.sweeps.measures`.
-    picture : str
-        "table": published beside measured; "rounds": curves; "tasks": curves of each task; "sweep":
-        against the columns, whose names are numbers; "none".
-    needs : str
-        What must be there for it that is not everywhere: a data set, say.
-    published : mapping
-        From measure, row, column and method to a mean and its standard deviation, if any.
-    digits : int
-        How many an accuracy has after the point, as in the paper.
-    chance : float
-        The accuracy of guessing, in percent: of a method that is hardly above it no claim on
-        accuracies is judged. 0 where no method comes near it unless that is a result.
-    claims : sequence of Claim
-    explanations : sequence of Explanation
-    small : bool
-        Whether it is the small version.
-    """
+    """A grid of federations; every row meets every column (docs/reproduce.md)."""
 
     __pydantic_config__ = STRICT
-    name: str
+    name: str  # the file's, without its ending
     paper: str
     title: str
     source: str
-    seeds: int
+    seeds: int  # their number, from 0 on
     rows: Keys
     columns: Keys
     options: Mapping[str, Any] = field(default_factory=dict)
-    note: str = ""
-    quick: Mapping[str, Any] = field(default_factory=dict)
-    variants: Keys = field(default_factory=dict)
+    note: str = ""  # what the paper leaves open
+    quick: Mapping[str, Any] = field(default_factory=dict)  # options of a small version
+    variants: Keys = field(default_factory=dict)  # further methods: one strategy with options each
     measures: Sequence[str] = ("accuracy",)
     picture: Literal["table", "rounds", "tasks", "sweep", "none"] = "table"
-    needs: str = ""
+    needs: str = ""  # such as a data set that must be there
     published: Mapping[str, Published] = field(default_factory=dict)
-    digits: Annotated[int, Field(ge=0, le=9)] = 1
+    digits: Annotated[int, Field(ge=0, le=9)] = 1  # of accuracies, as in the paper
+    # The accuracy of guessing, in percent: of a method hardly above it no claim is judged. 0 where
+    # no method comes near it unless that is a result.
     chance: float = 0.0
     claims: Sequence[Claim] = ()
     explanations: Sequence[Explanation] = ()
@@ -225,13 +191,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def find_experiment(name: str, folder: Path) -> Path:
-    """Return the file that a name or a path means.
-
-    Raises
-    ------
-    ValueError
-        If there is none.
-    """
+    """Return the file that a name or a path means; a ValueError if there is none."""
     if name.endswith(".toml"):
         return Path(name)
     path = folder / f"{name}.toml"
@@ -245,16 +205,7 @@ def find_experiment(name: str, folder: Path) -> Path:
 
 
 def read_experiment(path: Path) -> Experiment:
-    """Read an experiment file and check each of its cells.
-
-    Raises
-    ------
-    ValueError
-        If it is not such a file, with its name and what is wrong: a key, a cell's configuration, a
-        published number of no cell.
-    OSError
-        If it cannot be read.
-    """
+    """Read an experiment file and check each of its cells; a ValueError says what is wrong."""
     try:
         read = tomllib.loads(path.read_text(encoding="utf-8"))
         if never := sorted({"name", "small"} & read.keys()):

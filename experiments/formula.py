@@ -17,17 +17,9 @@ _NUMBER = 4  # bytes of a float32
 def expected_bytes(strategy: str, config: Config, num_clients: int, folder: Path) -> float | None:
     """Return the bytes of a client, both ways, by FLT's Table VI; None if it does not have it.
 
-    Nor is there any where the run has left no model.
-
-    Parameters
-    ----------
-    strategy : str
-        `flt`: W_enc + k·e once and 2ρ·W·T; `ifca`: ρ·W·T·(C + 1); `fedsem`: 2ρ·W·T. W is the size
-        of the model, W_enc of the encoder, and a message of k centroids has k·e numbers.
-    config : Config
-    num_clients : int
-    folder : Path
-        The run's results, with its models.
+    `flt`: W_enc + k·e once and 2ρ·W·T; `ifca`: ρ·W·T·(C + 1); `fedsem`: 2ρ·W·T. W is the size of
+    the model in the run's folder (None: it left none), W_enc of the encoder, and a message of k
+    centroids has k·e numbers.
     """
     if strategy not in ("flt", "ifca", "fedsem"):
         return None

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.cells import current_cells, wanted_cells
+from experiments.cells import all_cells, current_cells
 from experiments.data_files import files_in_words
 from experiments.experiment_file import Experiment
 from experiments.judging import (
@@ -38,14 +38,8 @@ HOW_JUDGED = (
 def page(experiment: Experiment, cells: Sequence[Cell], numbers: str, path: str = "") -> str:
     """Return the page as Markdown.
 
-    Parameters
-    ----------
-    experiment : Experiment
-    cells : sequence of dict
-    numbers : str
-        The path from the page to the file of cells.
-    path : str
-        The experiment's file, where its name alone does not say which it is.
+    `numbers` is the path from the page to the file of cells; `path` is the experiment's file where
+    its name does not say which it is.
     """
     current = current_cells(experiment, cells)
     measured = measured_of(experiment, current)
@@ -75,7 +69,7 @@ def page(experiment: Experiment, cells: Sequence[Cell], numbers: str, path: str 
 def _state(experiment: Experiment, cells: Sequence[Cell], current: Sequence[Cell]) -> list[str]:
     """List the cells that are missing, outdated, or failed, and methods that were left out."""
     begun = max((int(cell["seed"]) for cell in current), default=-1) + 1
-    wanted = len(wanted_cells(experiment, max(begun, experiment.seeds)))
+    wanted = len(all_cells(experiment, max(begun, experiment.seeds)))
     said = []
     if len(current) < wanted:
         said.append(f"Not finished: {len(current)} of {wanted} simulations so far.")

@@ -22,9 +22,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from experiments.cells import read_cells
 from experiments.experiment_file import Experiment
-from fl_app.sweeps.store import Cell, resolved_options, write_cells
+from fl_app.sweeps.store import Cell, read_cells, resolved_options, write_cells
 from fl_core.options import Scalar, typed
 
 RESULTS = Path("experiments/results")
@@ -33,20 +32,12 @@ Options = dict[str, Scalar]
 
 @dataclass
 class Upgrade:
-    """What has changed.
+    """What has changed; values are as they are typed."""
 
-    Attributes
-    ----------
-    renamed : mapping
-        From an option's old name to its new one.
-    dropped : mapping
-        The value, as it is typed, at which an option that is gone changes no number.
-    values : mapping
-        From an option and its old value, as it is typed, to the new value.
-    """
-
-    renamed: Mapping[str, str] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)  # from old names of options to new
+    # From an option that is gone to the value at which it changed no number.
     dropped: Mapping[str, str] = field(default_factory=dict)
+    # From an option and its old value to the new one.
     values: Mapping[tuple[str, str], str] = field(default_factory=dict)
     _known: dict[str, Options] = field(default_factory=dict)
 

@@ -137,8 +137,8 @@ def _name(method: Callable[..., object]) -> str:
 
 
 def is_ours(part: type) -> bool:
-    """Return whether a clustering or an aggregation is one of the project's own."""
-    return part.__module__.partition(".")[0] == __name__.partition(".")[0]
+    """Return whether a clustering, an aggregation or an objective is one of the project's own."""
+    return part.__module__.partition(".")[0] in ("fl_core", "strategies")
 
 
 def _is_ours(method: Callable[..., object]) -> bool:

@@ -19,30 +19,14 @@ ROUNDING = 1e-12  # of a number
 
 @dataclass(frozen=True)
 class Measure:
-    """A number of one run of one method.
+    """A number of one run of one method."""
 
-    Attributes
-    ----------
-    words : str
-        With its unit.
-    value : callable
-        From what was stored of the run, and from the numbers that are asked for.
-    digits : int, optional
-        After the point, or significant ones; as the experiment says where there is none.
-    limits : tuple of float, optional
-        What it lies between, with a little room in a picture.
-    asked : int
-        How many numbers it is asked for: two tasks in `relevance:1-2`.
-    is_significant : bool
-        Whether `digits` are significant: what it is in may be of any size, euros or nanometres.
-    """
-
-    words: str
-    value: Callable[..., float]
-    digits: int | None = None
-    limits: tuple[float, float] | None = None
-    asked: int = 0
-    is_significant: bool = False
+    words: str  # with its unit
+    value: Callable[..., float]  # of what was stored of the run, and the numbers that it takes
+    digits: int | None = None  # after the point, or significant; None: as the experiment says
+    limits: tuple[float, float] | None = None  # its range, with a little room in a picture
+    asked: int = 0  # how many numbers it takes: two tasks in `relevance:1-2`
+    is_significant: bool = False  # digits are: a unit may be euros or nanometres
 
     def said(self, value: float, digits: int, sign: str = "", *, beside: float = 0) -> str:
         """Return a number with so many digits, with "+" where it is to have its sign.
@@ -155,13 +139,7 @@ MEASURES: dict[str, Measure] = {
 
 
 def check_measure(text: str) -> None:
-    """Check that a measure is one.
-
-    Raises
-    ------
-    ValueError
-        If there is no such measure, or its tasks are missing.
-    """
+    """Refuse a measure that is none, or that lacks its tasks, by a ValueError."""
     name, _, argument = text.partition(":")
     if name not in MEASURES:
         raise ValueError(f'there is no measure "{text}": they are {", ".join(MEASURES)}.')

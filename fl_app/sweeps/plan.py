@@ -12,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from fl_app.config.run_config import DEFAULTS, OPTIONS, Config, parse_config, parse_override
+from fl_app.config.run_config import DEFAULTS, OPTIONS, parse_config, parse_override
 from fl_app.config.unused_options import needed
-from fl_app.sweeps.store import Place, local_data, resolved_options
+from fl_app.sweeps.store import Place, Simulation, local_data
 from fl_core.options import Scalar, key_values, typed
 
 Values = Mapping[str, Scalar | Sequence[Scalar]]
@@ -45,21 +44,11 @@ class Point(Place):
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is run.
-
-    Attributes
-    ----------
-    swept : mapping of tuple
-        The values of each key that has several.
-    options : mapping
-        The run-config keys that all simulations share and that are not the defaults.
-    cells : sequence of (Point, mapping, Config)
-        The simulations: the keys of each that are not the defaults, and all of them.
-    """
+    """The values of each key that has several, the run-config keys that all share, and all."""
 
     swept: Mapping[str, tuple[Scalar, ...]]
     options: Mapping[str, Scalar]
-    cells: Sequence[tuple[Point, Mapping[str, Scalar], Config]]
+    simulations: Sequence[Simulation[Point]]
 
     def command(self, folder: Path) -> str:
         """Return the command that runs it."""
@@ -70,8 +59,8 @@ class Sweep:
     def folder(self) -> Path:
         """Return where it goes unless one says otherwise: the same for more or fewer values."""
         config = {key: value for key, value in self.options.items() if key != "data-dir"}
-        for _, given, _ in self.cells if "data-dir" not in self.swept else ():
-            config |= local_data(given)
+        for one in self.simulations if "data-dir" not in self.swept else ():
+            config |= local_data(one.given)
         text = json.dumps([sorted(config.items()), sorted(self.swept)])
         digest = hashlib.sha256(text.encode()).hexdigest()[:8]
         return Path("results") / f"sweep-{'-'.join(sorted(self.swept))}-{digest}"
@@ -82,11 +71,6 @@ def read_words(words: Sequence[str]) -> dict[str, Scalar | list[Scalar]]:
 
     A value with commas that the key itself takes, such as `tasks=0,1|2,3`, is one value; several of
     these are a TOML list of texts.
-
-    Raises
-    ------
-    ValueError
-        If a word has another form, a key is unknown or there twice, or a list cannot be read.
 
     Examples
     --------
@@ -145,12 +129,8 @@ def _takes(key: str, text: str) -> bool:
 def plan_sweep(given: Values) -> Sweep:
     """Return the product of all lists among the values, each simulation checked by itself.
 
-    Several strategies are no list: each simulation runs all of them.
-
-    Raises
-    ------
-    ValueError
-        If nothing is swept, a value is not allowed, a key cannot be swept or changes nothing.
+    Several strategies are no list: each simulation runs all of them. A ValueError says which value
+    is not allowed, or that nothing is swept.
     """
     options: dict[str, Scalar] = {}
     swept: dict[str, tuple[Scalar, ...]] = {}
@@ -167,18 +147,16 @@ def plan_sweep(given: Values) -> Sweep:
             swept[key] = tuple(map(_plain, value))
     if empty := [key for key, values in swept.items() if not values]:
         raise ValueError(f"{empty[0]} has an empty list: give it values.")
-    cells = []
-    for values in itertools.product(*swept.values()):
-        own = dict(zip(swept, values, strict=True))
-        given_here = {**options, **own}
-        config = parse_config({**DEFAULTS, **given_here})
-        cells.append((Point(_name(own), own), given_here, config))
+    points = [
+        dict(zip(swept, values, strict=True)) for values in itertools.product(*swept.values())
+    ]
+    simulations = [Simulation.of(Point(_name(one), one), {**options, **one}) for one in points]
     if not swept:
         raise ValueError(
             "nothing is swept: give a key several values, such as num-tasks=2,3, or use fedkin run."
         )
-    _check_differ(swept, cells)
-    return Sweep(swept, options, cells)
+    _check_differ(swept, simulations)
+    return Sweep(swept, options, simulations)
 
 
 def _plain(value: Scalar) -> Scalar:
@@ -187,23 +165,20 @@ def _plain(value: Scalar) -> Scalar:
 
 
 def _check_differ(
-    swept: Mapping[str, tuple[Scalar, ...]], cells: Sequence[tuple[Point, Any, Config]]
+    swept: Mapping[str, tuple[Scalar, ...]], simulations: Sequence[Simulation[Point]]
 ) -> None:
     """Refuse values that come twice, and keys that change nothing."""
-    if SEED in swept and any(config.repeats > 1 for _, _, config in cells):
+    if SEED in swept and any(one.config.repeats > 1 for one in simulations):
         raise ValueError("seed is swept, and repeats makes seeds, too: give one of them.")
     for key in swept:
-        where = [needed(key, config) for _, _, config in cells]
+        where = [needed(key, one.config) for one in simulations]
         if all(where):
             raise ValueError(f"{key} is swept, but changes nothing: it counts only {where[0]}.")
-    points: dict[str, Point] = {}
-    for point, _, config in cells:
-        options = json.dumps(resolved_options(config), sort_keys=True)
-        first = points.setdefault(options, point)
-        if first is not point:
+    for first, other in itertools.combinations(simulations, 2):
+        if first.options == other.options:
             raise ValueError(
-                f"{first} and {point} are the same simulation: leave one of them out, or choose a "
-                "strategy that uses what is swept."
+                f"{first.place} and {other.place} are the same simulation: leave one of them out, "
+                "or choose a strategy that uses what is swept."
             )
 
 

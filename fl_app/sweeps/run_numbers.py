@@ -27,15 +27,7 @@ _IN_UNITS = ("rmse", "mae", protocol.OWN_METRIC)  # of any size
 
 
 def numbers_of_run(run: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the stored numbers of one strategy on one seed.
-
-    Parameters
-    ----------
-    run : mapping
-        Its entry in summary.json.
-    folder : Path
-        The run's results.
-    """
+    """Return what is stored of a run: its entry in summary.json, and its results' folder."""
     numbers = {name: _short(run[name], name) for name in _STORED if run.get(name) not in (None, {})}
     numbers |= {
         name: {"accuracy": _short(run[name]["accuracy"])}
@@ -56,18 +48,10 @@ def numbers_of_run(run: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def task_means(similarity: NDArray[np.float64], tasks: NDArray[np.int64]) -> list[Any]:
-    """Return the mean similarity of two different clients of each two tasks, by task.
+    """Return the mean similarity of two different clients of each two tasks, (T, T).
 
-    Parameters
-    ----------
-    similarity : NDArray[np.float64], shape (n, n)
-        NaN where two were not compared, as newcomers are not; these do not count.
-    tasks : NDArray[np.int64], shape (n,)
-
-    Returns
-    -------
-    list of lists, shape (T, T)
-        None for a task that has one client only, beside itself.
+    `similarity`, (n, n), has NaN where two were not compared: these do not count. A task of one
+    client has None beside itself.
     """
     others = ~np.eye(len(tasks), dtype=bool) & np.isfinite(similarity)
     sides = [tasks == task for task in range(int(tasks.max()) + 1)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fl_app.config.allowed_code import named_at_clients
@@ -18,10 +18,17 @@ from fl_app.config.run_config import Config
 from fl_app.report.report_page import NO_REPORT
 from fl_app.results.layout import CELLS, SUMMARY
 from fl_app.simulation.resources import gpus_per_client
-from fl_app.sweeps import store
 from fl_app.sweeps.plan import Point, Sweep
 from fl_app.sweeps.run_numbers import numbers_of_run
-from fl_app.sweeps.store import Cell, Store, made_by, read_cells, resolved_options
+from fl_app.sweeps.store import (
+    Cell,
+    Simulation,
+    finished,
+    locked,
+    read_cells,
+    replace_cell,
+    resolved_options,
+)
 from fl_core.data.settings import IN_DATA_DIR
 from fl_core.metrics import metrics_in
 from fl_core.options import Scalar, key_values
@@ -32,12 +39,10 @@ from strategies.validation import is_ours
 
 NUMBERS = "sweep.json"
 LOG = "log.txt"
-KEYS = ("cell", "values", "runs")
 _FAILURES = (RuntimeError, ValueError, OSError)
 _POLL_SECONDS = 0.1
 _QUIET_SECONDS = 10.0  # between two lines of one simulation's progress
 
-Missing = store.Missing[Point]
 Say = Callable[[str], None]
 
 
@@ -54,22 +59,20 @@ def workers_of(processes: int) -> int:
 
 def finished_cells(sweep: Sweep, folder: Path) -> list[Cell]:
     """Return the sweep's finished simulations, in order; those with other options are left out."""
-    cells = _there(folder)
-    return [
-        cell
-        for point, _, config in sweep.cells
-        for cell in cells
-        if point.is_of(cell) and cell["options"] == options_of_point(config)
+    cells = stored_cells(folder)
+    return [cell for one in sweep.simulations for cell in cells if one.is_in([cell])]
+
+
+def with_checksums(sweep: Sweep) -> Sweep:
+    """Return a sweep that runs again what user-defined code or data have changed."""
+    simulations = [
+        replace(one, options=identifying_options(one.config)) for one in sweep.simulations
     ]
+    return replace(sweep, simulations=simulations)
 
 
-def options_of_point(config: Config) -> dict[str, Scalar]:
-    """Return what identifies a simulation: its options, and a user's own code and data."""
-    return resolved_options(config) | _user_checksum(config)
-
-
-def _user_checksum(config: Config) -> dict[str, str]:
-    """Return a checksum of the user-defined code and data that a simulation reads, if any."""
+def identifying_options(config: Config) -> dict[str, Scalar]:
+    """Return the options of a simulation, and a checksum of the user's code and data, if any."""
     parts = {part for name in config.strategy for part in system_of(name).parts}
     named = {part.__module__ for part in parts if not is_ours(part)}
     named |= {*named_at_clients(config).values()}
@@ -81,17 +84,12 @@ def _user_checksum(config: Config) -> dict[str, str]:
         from fl_core.data.datasets import own_checksum  # noqa: PLC0415 - PyTorch takes a second
 
         digest.update(own_checksum(config.dataset, config.data_dir).encode())
-    return {"user-checksum": digest.hexdigest()} if named or has_data else {}
+    checksum = {"user-checksum": digest.hexdigest()} if named or has_data else {}
+    return resolved_options(config) | checksum
 
 
-def find_missing(sweep: Sweep, folder: Path, *, again: bool = False) -> list[Missing]:
-    """Return the simulations that are not finished with these options; `again`: all of them.
-
-    Raises
-    ------
-    ValueError
-        If the folder holds something that is no sweep.
-    """
+def stored_cells(folder: Path) -> list[Cell]:
+    """Return the finished simulations whose results are still there, whatever their options."""
     if folder.is_dir() and not (folder / NUMBERS).is_file():
         others = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
         if others and others != [CELLS]:
@@ -99,62 +97,47 @@ def find_missing(sweep: Sweep, folder: Path, *, again: bool = False) -> list[Mis
                 f"output is {folder}, which holds no sweep but {sorted(others)[0]}: name another "
                 "folder."
             )
-    return store.find_missing(sweep.cells, _there(folder), more=_user_checksum, again=again)
-
-
-def _there(folder: Path) -> list[Cell]:
-    """Return the finished simulations whose results are still there."""
-    cells = read_cells(folder / NUMBERS, KEYS)
+    cells = read_cells(folder / NUMBERS)
     return [cell for cell in cells if (folder / CELLS / cell["cell"] / SUMMARY).is_file()]
 
 
 def run_missing(
-    missing: Sequence[Missing], folder: Path, say: Say, *, processes: int, workers: int
+    missing: Sequence[Simulation[Point]], folder: Path, say: Say, *, processes: int, workers: int
 ) -> dict[str, str]:
     """Run simulations; return why some failed, by name: the others are run nevertheless.
 
-    Parameters
-    ----------
-    folder : Path
-        The sweep's. Each simulation has its results in a folder of its own below it.
-    say : callable
-        Is given lines about the progress.
-    processes : int
-        How many simulations at a time, each a `fedkin run` of its own.
-    workers : int
-        Ray's, of each simulation; 0: without Ray.
-
-    Raises
-    ------
-    RuntimeError
-        If another process is at work in the same folder.
+    So many `processes` run at a time, each a `fedkin run` with so many Ray workers (0: without
+    Ray) and a folder in the sweep's.
     """
     started, failures = time.monotonic(), dict[str, str]()
     waiting, running = deque(enumerate(missing, 1)), list[_Running]()
-    with Store(folder / NUMBERS, "sweep", KEYS) as finished:
+    numbers = folder / NUMBERS
+    with locked(numbers, "sweep"):
         try:
             while waiting or running:
                 while waiting and len(running) < processes:
                     number, one = waiting.popleft()
-                    name = f"[{number}/{len(missing)}] {one.wanted}"
-                    finished.drop(one)  # an older cell of it: its results are deleted now
+                    name = f"[{number}/{len(missing)}] {one.place}"
+                    replace_cell(numbers, one.place)  # its older results are deleted now
                     say(f"{name}: begins")
                     gpus = gpus_per_client(one.config.device, max(1, workers) * processes, None)
-                    results = (folder / CELLS / one.wanted.cell).absolute()
+                    results = (folder / CELLS / one.place.cell).absolute()
                     running.append(_Running(name, one, results, workers, gpus))
                 for simulation in [simulation for simulation in running if simulation.has_ended()]:
                     running.remove(simulation)
                     left = len(waiting) + len(running)
+                    place = simulation.one.place
                     try:
-                        found = _scores(finished.run(simulation.one, workers, simulation.numbers))
+                        cell = simulation.cell()
                     except _FAILURES as error:
-                        failures[simulation.one.wanted.cell] = str(error)
+                        failures[place.cell] = str(error)
                         say(f"{simulation.name}: failed, {error}")
                     else:
+                        replace_cell(numbers, place, cell)
                         per_cell = (time.monotonic() - started) / (len(missing) - left)
                         took = clock(simulation.seconds)
                         say(
-                            f"{simulation.name}: {found}, after {took}; {left} left, "
+                            f"{simulation.name}: {_scores(cell)}, after {took}; {left} left, "
                             f"{clock(per_cell * left)} or so"
                         )
                 for simulation in running:
@@ -173,9 +156,15 @@ class _Running:
     """A simulation in a process of its own, whose log is a file in its folder."""
 
     def __init__(
-        self, name: str, one: Missing, results: Path, workers: int, gpus: float | None
+        self,
+        name: str,
+        one: Simulation[Point],
+        results: Path,
+        workers: int,
+        gpus: float | None,
     ) -> None:
-        self.name, self.one, self._results, self._gpus = name, one, results, gpus
+        self.name, self.one, self._results = name, one, results
+        self._workers, self._gpus = workers, gpus
         shutil.rmtree(results, ignore_errors=True)  # what a kill, or other options, left there
         results.mkdir(parents=True, mode=0o700)
         self._log = results / LOG
@@ -199,35 +188,25 @@ class _Running:
         lines = [line for line in self._lines() if " elapsed, " in line]
         return " ".join(lines[-1].split()) if lines else ""
 
-    def numbers(self) -> Cell:
-        """Return what is stored of it.
-
-        Raises
-        ------
-        RuntimeError
-            If it has failed, with the reason.
-        """
+    def cell(self) -> Cell:
+        """Return what is stored of it; a RuntimeError says why it has failed."""
         if self.process.returncode:
             errors = [line for line in self._lines() if line.startswith("error: ")]
             reason = errors[0].removeprefix("error: ") if errors else f"see {self._log}"
             raise RuntimeError(reason)
-        summary = json.loads((self._results / SUMMARY).read_text(encoding="utf-8"))
+        summary, cell = finished(self.one, self._results, self._workers, self.seconds, self._gpus)
         runs = [
-            {
-                "strategy": run["strategy"],
-                "seed": run["seed"],
-                **numbers_of_run(run, self._results),
-            }
+            {"strategy": run["strategy"], "seed": run["seed"]} | numbers_of_run(run, self._results)
             for run in summary["runs"]
         ]
-        return {**made_by(self.one, self.seconds, self._gpus), "runs": runs}
+        return {**cell, "runs": runs}
 
     def _lines(self) -> list[str]:
         return self._log.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
 def start_simulation(
-    one: Missing, results: Path, workers: int, gpus: float | None
+    one: Simulation[Point], results: Path, workers: int, gpus: float | None
 ) -> subprocess.Popen[bytes]:
     """Start `fedkin run` for one simulation; it ends if this process does."""
     words = key_values({**one.given, "output-dir": str(results)})

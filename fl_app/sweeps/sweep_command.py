@@ -13,7 +13,7 @@ from fl_core.text import whole_number
 
 if TYPE_CHECKING:  # torch is imported neither by a help nor by a wrong word
     from fl_app.sweeps.plan import Sweep
-    from fl_app.sweeps.running import Missing, Say
+    from fl_app.sweeps.running import Say
     from fl_app.sweeps.store import Cell
 
 _EXAMPLE = """\
@@ -90,16 +90,15 @@ def run_sweep(
 ) -> dict[str, str]:
     """Run what is missing of a sweep and write its tables; return why some failed, by name.
 
-    Raises
-    ------
-    ValueError, OSError, RuntimeError, ImportError
-        One sentence that says what is wrong and what to do, before anything is started.
+    `again` runs what is finished, too. What is wrong is raised before anything is started.
     """
+    from fl_app.config.tuning import num_trainings  # noqa: PLC0415
     from fl_app.config.unused_options import without_effect_anywhere  # noqa: PLC0415
     from fl_app.sweeps.running import (  # noqa: PLC0415
         default_processes,
-        find_missing,
         run_missing,
+        stored_cells,
+        with_checksums,
         workers_of,
     )
     from fl_app.sweeps.store import check_all  # noqa: PLC0415
@@ -107,13 +106,26 @@ def run_sweep(
     say = say or _say
     for package in ("ray", *DRAWING, "pandas"):
         need_extra(package, "fedkin sweep")
-    check_all(((point, config) for point, _, config in sweep.cells), folder.absolute())
-    for sentence in without_effect_anywhere((given, config) for _, given, config in sweep.cells):
+    check_all(sweep.simulations, folder.absolute())
+    for sentence in without_effect_anywhere((one.given, one.config) for one in sweep.simulations):
         say(f"warning: {sentence}")
-    missing = find_missing(sweep, folder, again=again)
+    sweep, cells = with_checksums(sweep), stored_cells(folder)
+    missing = [one for one in sweep.simulations if again or not one.is_in(cells)]
     count = min(processes or default_processes(len(missing)), max(1, len(missing)))
     workers = workers_of(count)
-    _tell_plan(sweep, folder, missing, count, say)
+    trainings = sum(
+        num_trainings(one.config.tune, one.config.strategy) * one.config.repeats
+        for one in sweep.simulations
+    )
+    say(
+        f"{len(sweep.simulations)} simulations ({trainings} trainings), "
+        f"{len(sweep.simulations) - len(missing)} finished; {count} at a time\n"
+        f"results go to {folder}"
+    )
+    for one in sweep.simulations:
+        old = "again" if one.is_in(cells, with_options=False) else ""
+        state = old if one in missing else "finished"
+        say(f"  {one.place}" + (f"  ({state})" if state else ""))
     if dry_run:
         return {}
     failures: dict[str, str] = {}
@@ -127,27 +139,6 @@ def run_sweep(
 
 def _say(line: str) -> None:
     print(line, flush=True)
-
-
-def _tell_plan(
-    sweep: Sweep, folder: Path, missing: list[Missing], processes: int, say: Say
-) -> None:
-    """Say what is there, what will be run and where."""
-    from fl_app.config.tuning import num_trainings  # noqa: PLC0415
-
-    trainings = sum(
-        num_trainings(config.tune, config.strategy) * config.repeats for _, _, config in sweep.cells
-    )
-    waiting = {one.wanted.cell: one for one in missing}
-    say(
-        f"{len(sweep.cells)} simulations ({trainings} trainings), "
-        f"{len(sweep.cells) - len(missing)} finished; {processes} at a time\n"
-        f"results go to {folder}"
-    )
-    for point, _, _ in sweep.cells:
-        one = waiting.get(point.cell)
-        state = "finished" if one is None else "again" if one.outdated else ""
-        say(f"  {point}" + (f"  ({state})" if state else ""))
 
 
 def _write(sweep: Sweep, folder: Path, say: Say) -> None:

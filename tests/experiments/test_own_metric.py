@@ -3,7 +3,7 @@
 import pytest
 
 from experiments.__main__ import main
-from experiments.cells import read_cells
+from fl_app.sweeps.store import read_cells
 from tests.own_modules import TABLE, own_modules
 
 METRIC = """

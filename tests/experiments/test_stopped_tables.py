@@ -4,7 +4,7 @@ import pytest
 
 from experiments import cells as cells_module
 from experiments.__main__ import main
-from experiments.cells import current_cells, find_missing, read_cells, run_missing
+from experiments.cells import current_cells, find_missing, run_missing
 from experiments.experiment_file import read_experiment
 from fl_app.run.checkpoints import Checkpoints
 from fl_app.run.writer import ResultsFolder
@@ -71,7 +71,7 @@ def finished(experiment, path, **more):
         ran = {"workers": 0, "seconds": 1.0, "versions": {}, **more}
         methods = {"optimum": {"accuracy": 0.9}, "single": {"accuracy": 0.8}}
         made = {"options": dict(one.options), "revision": "a"}
-        cells.append({**vars(one.wanted), **made, **ran, "methods": methods})
+        cells.append({**vars(one.place), **made, **ran, "methods": methods})
     store.write_cells(path, cells)
 
 
@@ -80,7 +80,7 @@ def test_of_few_rounds_one_that_was_stopped_after_a_strategy_begins_anew(table, 
     assert table() == 130
     assert not table.numbers.exists()
     assert table() == 0
-    assert set(read_cells(table.numbers)[0]["methods"]) == {"optimum", "single"}
+    assert set(store.read_cells(table.numbers)[0]["methods"]) == {"optimum", "single"}
     assert table() == 0
     assert "1 of 1 simulations are finished.\n" in capsys.readouterr().out
 
@@ -119,7 +119,7 @@ def test_a_simulation_is_kept_until_its_numbers_are_written(table, monkeypatch):
 
     def run(experiment, one, folder, *_):
         (folder / "checkpoint").write_text("hours of work")
-        return {"seconds": 1.0, "versions": {}, "methods": {"optimum": {}, "single": {}}}
+        return {"methods": {"optimum": {}, "single": {}}}
 
     def full(*_):
         written.append(list(table.numbers.parent.glob(".digits.running/checkpoint")))
@@ -162,4 +162,4 @@ def test_a_default_that_is_written_out_and_places_of_files_do_not_count(table):
     finished(read(), table.numbers)
     for experiment, missing in ((read(more='features = "auto"'), 0), (read(rounds=3), 1)):
         assert len(find_missing(experiment, table.numbers, 1)) == missing
-        assert len(current_cells(experiment, read_cells(table.numbers))) == 1 - missing
+        assert len(current_cells(experiment, store.read_cells(table.numbers))) == 1 - missing

@@ -18,9 +18,8 @@ from safetensors.torch import save_file
 
 import experiments.__main__ as command
 import experiments.cells as cells_module
-from experiments import experiment_file
 from experiments.__main__ import Folders, main
-from experiments.cells import current_cells, find_missing, read_cells, run_missing, wanted_cells
+from experiments.cells import all_cells, current_cells, find_missing, run_into, run_missing
 from experiments.claims import Claim
 from experiments.experiment_file import Experiment, list_experiments, read_experiment
 from experiments.formula import expected_bytes
@@ -35,7 +34,7 @@ from fl_app.run.checkpoints import Checkpoints
 from fl_app.sweeps import store
 from fl_app.sweeps.measures import check_measure, measure
 from fl_app.sweeps.run_numbers import numbers_of_run, task_means
-from fl_app.sweeps.store import resolved_options
+from fl_app.sweeps.store import read_cells, resolved_options
 from tests.app_runs import ALL_STEPS, run, undrawn_pictures
 from tests.own_modules import TABLE as OWN_TABLE
 from tests.own_modules import own_modules
@@ -119,7 +118,7 @@ def counted(monkeypatch):
     """Let no cell be simulated, and count those that would be."""
     ran = []
 
-    def run(experiment, one, folder, workers, data):
+    def run(experiment, one, folder, workers):
         assert folder.is_dir()
         given = one.given
         ran.append((given["num-tasks"], given.get("local-epochs", 2), given["seed"]))
@@ -127,8 +126,9 @@ def counted(monkeypatch):
             ran.append("killed")
             raise KeyboardInterrupt
         both = found(optimum=0.9 + given["seed"] / 100, single=0.8)
-        if one.wanted.variant:
-            return {**both, "methods": {one.wanted.variant: both["methods"]["optimum"]}}
+        both |= {**vars(one.place), "options": dict(one.options), "revision": "", "workers": 1}
+        if one.place.variant:
+            return {**both, "methods": {one.place.variant: both["methods"]["optimum"]}}
         return both
 
     monkeypatch.setattr(cells_module, "_run", run)
@@ -147,11 +147,11 @@ def test_a_stopped_run_goes_on_where_it_was(experiment, tmp_path, counted):
     first = [(2, 2, 0), (2, 4, 0), (3, 2, 0), (3, 4, 0)]
     assert counted == [*first, (2, 2, 1), "killed"]
     assert len(read_cells(path)) == 4
-    assert [one.wanted.seed for one in run_all(experiment, path)] == [1, 1, 1, 1]
+    assert [one.place.seed for one in run_all(experiment, path)] == [1, 1, 1, 1]
     assert counted[6:] == [(tasks, epochs, 1) for tasks, epochs, _ in first]
     assert run_all(experiment, path) == []
     cells = read_cells(path)
-    assert [w.is_of(c) for w, c in zip(wanted_cells(experiment, 2), cells, strict=True)]
+    assert [one.is_of(c) for one, c in zip(all_cells(experiment, 2), cells, strict=True)]
     assert [list(c["methods"]) for c in cells[:2]] == [["optimum", "single"], ["optimum (twice)"]]
 
 
@@ -161,13 +161,15 @@ def test_only_what_has_changed_is_run_again(experiment, tmp_path, counted, monke
     counted.clear()
     experiment.columns["three"]["num-tasks"] = 5
     missing = find_missing(experiment, path, 2)
-    assert [one.outdated for one in missing] == [True, True, False, False, False, False]
-    again = [str(one.wanted) for one in run_all(experiment, path, 1)]
+    stored = read_cells(path)
+    outdated = [one.is_in(stored, with_options=False) for one in missing]
+    assert outdated == [True, True, False, False, False, False]
+    again = [str(one.place) for one in run_all(experiment, path, 1)]
     assert again == ["digits, three, seed 0", "digits, three, optimum (twice), seed 0"]
     assert len(find_missing(experiment, path, 1, again=True)) == 4
     # A changed default is another option, whose numbers are not these.
-    defaults = {**experiment_file.DEFAULTS, "cfl-min-size": 7}
-    monkeypatch.setattr(experiment_file, "DEFAULTS", defaults)
+    defaults = {**store.DEFAULTS, "cfl-min-size": 7}
+    monkeypatch.setattr(store, "DEFAULTS", defaults)
     assert len(find_missing(experiment, path, 1)) == 0  # neither strategy reads it
     defaults["learning-rate"] = 0.5
     assert len(find_missing(experiment, path, 1)) == 4
@@ -275,7 +277,7 @@ def test_cells_write_no_report_each(experiment, tmp_path, monkeypatch):
 
     monkeypatch.setattr("fl_app.plan.Plan._run_on_ray", simulate)
     one = find_missing(experiment, tmp_path / "digits.json.xz", 1)[0]
-    assert store.run_into(one, tmp_path, 1)[0] == {}
+    assert run_into(one, tmp_path, 1)[0] == {}
     assert told[NO_REPORT] == "1"
     monkeypatch.setenv(NO_REPORT, "1")
     run(tmp_path / "silent", num_server_rounds=1, strategy="single")
@@ -296,8 +298,10 @@ def test_a_cell_names_the_gpu_that_its_clients_had(experiment, tmp_path, monkeyp
     monkeypatch.setattr("clients.accelerator.gpu_name", {"auto": "H100"}.get)
     one = find_missing(experiment, tmp_path / "digits.json.xz", 1)[0]
     monkeypatch.setattr("fl_app.simulation.preflight.gpus_per_client", lambda *_: share)
-    _, ran = store.run_into(one, tmp_path, 1)
+    monkeypatch.setattr(store, "revision", lambda: "abc")
+    _, ran = run_into(one, tmp_path, 1)
     assert {key: ran[key] for key in ran if key == "gpu"} == kept
+    assert (ran["row"], ran["revision"], ran["options"]) == ("digits", "abc", one.options)
 
 
 @pytest.mark.slow
@@ -425,7 +429,7 @@ def test_a_simulation_in_this_process_that_fails_is_named(experiment, tmp_path, 
     monkeypatch.setattr("fl_app.run.experiment.run_experiment", fail)
     one = find_missing(experiment, tmp_path / "digits.json.xz", 1)[0]
     with pytest.raises(RuntimeError, match=r"of digits, two, seed 0 failed \(no client is left\."):
-        store.run_into(one, tmp_path, 0)
+        run_into(one, tmp_path, 0)
 
 
 def test_what_no_experiment_explains_is_said(experiment):
@@ -739,7 +743,7 @@ def test_the_file_that_the_page_explains_can_be_read(tmp_path):
     example = re.search(r"```toml\n(.*?)```", text, re.DOTALL)
     (tmp_path / "mine.toml").write_text(example[1], encoding="utf-8")
     mine = read_experiment(tmp_path / "mine.toml")
-    assert len(wanted_cells(mine, mine.seeds)) == 20
+    assert len(all_cells(mine, mine.seeds)) == 20
     assert mine.claims[0].points == 0.5
 
 
@@ -803,15 +807,6 @@ def test_two_at_once_are_refused(experiment, tmp_path, counted):
     next(runs)
     with pytest.raises(RuntimeError, match="another process runs the experiment digits"):
         next(run_missing(experiment, path, missing, workers=1))
-
-
-def test_a_cell_names_the_revision_that_ran_it(experiment, tmp_path, counted, monkeypatch):
-    monkeypatch.setattr(store, "revision", lambda: "abc")
-    run_all(experiment, tmp_path / "digits.json.xz", 1)
-    cells = read_cells(tmp_path / "digits.json.xz")
-    assert {one["revision"] for one in cells} == {"abc"}
-    monkeypatch.setattr(store, "revision", lambda: "def")
-    assert find_missing(experiment, tmp_path / "digits.json.xz", 1) == []
 
 
 def test_the_revision_is_that_of_the_sources_and_says_if_they_were_changed(tmp_path, monkeypatch):

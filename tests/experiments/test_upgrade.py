@@ -27,7 +27,7 @@ def stored(tmp_path, monkeypatch):
             cell["options"] = {k: v for k, v in cell["options"].items() if v is not None}
         write_cells(path, cells)
         status = upgrade.main(words)
-        return status, [cell["options"] for cell in read_cells(path, [])]
+        return status, [cell["options"] for cell in read_cells(path)]
 
     return call
 

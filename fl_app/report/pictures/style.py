@@ -72,6 +72,8 @@ def strategy_styles(names: Collection[str]) -> dict[str, Style]:
     An unknown name hashes to a spare colour and takes the next free one: it keeps its colour from
     picture to picture unless two names clash.
     """
+    if not names:
+        raise ValueError("there is no strategy to draw")
     styles = {name: _STYLES[name] for name in names if name in _STYLES}
     taken: set[int] = set()
     spare = len(_SPARE)

@@ -12,7 +12,7 @@ from fl_app.config.allowed_code import OWN_CODE, allowed_by, refuse_unallowed
 from fl_app.config.run_config import parse_config
 from fl_app.devices.site.check import import_code
 from fl_app.simulation.preflight import check_run
-from fl_app.sweeps.running import options_of_point
+from fl_app.sweeps.running import identifying_options
 from fl_core.data.datasets import forget_data, load_dataset
 from fl_core.models.model_file import load_model
 from tests.app_runs import DEFAULTS, undrawn_pictures
@@ -329,10 +329,10 @@ def test_a_node_runs_only_what_its_owner_allows(own, allowed):
 
 def test_what_is_kept_of_a_sweep_is_of_the_code_that_made_it(own):
     config = parse_config({**DEFAULTS, **OWN, "model": "own:make_model"})
-    before = options_of_point(config)
-    assert options_of_point(config) == before
+    before = identifying_options(config)
+    assert identifying_options(config) == before
     (own / "own.py").write_text(TABLE.replace("(width, 16)", "(width, 17)"), encoding="utf-8")
-    assert options_of_point(config) != before
+    assert identifying_options(config) != before
 
 
 PART = """
@@ -349,10 +349,10 @@ def test_what_is_kept_of_a_sweep_is_of_all_the_code_of_a_strategy(own):
     for name, text in {"__init__": "", "part": PART, "share": "SHARE = 1\n"}.items():
         (own / f"pack/{name}.py").write_text(text, encoding="utf-8")
     config = parse_config({**DEFAULTS, **OWN, "strategy": "single+pack.part:Damp"})
-    before = options_of_point(config)
-    assert options_of_point(config) == before
+    before = identifying_options(config)
+    assert identifying_options(config) == before
     (own / "pack/share.py").write_text("SHARE = 0.1\n", encoding="utf-8")
-    assert options_of_point(config) != before
+    assert identifying_options(config) != before
 
 
 def test_what_is_kept_of_a_sweep_is_of_the_data_that_were_there(own):
@@ -373,7 +373,7 @@ def test_what_is_kept_of_a_sweep_is_of_the_data_that_were_there(own):
 
     def states():
         forget_data()
-        return [options_of_point(config) for config in configs]
+        return [identifying_options(config) for config in configs]
 
     with own_modules(own, reads=lines):
         before = states()

@@ -15,7 +15,8 @@ def test_a_sweep_shows_it_and_calls_none_the_best(tmp_path, monkeypatch):
         {"strategy": name, "seed": 0, "clusters": [0], "accuracy": 0.9 - cost, "own-metric": cost}
         for name, cost in costs.items()
     ]
-    cells = [{"cell": p.cell, "values": p.values, "runs": runs} for p, _, _ in planned.cells]
+    places = [one.place for one in planned.simulations]
+    cells = [{"cell": p.cell, "values": p.values, "runs": runs} for p in places]
     table = tidy(planned, cells)
     printed = printed_tables(planned, table)
     assert "own metric, one seed" in printed
@@ -31,7 +32,8 @@ def test_a_sweep_shows_it_and_calls_none_the_best(tmp_path, monkeypatch):
 def test_a_picture_of_nothing_but_zeros_has_a_range(tmp_path, monkeypatch):
     planned = plan_sweep({"strategy": "single", "num-tasks": [2, 3]})
     runs = [{"strategy": "single", "seed": 0, "clusters": [0], "own-metric": 0.0}]
-    cells = [{"cell": p.cell, "values": p.values, "runs": runs} for p, _, _ in planned.cells]
+    places = [one.place for one in planned.simulations]
+    cells = [{"cell": p.cell, "values": p.values, "runs": runs} for p in places]
     drawn = []
     monkeypatch.setattr(pictures, "save", lambda spec, path: drawn.append(spec))
     draw(planned, tidy(planned, cells), tmp_path / "sweep.png")

@@ -22,7 +22,6 @@ from fl_app.sweeps import measures, running
 from fl_app.sweeps.plan import _name, plan_sweep, read_words
 from fl_app.sweeps.run_numbers import numbers_of_run
 from fl_app.sweeps.running import NUMBERS, default_processes, run_missing, workers_of
-from fl_app.sweeps.store import resolved_options
 from fl_app.sweeps.sweep_command import _write_report, run_sweep
 from fl_app.sweeps.sweep_pictures import across_key, draw
 from fl_app.sweeps.sweep_tables import printed_tables, tidy
@@ -68,13 +67,13 @@ def test_a_report_of_fewer_values_does_not_outlive_a_sweep_too_large_for_one(tmp
 
 def test_the_product_of_the_lists_in_order():
     planned = plan_sweep({**SMALL, "num-tasks": [2, 3], "features": ["hog", "raw"]} | {"seed": [4]})
-    assert [point.cell for point, _, _ in planned.cells] == [
+    assert [one.place.cell for one in planned.simulations] == [
         "features=hog,num-tasks=2",
         "features=raw,num-tasks=2",
         "features=hog,num-tasks=3",
         "features=raw,num-tasks=3",
     ]
-    _, given, config = planned.cells[2]
+    given, config = planned.simulations[2].given, planned.simulations[2].config
     assert (config.num_tasks, config.features, config.seed) == (3, "hog", 4)
     assert config.strategy == ("optimum", "single")
     assert given["num-tasks"] == 3
@@ -94,8 +93,8 @@ def test_the_default_folder_is_the_same_for_more_values_and_another_for_other_op
     two = {**NOISY, "num-tasks": [2, 3]}
     one_way, other_way = plan_sweep(two), plan_sweep(dict(reversed(two.items())))
     assert one_way.folder() == other_way.folder() != first
-    assert {str(point.cell) for point, _, _ in one_way.cells} == {
-        str(point.cell) for point, _, _ in other_way.cells
+    assert {one.place.cell for one in one_way.simulations} == {
+        one.place.cell for one in other_way.simulations
     }
     assert first != plan_sweep({**NOISY, "repeats": 3}).folder()
     assert first.name.startswith("sweep-noise-rate-")
@@ -107,7 +106,7 @@ def test_another_folder_of_ones_own_data_is_another_sweep(dataset, tmp_path, mon
     own = {**NOISY, "dataset": dataset, "noise-rate": [0.1, 0.2]}
     here, there = (plan_sweep({**own, "data-dir": str(tmp_path / name)}) for name in "ab")
     assert here.folder() != there.folder()
-    states = [resolved_options(config) for one in (here, there) for _, _, config in one.cells]
+    states = [found.options for one in (here, there) for found in one.simulations]
     assert all(states.count(one) == 1 for one in states)
     monkeypatch.setenv("FL_DATA_DIR", str(tmp_path / "a"))
     assert plan_sweep(own).folder() == here.folder()
@@ -123,8 +122,8 @@ def test_another_folder_of_ones_own_data_is_another_sweep(dataset, tmp_path, mon
 def test_equal_numbers_name_the_same_simulations(tmp_path):
     typed = plan_sweep({**NOISY, "noise-rate": [0, 0.2]})
     given = plan_sweep({**NOISY, "noise-rate": [0.0, 0.2]})
-    assert [point.cell for point, _, _ in given.cells] == ["noise-rate=0", "noise-rate=0.2"]
-    assert [point for point, _, _ in given.cells] == [point for point, _, _ in typed.cells]
+    assert [one.place.cell for one in given.simulations] == ["noise-rate=0", "noise-rate=0.2"]
+    assert given.simulations == typed.simulations
     assert given.folder() == typed.folder()
     assert given.command(tmp_path) == typed.command(tmp_path)
     once = plan_sweep({**NOISY, "learning-rate": 1})
@@ -213,7 +212,7 @@ def played(monkeypatch):
 
     def play(one, folder, workers, gpus):
         config = one.config
-        ran.append(one.wanted.cell)
+        ran.append(one.place.cell)
         if config.noise_rate == 0.2 and "stopped" in ran:
             raise KeyboardInterrupt
         if config.noise_rate == 0.4 and "broken" in ran:
@@ -352,7 +351,7 @@ def test_two_at_once_and_folders_of_others(tmp_path, played, undrawn, monkeypatc
     first.start()
     assert begun.wait(30)
     with pytest.raises(RuntimeError, match="another process runs the sweep"):
-        run_missing(running.find_missing(planned, folder), folder, print, processes=1, workers=1)
+        run_missing(planned.simulations, folder, print, processes=1, workers=1)
     end.set()
     first.join()
     (tmp_path / "mine").mkdir()
@@ -404,7 +403,7 @@ def test_errors_in_a_small_unit_are_kept_shown_and_starred(tmp_path):
     kept = [{**run, **numbers_of_run(run, tmp_path)} for run in runs]
     assert [run["rmse"] for run in kept[::2]] == [1.23457e-7, 2.1e-5, 1.23449e-7]
     assert kept[0]["mae"] == 12.345679
-    cells = [{"cell": "", "values": dict(planned.cells[0][0].values), "runs": kept}]
+    cells = [{"cell": "", "values": dict(planned.simulations[0].place.values), "runs": kept}]
     row = "1.235e-07 ± 0.000 │ 2.100e-05 ± 0.000 │ 1.234e-07 ± 0.000* │"
     assert row in printed_tables(planned, tidy(planned, cells))
     for run in kept[::2]:
@@ -469,7 +468,8 @@ def test_a_panel_for_each_value_of_the_other_keys(tmp_path, played, monkeypatch)
 def test_where_nothing_was_tested_there_is_no_picture(tmp_path):
     planned = plan_sweep({**SMALL, "num-tasks": [2, 3]})
     runs = [{"strategy": "single", "seed": 0, "rounds": {}, "clusters": [0]}]
-    cells = [{"cell": p.cell, "values": p.values, "runs": runs} for p, _, _ in planned.cells]
+    places = [one.place for one in planned.simulations]
+    cells = [{"cell": p.cell, "values": p.values, "runs": runs} for p in places]
     for name in ("sweep.png", "sweep.pdf"):
         (tmp_path / name).write_text("an earlier sweep's", encoding="utf-8")
     table = tidy(planned, cells)
@@ -494,7 +494,7 @@ def test_simulations_are_runs_of_their_own_and_end_with_the_sweep(tmp_path, caps
     cell = folder / "cells/learning-rate=0.1"
     assert "round   1/1" in (cell / running.LOG).read_text(encoding="utf-8")
     assert not (cell / "report.html").exists()
-    (one, _) = running.find_missing(planned, folder, again=True)
+    one = planned.simulations[0]
     (tmp_path / "alone").mkdir()
     process = running.start_simulation(one, tmp_path / "alone", 0, None)
     process.terminate()

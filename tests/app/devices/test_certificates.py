@@ -220,14 +220,6 @@ def test_a_failure_leaves_nothing_half_done(tmp_path, monkeypatch, failing):
     assert content_of(tmp_path) == {}
 
 
-@pytest.mark.parametrize("lost", ["ca.key", "ca.crt"])
-def test_half_an_authority_makes_no_server(tmp_path, lost):
-    make_certificates(tmp_path, [], ["berlin"])
-    (tmp_path / lost).unlink()
-    with pytest.raises(ValueError, match=rf"{lost}'\): restore the ca\.key and ca\.crt"):
-        make_certificates(tmp_path, ["localhost"], [])
-
-
 @pytest.mark.parametrize(
     ("file", "content", "problem"),
     [
@@ -280,11 +272,6 @@ def test_names_that_are_no_servers(tmp_path, name):
     with pytest.raises(ValueError, match="neither a host name nor an IP address"):
         make_certificates(tmp_path / "new", ["localhost", name], [])
     assert not (tmp_path / "new").exists()
-
-
-def test_nothing_asked_for(tmp_path):
-    with pytest.raises(ValueError, match="name a --server, a --device or both"):
-        make_certificates(tmp_path, [], [])
 
 
 def test_the_command_says_what_goes_where(tmp_path, capsys):

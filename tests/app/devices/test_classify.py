@@ -3,7 +3,6 @@ import io
 import os
 import subprocess
 import sys
-import threading
 import warnings
 from pathlib import Path
 
@@ -110,19 +109,6 @@ def test_real_digits_are_classified_as_in_evaluation(digits, capsys):
     assert given == pytest.approx(probabilities.max(dim=1).values.tolist(), abs=2e-6)
     correct = sum(int(said[i][0]) == int(label) for i, label in enumerate(labels))
     assert correct / 300 == evaluate(model, images, labels)[1] > 0.8
-
-
-def test_the_rows_do_not_depend_on_the_size_of_batches(digits, capsys, monkeypatch):
-    root, *_ = digits
-    call(root / "model.safetensors", root / "test")
-    at_once = rows_of(capsys.readouterr().out)
-    monkeypatch.setattr(classify, "_MOST_SAMPLES_AT_ONCE", 7)
-    call(root / "model.safetensors", root / "test")
-    in_batches = rows_of(capsys.readouterr().out)
-    assert [row[:2] for row in in_batches] == [row[:2] for row in at_once]
-    assert [float(row[2]) for row in in_batches] == pytest.approx(
-        [float(row[2]) for row in at_once], abs=2e-6
-    )
 
 
 def colours(height, width, seed):
@@ -433,13 +419,6 @@ def test_few_images_are_held_at_once_and_fewer_large_ones(pictures, monkeypatch)
     assert held == [(2, 1, 7, 7)] * 2 + [(1, 1, 7, 7)] + [(1, 3, 7, 7)] * 5
 
 
-def test_no_thread_stays_behind(brightness, pictures):
-    save(pictures / "a.png", gray(0))
-    before = threading.active_count()
-    call(brightness, pictures)
-    assert threading.active_count() == before
-
-
 # Errors
 
 
@@ -513,11 +492,3 @@ def test_a_model_that_diverged(tmp_path, pictures):
     ):
         call(tmp_path / "m.safetensors", pictures, "--output", tmp_path / "out.csv")
     assert not (tmp_path / "out.csv").exists()
-
-
-def test_the_help_says_what_goes_in_and_comes_out(capsys):
-    with pytest.raises(SystemExit):
-        call("--help")
-    text = " ".join(capsys.readouterr().out.split())
-    for part in ("MODEL", "FOLDER", "--output FILE.csv", "path, class, probability", "status is 1"):
-        assert part in text

@@ -137,32 +137,20 @@ def test_images_that_functions_return_are_images_with_hog(tmp_path, capsys):
     assert "2 classes: 0, 1\ngrey images of 16×16 pixels, mlp-32" in capsys.readouterr().out
 
 
-def test_hog_of_a_table_is_refused_in_a_sentence(tmp_path):
-    said = 'features is "hog", but it takes images.* these samples are float32 of shape 6: use fea'
-    with pytest.raises(ValueError, match=said):
-        run(tmp_path / "out", DEVICES, **TABLES | {"features": "hog"})
-
-
-@pytest.mark.slow  # runs
-@pytest.mark.parametrize(
-    ("other", "reason"),
-    [
-        ("wide", "its samples are float32 of shape 9, but most devices' are float32 of shape 6: "),
-        ("pixels", "its samples are uint8 of shape 6, but most devices' are float32 of shape 6: "),
-        (
-            "broken",
-            'rome: data is "sites:broken", which returned a int: it must return (train samples, ',
-        ),
-        ("none", 'rome: data is "sites:none", but '),
-    ],
-)
-def test_a_device_whose_data_do_not_fit_is_left_out(tmp_path, other, reason, caplog):
-    devices = DEVICES | {"rome": f"sites:{other}"}
+@pytest.mark.slow  # a run
+def test_devices_whose_data_do_not_fit_are_left_out(tmp_path, caplog):
+    wrong = {
+        "wide": "its samples are float32 of shape 9, but most devices' are float32 of shape 6: ",
+        "pixels": "its samples are uint8 of shape 6, but most devices' are float32 of shape 6: ",
+        "broken": 'data is "sites:broken", which returned a int: it must return (train samples, ',
+        "none": 'data is "sites:none", but ',
+    }
+    devices = DEVICES | {name: f"sites:{name}" for name in wrong}
     summary, grid = run(tmp_path / "out", devices, **TABLES, num_server_rounds=1)
     (one,) = summary["runs"]
-    assert reason in caplog.text
-    assert groups(one) == [["berlin", "lyon"], ["oslo"]]
-    assert "train" not in grid.asked("rome")
+    assert all(reason in caplog.text for reason in wrong.values())
+    assert groups(one) == [["berlin", "lyon"], ["oslo", "rome"]]
+    assert not any("train" in grid.asked(name) for name in wrong)
 
 
 @pytest.mark.slow  # runs
@@ -209,12 +197,6 @@ def test_a_newcomer_with_other_samples_or_classes_is_told_so(tmp_path, caplog):
 def test_what_an_owner_may_not_say(own, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         device("berlin", **own)
-
-
-def test_nobody_else_can_name_the_function(tmp_path):
-    """The server's `data` is no option, and what it names as data set never runs on a device."""
-    with pytest.raises(ValueError, match="data"):
-        run(tmp_path / "out", DEVICES, **TABLES, data="sites:broken")
 
 
 def returning(expression):

@@ -14,7 +14,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 from fl_app.devices import grid as device_grid
 from fl_app.devices.grid import DeviceGrid, unfolded_bytes
-from fl_core.messages.packing import PACKED, SALT, Packer, unpacked
+from fl_core.messages.packing import PACKED, SALT, unpacked
 from tests.device_post import Post, good, reply_of
 
 
@@ -251,24 +251,6 @@ def test_a_few_answers_are_fetched_at_a_time(monkeypatch):
     assert max(most) == 4
 
 
-def test_dead_devices_do_not_hold_up_the_others():
-    left = threading.Event()
-
-    def dead(message):
-        left.wait(60)
-        return []
-
-    started = time.monotonic()
-    asked = dict.fromkeys(range(2, 12), dead) | dict.fromkeys(range(12, 62), good)
-    assert sorted(ask(asked, timeout=2.0)) == list(range(12, 62))
-    assert time.monotonic() - started < 30
-    left.set()
-
-
-def test_nothing_is_sent_for_nobody():
-    assert ask({}) == {}
-
-
 class Unwilling:
     """A SuperLink that fails to take messages: the first `times`, or those to one node."""
 
@@ -331,18 +313,6 @@ def post_with(get_nodes, *, insecure=False):
 def node_info(node, **known):
     known["registered_at"] = "2026-11-21T00:00:00+00:00"
     return NodeInfo(node_id=node, public_key=PUBLIC_KEY[0], **known)
-
-
-def test_nodes_are_asked_for_again():
-    looks = []
-
-    def get_nodes():
-        looks.append(1)
-        if len(looks) < 2:
-            raise failed_answer()
-        return [node_info(5), node_info(6)]
-
-    assert sorted(DeviceGrid(post_with(get_nodes)).get_node_ids()) == [5, 6]
 
 
 def test_a_node_has_the_key_with_which_it_is_registered():
@@ -449,12 +419,6 @@ def test_an_answer_of_many_words_is_refused():
     assert "larger than the 1 MiB that an answer may have here beside its arrays" in (
         reply.error.reason
     )
-
-
-def test_a_packed_model_is_no_words():
-    packed = Packer().packed(RecordDict({"arrays": ArrayRecord([np.zeros(7 * 2**20, np.uint8)])}))
-    reply = ask({2: lambda message: [reply_of(message, packed)]})[2]
-    assert reply.content["arrays"]["0"].numpy().size == 7 * 2**20
 
 
 def test_who_is_given_up_holds_nothing_any_more():

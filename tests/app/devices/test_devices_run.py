@@ -1,16 +1,12 @@
 """The app on devices with images of their own, in this process: no SuperLink, the same handlers."""
 
 import csv
-import io
 import json
-import logging
 from pathlib import Path
 
 import numpy as np
 import pytest
 from filelock import FileLock
-from flwr.app import Array
-from PIL import Image
 from safetensors.torch import load_file
 
 from fl_app.config.run_config import parse_config
@@ -19,7 +15,6 @@ from fl_core.models.model_file import load_model
 from tests.app_runs import DEFAULTS, undrawn_pictures, untrained_encoder
 from tests.device_images import SITES, TOGETHER, write_sites
 from tests.device_runs import OPTIONS, Devices, groups, run, run_on_devices
-from tests.samples import sampled
 from tests.toy_app import fail, with_arrays
 
 pytestmark = pytest.mark.slow  # each a run or two, half a minute together
@@ -130,52 +125,6 @@ def test_each_device_keeps_the_model_of_its_cluster(tmp_path, capsys):
         assert all((state[key] == on_server[key]).all() for key in on_server)
 
 
-def _in_colour(folder):
-    for path in Path(folder).rglob("*.png"):
-        with Image.open(path) as image:
-            image.convert("RGB").save(path)
-
-
-@pytest.mark.slow  # runs
-def test_most_devices_decide_between_grey_and_colour(tmp_path, caplog):
-    folders = write_sites(tmp_path / "sites", images=6)
-    _in_colour(folders["oslo"])
-    summary, grid = run(tmp_path / "out", folders, num_server_rounds=1)
-    (one,) = summary["runs"]
-    assert "samples are colour images in folders, but most devices' are grey images" in caplog.text
-    assert sorted(name for group in groups(one) for name in group) == ["berlin", "lyon", "rome"]
-    assert "train" not in grid.asked("oslo")
-
-
-def test_as_many_grey_as_colour_end_the_run(tmp_path):
-    folders = write_sites(tmp_path / "sites", images=4)
-    for name in ("lyon", "oslo"):
-        _in_colour(folders[name])
-    said = r"^grey images in folders \(berlin, rome\) and colour images in folders \(lyon, oslo\)"
-    with pytest.raises(ValueError, match=said):
-        run(tmp_path / "out", folders)
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("missing", "reason"),
-    [
-        ("name", 'dataset is "own", but this node has no name'),
-        ("data-path", 'dataset is "own", but this node has no data-path'),
-    ],
-)
-def test_a_node_without_name_or_images_is_told_so(tmp_path, missing, reason, caplog):
-    folders = write_sites(tmp_path / "sites", images=6)
-    run_config = {**DEFAULTS, **OPTIONS, "output-dir": str(tmp_path / "out")}
-    grid = Devices(folders, run_config)
-    del grid.contexts[grid.node_of(2)].node_config[missing]
-    with undrawn_pictures():
-        run_on_devices(run_config, grid)
-    assert reason in caplog.text
-    summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
-    assert summary["runs"][0]["names"] == ["berlin", "lyon", "rome"]
-
-
 def test_a_device_is_never_made_to_simulate(tmp_path):
     folders = write_sites(tmp_path / "sites", images=6)
     run_config = {**DEFAULTS, **OPTIONS, "num-clients": len(folders), "dataset": "mnist-5k"}
@@ -195,31 +144,6 @@ def test_a_device_that_cannot_start_is_named_and_the_table_counts_the_others(
     assert "could not take part: oslo: 1 of " in caplog.text
     assert "note.png (the first: it is none of BMP, GIF," in caplog.text
     assert "mean over 3 of 4 clients" in capsys.readouterr().out
-
-
-def test_the_table_says_how_many_were_tested(tmp_path, capsys):
-    folders = write_sites(tmp_path / "sites")
-    run(tmp_path / "all", folders)
-    whole = capsys.readouterr().out
-    run(tmp_path / "out", folders, spoil={("query.spectrum", "lyon"): fail})
-    fewer = capsys.readouterr().out
-    assert "mean over 4 clients" in whole
-    assert "mean over 3 of 4 clients" in fewer
-
-    def kilobytes(out):
-        """Of training, for a client."""
-        (row,) = (line for line in out.splitlines() if line.startswith("│ rcc-pfl"))
-        return row.split("│")[-3].strip()
-
-    assert kilobytes(whole) == kilobytes(fewer)
-
-
-def test_relative_paths_are_refused_since_nobody_knows_to_what(tmp_path, caplog):
-    run_config = {**DEFAULTS, **OPTIONS, "output-dir": str(tmp_path / "out")}
-    with pytest.raises(RuntimeError, match="data-path is scans, but it must be absolute"):
-        run_on_devices(run_config, Devices({"berlin": Path("scans")}, run_config))
-    with pytest.raises(RuntimeError, match="nowhere"):
-        run_on_devices(run_config, Devices({"berlin": tmp_path / "nowhere"}, run_config))
 
 
 def test_of_two_devices_of_one_name_the_second_is_left_out(tmp_path, caplog):
@@ -300,32 +224,6 @@ def test_a_device_that_tells_nonsense_of_its_images_is_left_out(tmp_path, of_lyo
     assert 0 <= found["berlin"] != found["oslo"] >= 0
 
 
-GARBAGE = {
-    "NaN": with_arrays(lambda a: a["eigenvectors"].__setitem__(0, np.nan)),
-    "wrong shape": with_arrays(lambda a: a.update(eigenvectors=np.ones(7, np.float32))),
-    "not orthonormal": with_arrays(lambda a: a.update(eigenvectors=2 * a["eigenvectors"])),
-    "too large": with_arrays(lambda a: a.update(eigenvectors=np.eye(3000, 200, dtype=np.float32))),
-}
-
-
-@pytest.mark.parametrize(
-    "kinds", [("NaN", "wrong shape"), ("not orthonormal", "too large")], ids=" and ".join
-)
-def test_devices_that_answer_garbage_are_named_and_the_others_go_on(tmp_path, kinds, caplog):
-    folders = write_sites(tmp_path / "sites", images=20)
-    wrong = dict(zip(("lyon", "oslo"), kinds, strict=True))
-    spoil = {("query.spectrum", name): GARBAGE[kind] for name, kind in wrong.items()}
-    summary, grid = run(tmp_path / "out", folders, spoil=spoil, **ALSO_OF_TWO)
-    one = summary["runs"][0]
-    assert one["clusters"][1:3] == [-1, -1]
-    assert list(one["failures"]) == ["1", "2"]
-    for name in wrong:
-        assert f"{name} is left out, its spectrum failed: its eigenvectors" in caplog.text
-        assert grid.asked(name).count("query.spectrum") == 3  # it gets two more chances
-        assert "train" not in grid.asked(name)
-    assert groups(one) == [["berlin"], ["rome"]]
-
-
 def test_a_device_that_comes_back_is_placed_by_its_own_scores_and_keeps_a_model(tmp_path, capsys):
     folders = write_sites(tmp_path / "sites")
     path = tmp_path / "rome.safetensors"
@@ -347,18 +245,6 @@ def test_a_device_that_comes_back_is_placed_by_its_own_scores_and_keeps_a_model(
     said = capsys.readouterr().out
     assert f"rome joined in round 2, in cluster {one['clusters'][3]}\n" in said
     assert said.count("joined in") == 1
-
-
-def test_a_newcomer_with_a_class_that_nobody_agreed_on_is_told_so(tmp_path, caplog):
-    sites = {**SITES, "tunis": (3, 5)}
-    folders = write_sites(tmp_path / "sites", sites)
-    away = {"tunis": range(3)}
-    summary, _ = run(tmp_path / "out", folders, away=away, num_clients=4)
-    one = summary["runs"][0]
-    assert one["clusters"][4] == -1
-    assert "digit 3, digit 5" in one["failures"]["4"]
-    assert "start the run again with this device" in one["failures"]["4"]
-    assert groups(one) == TOGETHER
 
 
 def test_devices_that_do_not_come_are_not_waited_for_longer_than_the_deadline(
@@ -490,13 +376,6 @@ def test_there_must_be_something_to_resume(tmp_path):
         run(tmp_path / "out", {}, resume=str(tmp_path))
 
 
-def test_warnings_of_devices_use_their_names(tmp_path, caplog):
-    folders = write_sites(tmp_path / "sites", images=10)
-    with caplog.at_level(logging.WARNING):
-        run(tmp_path / "out", folders, spoil={("train", "oslo"): fail})
-    assert "oslo failed in round 1 and is left out of it: the disk is full" in caplog.text
-
-
 ODD_NAMES = (("$x^$", "[/b]", "<b>", "=1+1"), ("$\\foo{$", "[red]"))
 
 
@@ -510,62 +389,6 @@ def test_a_name_is_shown_as_it_is_whatever_it_means_to_a_library(tmp_path, names
     shown = capsys.readouterr().out.split("clusters found")[1]
     assert all(name in shown for name in names)
     assert (tmp_path / "out/similarity-rcc-pfl-seed-0.png").exists()
-
-
-def bytes_for(name, data):
-    """Answer with an array whose bytes are not what they say."""
-
-    def spoil(message, context, answer):
-        record = answer.content.array_records["arrays"]
-        true = record[name]
-        record[name] = Array(true.dtype, true.shape, true.stype, data)
-        return answer
-
-    return spoil
-
-
-def npz():
-    stream = io.BytesIO()
-    np.savez(stream, x=np.ones(3))
-    return stream.getvalue()
-
-
-HUGE = b"\x93NUMPY\x01\x00v\x00" + (
-    b"{'descr': '<f4', 'fortran_order': False, 'shape': (9999999999999,), }".ljust(117) + b"\n"
-)
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "data"),
-    sampled(
-        [
-            (*of, data)
-            for of in (("train", "output.bias"), ("query.spectrum", "eigenvectors"))
-            for data in ((npz(), b"PK\x03\x04junk"), (HUGE, b""))
-        ],
-        3,
-    ),
-)
-def test_bytes_that_are_no_array_cost_only_the_devices_that_sent_them(
-    tmp_path, kind, name, data, caplog
-):
-    folders = write_sites(tmp_path / "sites", images=40)
-    wrong = dict(zip(("lyon", "rome"), data, strict=True))
-    spoil = {(kind, device): bytes_for(name, sent) for device, sent in wrong.items()}
-    summary, _ = run(tmp_path / "out", folders, spoil=spoil, **ALSO_OF_TWO)
-    for device in wrong:
-        assert f"{device} failed in" in caplog.text or f"{device} is left out" in caplog.text
-    assert summary["runs"][0]["clusters"][::2] == [0, 1]
-    assert summary["runs"][0]["rounds"] == 3
-
-
-def test_eigenvectors_of_another_type_are_kept_as_float32(tmp_path):
-    folders = write_sites(tmp_path / "sites")
-    wide = with_arrays(lambda a: a.update(eigenvectors=a["eigenvectors"].astype(np.longdouble)))
-    summary, _ = run(
-        tmp_path / "out", folders, spoil={("query.spectrum", "rome"): wide}, checkpoint_every=1
-    )
-    assert groups(summary["runs"][0]) == TOGETHER
 
 
 def test_devices_that_agree_on_nonsense_do_not_outvote_the_others(tmp_path, caplog):
@@ -592,50 +415,6 @@ def test_a_device_that_always_fails_does_not_block_the_rounds_in_which_it_is_dra
     assert "is lost: no participant sent a usable model" in caplog.text
     with pytest.raises(RuntimeError, match="no client sent a usable model in round 1"):
         run(tmp_path / "none", folders, spoil={("train", name): fail for name in folders})
-
-
-def test_a_device_that_comes_back_under_another_name_is_one_device(tmp_path, caplog):
-    folders = write_sites(tmp_path / "sites")
-
-    def renamed(message, context, answer):
-        if message.content.config_records["config"]["server-round"]:
-            answer.content.config_records["config"]["name"] = "rouen"
-        return answer
-
-    summary, grid = run(
-        tmp_path / "out",
-        folders,
-        spoil={("query.describe", "rome"): renamed},
-        away={"rome": {2}},
-        num_server_rounds=4,
-    )
-    one = summary["runs"][0]
-    assert "rome is left out: its node says now that it is rouen" in caplog.text
-    assert grid.asked("rome").count("train") == 3
-    assert one["names"] == ["berlin", "lyon", "oslo", "rome", "rouen"]
-    assert one["models-not-kept"]["3"] == "its node says now that it is rouen"
-
-
-def test_a_device_that_was_left_out_has_no_model(tmp_path):
-    folders = write_sites(tmp_path / "sites")
-    bad = with_arrays(lambda a: a["eigenvectors"].__setitem__(0, np.nan))
-    paths = {name: tmp_path / f"{name}.safetensors" for name in folders}
-    summary, _ = run(
-        tmp_path / "out", folders, spoil={("query.spectrum", "rome"): bad}, model_paths=paths
-    )
-    kept = summary["runs"][0]["models-not-kept"]
-    assert kept == {"3": "its eigenvectors are not all finite numbers"}
-
-
-def test_what_a_killed_process_had_begun_to_write_is_no_checkpoint(tmp_path):
-    folders = write_sites(tmp_path / "sites", images=10)
-    run(tmp_path / "out", folders, checkpoint_every=3)
-    stray = tmp_path / "out/checkpoints/.rcc-pfl-seed-0-zzz.safetensors"
-    stray.write_bytes(b"half")
-    run(tmp_path / "out", folders, checkpoint_every=3, resume=str(tmp_path / "out"))
-    (tmp_path / "out/checkpoints/rcc-pfl-seed-0.safetensors").unlink()
-    with pytest.raises(ValueError, match="there is no checkpoint in"):
-        run(tmp_path / "out", folders, checkpoint_every=3, resume=str(tmp_path / "out"))
 
 
 @pytest.mark.faults

@@ -531,12 +531,6 @@ def test_an_address_in_use_is_named(certificates):
             call("--certificates", str(certificates), "--listen", listen)
 
 
-def test_there_is_no_insecure_gate(certificates, capsys):
-    with pytest.raises(SystemExit):
-        call("--certificates", str(certificates), "--insecure")
-    assert "unrecognized arguments: --insecure" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", False), ("0.0.0.0", True)])  # noqa: S104
 def test_a_gate_that_the_network_reaches_says_that_nginx_belongs_in_front(
     certificates, monkeypatch, caplog, host, warned

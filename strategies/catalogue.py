@@ -48,29 +48,17 @@ from strategies.strategy import ClusteredStrategy
 
 @dataclass(frozen=True)
 class System:
-    """What a name stands for.
-
-    Attributes
-    ----------
-    clustering : subclass of Clustering
-    aggregation : subclass of Aggregation
-    weighted : bool
-        Whether the paper weights clients by their number of samples.
-    paper : str
-        Who says so; title and address are at the head of a part's file. Empty: a baseline.
-    objective : subclass of LocalObjective
-        What a client optimises, and what it keeps.
-    """
+    """What a strategy's name stands for."""
 
     clustering: type[Clustering]
     aggregation: type[Aggregation]
-    weighted: bool
-    paper: str = ""
+    weighted: bool  # whether the paper weights clients by their number of samples
+    paper: str = ""  # authors and year, as in the file of a part; empty: a baseline
     objective: type[LocalObjective] = Plain
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Return its parts: clustering, aggregation, local objective."""
+        """Return clustering, aggregation and local objective."""
         return self.clustering, self.aggregation, self.objective
 
     def build(
@@ -142,14 +130,8 @@ def system_of(strategy: str) -> System:
     """Return the system of a name in `SYSTEMS`, or of parts, `CLUSTERING+AGGREGATION+OBJECTIVE`.
 
     Without an objective, it is the plain one. A clustering and an aggregation may be the import
-    path of a class of one's own; alone, the other is `mean` or `spectral`.
-
-    Raises
-    ------
-    KeyError
-        If there is none.
-    ValueError
-        If there is no such class of one's own.
+    path of a user-defined class; alone, the other is `mean` or `spectral`. A KeyError says that
+    there is no such name, a ValueError what is wrong with a user-defined class.
     """
     if strategy in SYSTEMS:
         return SYSTEMS[strategy]

@@ -1,7 +1,4 @@
-"""What a strategy refuses when it is made, in anybody's Flower app, as a run configuration would.
-
-A word that is none of those allowed would otherwise be taken for one of them.
-"""
+"""Check the arguments of a strategy, as a run configuration's values are checked."""
 
 from __future__ import annotations
 
@@ -18,14 +15,14 @@ from strategies.secure_aggregation import why_not
 
 
 def check_rounds(fraction_train: float, evaluate_every: int, fraction_evaluate: float) -> None:
-    """Raise a ValueError unless clients can take part, and test, as it says."""
+    """Raise a ValueError unless clients can take part, and test, as the values say."""
     _check(SHARE, "fraction-train", fraction_train)
     _check(COUNT, "evaluate-every", evaluate_every)
     _check(SHARE, "fraction-evaluate", fraction_evaluate)
 
 
 def check_resume(secure_aggregation: bool) -> None:
-    """Raise a ValueError if a round's updates would be summed again, over other clients perhaps."""
+    """Raise a ValueError if a round's updates would be summed again, perhaps over other clients."""
     if secure_aggregation:
         raise ValueError(
             "secure-aggregation is true, and a round that is trained again can show single "
@@ -65,7 +62,7 @@ def _check_options(part: Any) -> None:
 
 
 def _check(rule: Rule, key: str, value: Any) -> None:
-    """Raise a ValueError unless a value is allowed, and is what a run configuration's becomes."""
+    """Raise a ValueError unless a value is allowed, and of a run configuration's type."""
     plain = value.item() if isinstance(value, np.generic) else value
     if rule.none:
         rule = replace(rule, allowed=rule.allowed.replace(f'"{rule.none}"', "None"), words=())

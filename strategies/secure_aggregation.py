@@ -1,9 +1,9 @@
-"""Secure aggregation, the server's side: it learns the sum of a cluster's updates, and no update.
+"""The server's side of secure aggregation: it learns the sum of a cluster's updates, and no update.
 
-Bonawitz et al., CCS 2017, for a server that keeps to the protocol (fl_core.masking). Before a
+Bonawitz et al., CCS 2017, for a server that follows the protocol (fl_core.masking). Before a
 round's training, a cluster's participants send public keys, then shares of their two secrets, which
-only the client that a share is for can read. What they train comes back masked. Afterwards those
-whose update came reveal one share of each secret that is needed to take the masks off the sum.
+only the client that a share is for can read. They send their trained models masked. The clients
+with an update then reveal one share of each secret that is needed to unmask the sum.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MOST_TIMES = 4.0
 
 
 def why_not(clustering: type[Clustering], aggregation: type[Aggregation]) -> str | None:
-    """Say why these parts need to see single updates; None if they do not."""
+    """Return why these parts need to see single updates; None if they do not."""
     if aggregation is not ClusterMean:
         return f"the aggregation {aggregation.name} needs each client's model"
     if clustering.after_training is not Clustering.after_training:
@@ -54,13 +54,7 @@ def why_not(clustering: type[Clustering], aggregation: type[Aggregation]) -> str
 
 
 def check_fraction(fraction: float, num_clients: int) -> None:
-    """Refuse a share of the clients that is too small for a sum in any round.
-
-    Raises
-    ------
-    RuntimeError
-        If fewer than three train in a round, although there are as many.
-    """
+    """Raise a RuntimeError if fewer than three clients would train in a round, of three or more."""
     if round(fraction * num_clients) < masking.FEWEST <= num_clients:
         raise RuntimeError(
             f"secure-aggregation is on, but fraction-train is {fraction:g}, which of "
@@ -70,7 +64,7 @@ def check_fraction(fraction: float, num_clients: int) -> None:
 
 
 def check_has_summed(has_summed: bool) -> None:
-    """Raise a RuntimeError if there was a sum in no round."""
+    """Raise a RuntimeError if no round had a sum."""
     if not has_summed:
         raise RuntimeError(
             "secure-aggregation is on, and no round had a sum, so nothing was learnt: the "
@@ -80,45 +74,30 @@ def check_has_summed(has_summed: bool) -> None:
 
 @dataclass(eq=False)
 class ClusterSum:
-    """The sum over one cluster in one round; clients know each other by their positions in it.
-
-    Attributes
-    ----------
-    cluster : int
-    members : list of int
-        Client indices.
-    names : list of str
-        Their names in messages.
-    keys : array of uint8, shape (n, 2, bytes)
-        The public keys of each member: for masks, and for shares.
-    shares : dict of arrays, shape (n, bytes)
-        From a position to the encrypted shares of its secrets, one for each position.
-    digests : dict of arrays, shape (2, n, bytes)
-        And to the digests of its shares: of its seed, and of its key.
-    updates : dict of arrays of uint64
-        From a position to its masked update. Where there is one, the seed is revealed in the end,
-        and where there is none, the key.
-    revealed : dict of arrays, shape (n, bytes)
-        From a position to the shares that it has revealed, one of each position's secrets.
-    """
+    """The sum over one cluster in one round; clients know each other by their positions in it."""
 
     cluster: int
-    members: list[int]
-    names: list[str]
+    members: list[int]  # client indices
+    names: list[str]  # in messages
+    # Each member's public keys, for masks and for shares, uint8, shape (n, 2, bytes)
     keys: masking.Bytes
+    # Encrypted, of a position's secrets, one for each position: shape (n, bytes)
     shares: dict[int, masking.Bytes] = field(default_factory=dict)
+    # Of a position's shares, of its seed and of its key: shape (2, n, bytes)
     digests: dict[int, masking.Bytes] = field(default_factory=dict)
+    # Masked, by position: of these the seed is revealed, of the others the key
     updates: dict[int, Words] = field(default_factory=dict)
+    # The shares that a position revealed, one of each position's secrets
     revealed: dict[int, masking.Bytes] = field(default_factory=dict)
 
     @property
     def threshold(self) -> int:
-        """Return how many must be left at the end."""
+        """Return how many clients must answer in the end."""
         return masking.threshold(len(self.members))
 
     @property
     def summed(self) -> set[int]:
-        """Return the clients whose updates are in the sum."""
+        """Return the clients with an update in the sum."""
         return {self.members[position] for position in self.updates}
 
     def named(self, positions: Iterable[int]) -> str:
@@ -130,14 +109,14 @@ class ClusterSum:
         return protocol.with_arrays({protocol.KEYS: self.keys})
 
     def read_shares(self, position: int, content: RecordDict) -> None:
-        """Store the encrypted shares of a client's secrets; a ValueError if they are none."""
+        """Store the encrypted shares of a client's secrets, or raise a ValueError."""
         count = len(self.members)
         ciphertexts, digests = (count, masking.CIPHERTEXT_BYTES), (2, count, masking.DIGEST_BYTES)
         self.digests[position] = _read_array(content, protocol.DIGESTS, digests, np.uint8)
         self.shares[position] = _read_array(content, protocol.SHARES, ciphertexts, np.uint8)
 
     def ciphertexts_for(self, position: int) -> RecordDict:
-        """Return what a client needs to reveal its shares: them, and of whom which."""
+        """Return what a client needs to reveal shares: ciphertexts for it, and which secrets."""
         ciphertexts = np.zeros((len(self.members), masking.CIPHERTEXT_BYTES), np.uint8)
         for owner, rows in self.shares.items():
             ciphertexts[owner] = rows[position]
@@ -150,12 +129,12 @@ class ClusterSum:
         )
 
     def read_revealed(self, position: int, content: RecordDict) -> None:
-        """Store the shares that a client reveals; a ValueError if they are none."""
+        """Store the shares that a client reveals, or raise a ValueError."""
         shape = (len(self.members), masking.SHARE_BYTES)
         self.revealed[position] = _read_array(content, protocol.SHARES, shape, np.uint8)
 
     def unfit_shares(self) -> set[tuple[int, int]]:
-        """Return which revealed shares are not what was announced: by owner and holder."""
+        """Return which revealed shares do not match their digests: by owner and holder."""
         unfit = set()
         for owner in self.shares:
             announced = self.digests[owner][0 if owner in self.updates else 1]
@@ -167,9 +146,9 @@ class ClusterSum:
     def at_fault(self, unfit: Iterable[tuple[int, int]]) -> set[int]:
         """Return the positions that are certainly at fault for unfit shares.
 
-        Either side of a pair may be. But a client whose share for itself does not fit is at fault.
-        So is one that, these apart, does not fit three others and more than half of them: most
-        clients are honest.
+        Either side of a pair may be. But a client is at fault if its share for itself does not fit;
+        or if, without these clients, it is in unfit pairs with three others and more than half of
+        them: most clients are honest.
         """
         pairs = list(unfit)
         certain = {owner for owner, holder in pairs if owner == holder}
@@ -182,7 +161,7 @@ class ClusterSum:
         return certain | {one for one, partners in others.items() if len(partners) > most}
 
     def doubtful(self, unfit: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
-        """Return, by holder, the owners of unfit shares for which neither is certainly at fault."""
+        """Return, by holder, the owners of unfit shares where neither is certainly at fault."""
         pairs = sorted(unfit)
         at_fault = self.at_fault(pairs)
         owners: dict[int, list[int]] = {}
@@ -194,8 +173,8 @@ class ClusterSum:
     def secrets(self, unfit: Container[tuple[int, int]]) -> tuple[dict[int, bytes], list[int]]:
         """Return the seed of each position in the sum, the key of the others, and who lied.
 
-        Of a client that lied, shares that fit do not make a secret. If too few fit, a
-        CorruptedSumError says so; if too few came at all, another ValueError.
+        A client lied if fitting shares do not make a secret. A CorruptedSumError says that too few
+        shares fit, another ValueError that too few came.
         """
         secrets, liars = {}, []
         for owner in self.shares:
@@ -221,13 +200,7 @@ class ClusterSum:
         return secrets, liars
 
     def unmasked(self, secrets: Mapping[int, bytes]) -> Words:
-        """Return the sum of the updates without their masks.
-
-        Parameters
-        ----------
-        secrets : mapping of bytes
-            From a position in the sum to its seed, from one that is not to its key.
-        """
+        """Return the sum of the updates without their masks, by the secrets of positions."""
         total = np.zeros_like(next(iter(self.updates.values())))
         for words in self.updates.values():
             total += words
@@ -258,9 +231,9 @@ class SecureAggregation:
     Attributes
     ----------
     left_out : dict of str
-        Why clients take part in no sum any more, by client index.
+        Why clients are excluded from all further sums, by client index.
     has_summed : bool
-        Whether there has been a sum in any round.
+        Whether any round had a sum.
     """
 
     def __init__(self, conversation: Conversation, weighted: bool, timeout: float) -> None:
@@ -282,8 +255,8 @@ class SecureAggregation:
     def agree(self, clusters: Clusters, participants: Sequence[int]) -> list[int]:
         """Let participants exchange keys and shares, and return those that may train.
 
-        A cluster with fewer than three that take part does not train. If none has three clients, a
-        RuntimeError ends the run.
+        A cluster with fewer than three participants does not train. If no cluster has three
+        clients, a RuntimeError ends the run.
         """
         if max(np.bincount(list(clusters.of_client.values()))) < masking.FEWEST:
             raise RuntimeError(
@@ -327,7 +300,7 @@ class SecureAggregation:
         return sorted(one.members[position] for one in self._sums for position in one.shares)
 
     def config_for(self, client: int) -> dict[str, ConfigRecordValues]:
-        """Return with which others a client's update is to be summed, and how it counts."""
+        """Return the peers of a client's update, and how it is weighted."""
         one, _ = self._position_of[client]
         return {protocol.PEERS: sorted(one.shares), protocol.WEIGHTED: self._weighted}
 
@@ -345,7 +318,7 @@ class SecureAggregation:
             raise
 
     def unmask(self, masked: Mapping[int, Words], models: Sequence[NDArrays]) -> dict[int, Total]:
-        """Return the sum of each cluster's updates; one whose masks cannot be taken off has none.
+        """Return the sum of each cluster's updates, as far as it can be unmasked.
 
         Updates are by client; `models` are those that the clusters' clients were sent.
         """
@@ -378,10 +351,10 @@ class SecureAggregation:
         return totals
 
     def _reveals_no_more(self, one: ClusterSum) -> bool:
-        """Return whether a sum, with the last one that was read of the same model, is safe.
+        """Return whether a sum is safe beside the last rejected one of the same model.
 
         Until a cluster's model changes, clients may send the same updates again. The difference of
-        two sums over different clients is then that of those who are in one of them only.
+        two sums over different clients is then that of the clients in only one of them.
         """
         before = self._rejected.get(one.cluster, one.summed) - self.left_out.keys()
         if before != one.summed:
@@ -390,7 +363,7 @@ class SecureAggregation:
         return before == one.summed
 
     def _total(self, one: ClusterSum, model: NDArrays) -> Total:
-        """Return a sum that counts, with a bounded norm."""
+        """Return a valid sum, with a bounded norm."""
         words = one.unmasked(self._secrets(one))
         most = masking.heaviest(len(one.members)) if self._weighted else 1
         try:
@@ -411,7 +384,7 @@ class SecureAggregation:
         return bounded
 
     def _secrets(self, one: ClusterSum) -> dict[int, bytes]:
-        """Return the secrets of a sum, and leave out clients that must have lied about them."""
+        """Return the secrets of a sum, and exclude clients that must have lied about them."""
         unfit = one.unfit_shares()
         for position in sorted(one.at_fault(unfit)):
             reason = "its secrets' shares are not what was announced"
@@ -451,11 +424,12 @@ class SecureAggregation:
         content_for: Callable[[int], RecordDict],
         read: Callable[[int, RecordDict], Reading],
     ) -> dict[int, Reading]:
-        """Read each client's answer by `read`; one at which it fails is left out."""
+        """Return what is read of each client's answer; exclude clients with unreadable ones."""
         if not clients:
             return {}
+        nodes = {client: self._conversation.nodes[client] for client in clients}
         answers = self._conversation.ask(
-            action, clients, content_for, read, for_training=True, timeout=self._timeout
+            action, nodes, content_for, read, for_training=True, timeout=self._timeout
         )
         self._training.warn(answers.failures, failed_at(action))
         for client in sorted(answers.unreadable):
@@ -463,14 +437,14 @@ class SecureAggregation:
         return answers.values
 
     def _leave_out(self, client: int, reason: str) -> None:
-        """Leave a client that has sent what cannot be right out of all further sums."""
+        """Exclude a client that has sent something impossible from all further sums."""
         if client not in self.left_out:
             self.left_out[client] = reason
             name = self._training.roster.name_of(client)
             logger.warning("%s takes part in no secure sum of this run any more: %s", name, reason)
 
     def _fail(self, one: ClusterSum, reason: str) -> None:
-        """Log that a sum failed without a culprit, and end the run after three in a row."""
+        """Log that a sum failed for an unknown reason, and end the run after three in a row."""
         failed = f"the sum over {one.named(one.updates)} failed: {reason}"
         self._log_lost(one.cluster, failed)
         self._failures[one.cluster] += 1
@@ -493,18 +467,11 @@ class SecureAggregation:
 
 
 def bounded_norm(total: Total, norms: list[float], model: NDArrays) -> Total:
-    """Return a sum with the usual norm if its own is far larger.
+    """Return a sum with the usual norm if its norm is far larger.
 
-    Usual is the median of the rounds before. A norm that is too large is noted as the largest that
-    would have counted: updates may be larger from now on, but no single round decides that.
-
-    Parameters
-    ----------
-    total : Total
-    norms : list of float
-        Those of the cluster's mean updates in the rounds before; this one's is added.
-    model : dict of arrays
-        What the cluster's clients were sent.
+    Usual is the median of the rounds before, `norms`, to which this one is added. A norm that is
+    too large is stored as the largest allowed one: updates may grow from now on, but no single
+    round decides that. `model` is what the cluster's clients were sent.
     """
     usual = float(np.median(norms)) if norms else 0.0
     most = MOST_TIMES * usual or np.inf
@@ -520,7 +487,7 @@ def _by_cluster(clusters: Clusters, clients: Iterable[int]) -> dict[int, list[in
 
 
 def _check_secret(secret: bytes, key: masking.Bytes | None) -> None:
-    """Raise a ValueError if a secret is none, or not that of a public key."""
+    """Raise a ValueError unless a secret has the right length, and is that of a public key."""
     if len(secret) != masking.SECRET_BYTES:
         raise ValueError("its length is wrong")
     if key is not None:
@@ -530,7 +497,7 @@ def _check_secret(secret: bytes, key: masking.Bytes | None) -> None:
 
 
 def _read_keys(client: int, content: RecordDict) -> masking.Bytes:
-    """Return a client's two public keys, shape (2, bytes); a ValueError if they are none."""
+    """Return a client's two public keys, shape (2, bytes), or raise a ValueError."""
     keys = _read_array(content, protocol.KEYS, (2, masking.PUBLIC_KEY_BYTES), np.uint8)
     for key in keys:
         if not masking.is_public_key(key.tobytes()):
@@ -541,7 +508,7 @@ def _read_keys(client: int, content: RecordDict) -> masking.Bytes:
 
 
 def _senders_of_repeated(keys: Mapping[int, masking.Bytes]) -> list[int]:
-    """Return the clients with a key that another sent, too."""
+    """Return the clients with a key that another client sent, too."""
     sent = Counter(key.tobytes() for pair in keys.values() for key in pair)
     return [c for c, pair in keys.items() if any(sent[key.tobytes()] > 1 for key in pair)]
 
@@ -549,7 +516,7 @@ def _senders_of_repeated(keys: Mapping[int, masking.Bytes]) -> list[int]:
 def _read_array(
     content: RecordDict, name: str, shape: tuple[int, ...], kind: type[Scalar]
 ) -> NDArray[Scalar]:
-    """Return an array of a client's answer; a ValueError says how it is of another form."""
+    """Return an array of a client's answer, or raise a ValueError if its form is another."""
     array: NDArray[Scalar] = protocol.array_in(content, name)
     if array.shape != shape or array.dtype != kind:
         raise ValueError(

@@ -54,36 +54,36 @@ class ClusteredStrategy(Strategy):
     """Train one model per cluster, or per client: any clustering, aggregation and local objective.
 
     Works in any Flower app whose ClientApp answers the queries of the clustering
-    (`clients.handlers`) and trains and evaluates the usual way: an ArrayRecord `arrays` and a
-    MetricRecord `metrics` with `num-examples`; of a test with `accuracy`, and the like if it can.
+    (`clients.handlers`) and trains and evaluates as usual: an ArrayRecord `arrays` and a
+    MetricRecord `metrics` with `num-examples`; of a test with `accuracy`, and other metrics if it
+    can.
 
-    Nodes that connect later are asked for their index at the beginning of a round and placed into
-    a cluster, as the clustering does it.
+    Nodes that connect later are asked for their index when a round starts, and the clustering
+    places them into a cluster.
 
     Parameters
     ----------
     clustering : Clustering
-        Asked before the first round, and around each training.
+        Called before the first round, and before and after each training.
     aggregation : Aggregation
         From clients' models to the next models.
     local : LocalObjective
-        What clients optimise and keep; any but `Plain` needs a ClientApp that obeys
+        What clients optimise and store; any but `Plain` needs a ClientApp that follows it
         (`clients.training.local_training`).
     fraction_train : float
         Share of the clients that train in a round, in (0, 1]; at least one does.
     evaluate_every : int
         Clients test their model every so many rounds, and after the last.
     fraction_evaluate : float
-        Share of the clients that test it then, in (0, 1], others each time; at least one does.
+        Share of the clients that test it then, in (0, 1]; at least one does.
     seed : int
         Draws the participants of each round, and those of each test.
     on_round : callable, optional
         Called with a RoundReport after each round.
     pre_round_timeout : float, optional
-        Seconds to wait for the answers to each query that finds clusters; by default, as long as
-        for training.
+        Seconds to wait for the answers to each query before training; by default, as for training.
     met : Roster, optional
-        Clients that have told their indices already: they are not asked again.
+        Clients that are registered already: they are not asked for their index again.
     secure_aggregation : bool
         Let clients mask what they train, so that the server learns each cluster's mean and no
         client's model (strategies/secure_aggregation.py). The ClientApp needs the mod
@@ -95,8 +95,6 @@ class ClusteredStrategy(Strategy):
     ----------
     training : Training
         Clients, clusters, models, reports, bytes and seconds, as of the last round.
-    local_told : dict
-        What every message tells clients of the local objective.
     """
 
     clustering: Clustering
@@ -118,18 +116,18 @@ class ClusteredStrategy(Strategy):
     _secure: SecureAggregation | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        """Refuse, by a ValueError, what a run configuration could not say of it."""
+        """Refuse, by a ValueError, values that a run configuration could not have."""
         check_rounds(self.fraction_train, self.evaluate_every, self.fraction_evaluate)
         check_parts(self.clustering, self.aggregation, self.local, self.secure_aggregation)
 
     @property
     def clusters(self) -> Clusters:
-        """Return who trains with whom, as of the last round."""
+        """Return the clusters as of the last round."""
         return self.training.clusters
 
     @property
     def model_of_client(self) -> dict[int, int]:
-        """Return the number of each client's model in the result: its cluster, or its own place."""
+        """Return the index of each client's model in the result: its cluster, or its position."""
         return self.training.model_of_client
 
     @property
@@ -139,11 +137,11 @@ class ClusteredStrategy(Strategy):
 
     @property
     def failures(self) -> dict[int, str]:
-        """Return the clients that failed in the pre-round, and why: they take no part."""
+        """Return the clients that failed before training, and why: they are excluded."""
         return self.training.roster.failures
 
     def summary(self) -> None:
-        """Log what the strategy is made of."""
+        """Log the strategy's parts."""
         logger.info("%s × %s × %s", self.clustering, self.aggregation, self.local)
 
     def start(
@@ -161,7 +159,7 @@ class ClusteredStrategy(Strategy):
         Parameters
         ----------
         initial_arrays : ArrayRecord
-            One model: every cluster starts from it, unless the clustering draws models of its own.
+            One model: every cluster starts from it, unless the clustering draws models.
         grid, num_rounds, timeout, train_config, evaluate_config, evaluate_fn
             As in Flower. Queries carry the scalars of `train_config`, too.
 
@@ -174,8 +172,8 @@ class ClusteredStrategy(Strategy):
         Raises
         ------
         ValueError, RuntimeError
-            As the clustering says; RuntimeError if all clients fail in a round, or there was no
-            secure sum in any.
+            As the clustering says; RuntimeError if all clients fail in a round, or no round had a
+            secure sum.
         """
         started = time.perf_counter()
         checkpoint, self._checkpoint = self._checkpoint, None
@@ -209,7 +207,7 @@ class ClusteredStrategy(Strategy):
     def group(
         self, grid: Grid, timeout: float = 3600, config: ConfigRecord | None = None
     ) -> Clusters:
-        """Find the clusters, and train nothing: only the pre-round of `start`.
+        """Find the clusters, and train nothing: only the part of `start` before training.
 
         Queries carry `config`, the `train_config` of `start`.
         """
@@ -230,10 +228,10 @@ class ClusteredStrategy(Strategy):
         return {**self.training.as_checkpoint(), **parts}
 
     def resume(self, checkpoint: Mapping[str, Any]) -> None:
-        """Let the next `start` go on after the round of `checkpoint`.
+        """Let the next `start` continue after the round of `checkpoint`.
 
-        With the same clients, and a strategy made in the same way, the models in the end are those
-        of a run without an interruption, to the last bit. Clients that have connected since are
+        With the same clients, and a strategy made in the same way, the final models are those of a
+        run without an interruption, to the last bit. Clients that have connected since are
         newcomers. With secure sums, this is refused by a ValueError.
         """
         check_resume(self.secure_aggregation)
@@ -245,7 +243,7 @@ class ClusteredStrategy(Strategy):
         config: Mapping[str, ConfigRecordValues],
         checkpoint: Mapping[str, Any] | None,
     ) -> None:
-        """Meet the clients, and start a training with them or go on with the checkpoint's."""
+        """Register the clients, and start a training with them or restore the checkpoint's."""
         patience = self._timeout if self.pre_round_timeout is None else self.pre_round_timeout
         roster = Roster() if self.met is None else self.met.for_another_training()
         per_client = self.aggregation.per_client
@@ -272,7 +270,7 @@ class ClusteredStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Let newcomers in, then send this round's participants their own model only."""
+        """Admit newcomers, then send each of this round's participants its model."""
         self._started = time.perf_counter()
         training, conversation = self.training, self._conversation
         training.begin_round(self._num_rounds, self.metrics)
@@ -312,7 +310,7 @@ class ClusteredStrategy(Strategy):
         return read_update(client, cluster, content, model, self.training.initial)
 
     def _config_for(self, client: int) -> dict[str, ConfigRecordValues]:
-        """Return the part of a training message that is for this client alone."""
+        """Return the entries of a training message that are for this client alone."""
         entries = self.clustering.told_for_training(client)
         if self._secure is not None:
             entries = {**entries, **self._secure.config_for(client)}
@@ -322,12 +320,9 @@ class ClusteredStrategy(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Combine the models that came back; a client whose model is unusable is named.
+        """Combine the models of the replies, and log the clients that sent an unusable one.
 
-        Raises
-        ------
-        RuntimeError
-            If all clients took part and none sent a usable model.
+        A RuntimeError says that all clients took part and none sent a usable model.
         """
         training, report = self.training, self.reports[-1]
         answers = self._request.answers(replies)
@@ -348,7 +343,7 @@ class ClusteredStrategy(Strategy):
         )
 
     def _combine(self, updates: list[Update]) -> list[float | None]:
-        """Aggregate the models that came back, and return the clients' losses."""
+        """Aggregate the models of the replies, and return the clients' losses."""
         if updates:
             combine(updates, self.training, self.clustering, self.aggregation)
         self.reports[-1].samples = {update.client: update.num_examples for update in updates}
@@ -357,7 +352,7 @@ class ClusteredStrategy(Strategy):
     def _combine_sums(
         self, masked: Mapping[int, Words], secure: SecureAggregation
     ) -> list[float | None]:
-        """Take each cluster's mean from a secure sum; return its mean loss for each client."""
+        """Take each cluster's mean from a secure sum, and return its mean loss for each client."""
         training = self.training
         totals = secure.unmask(masked, training.models)
         self.reports[-1].left_out_of_sums = dict(secure.left_out)
@@ -368,7 +363,7 @@ class ClusteredStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Send clients their own model, in the rounds that are evaluated."""
+        """Send clients their model, in the rounds with a test."""
         self._started = time.perf_counter()
         training, report = self.training, self.reports[-1]
         clients: Iterable[int] = ()
@@ -392,7 +387,7 @@ class ClusteredStrategy(Strategy):
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Keep every client's scores and return the plain means over clients."""
+        """Store every client's scores and return the plain means over clients."""
         report = self.reports[-1]
         answers = self._request.answers(replies)
         self.training.warn(answers.failures, UNTESTED)

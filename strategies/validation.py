@@ -1,8 +1,7 @@
-"""How a strategy's clustering and its aggregation are called.
+"""Call a strategy's clustering and aggregation, and check what user-defined ones return.
 
-What those of somebody's own do wrong is said by their names. Otherwise a slip shows where something
-else meets it: at a client that cannot read its model, or in a line of this project. The project's
-own parts are tested for all this, and not looked at.
+Otherwise a mistake would show later: at a client that cannot read its model, or in a line of this
+project. The project's own parts are tested for all this, and not checked.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Returned = TypeVar("Returned")
 def combine(
     updates: list[Update], training: Training, clustering: Clustering, aggregation: Aggregation
 ) -> None:
-    """Let the clustering look at the updates, then aggregate them."""
+    """Let the clustering see the updates, then aggregate them."""
     training.num_examples.update({u.client: u.num_examples for u in updates})
     participants = [u.client for u in updates]
     seen = training.as_round(participants, updates)
@@ -46,12 +45,12 @@ def combine(
 def clusters_by(
     training: Training, method: Callable[P, Clusters], *arguments: P.args, **named: P.kwargs
 ) -> Clusters:
-    """Return what a method of a clustering says of a training's clients.
+    """Return what a method of a clustering returns, checked.
 
     Raises
     ------
     RuntimeError
-        If it fails, or returns no clusters, others than 0, 1, …, or clients that there are not.
+        If it fails, or returns no clusters, or others than 0, 1, …, or unknown clients.
     """
     found = _called(method, *arguments, **named)
     if _is_ours(method):
@@ -85,7 +84,7 @@ def _wrong_clusters(found: Any, known: Collection[int]) -> str:
 
 
 def models_by(aggregation: Aggregation, state: Round) -> list[NDArrays]:
-    """Return the models that an aggregation makes of a round.
+    """Return the models that an aggregation makes of a round, checked.
 
     Raises
     ------
@@ -137,7 +136,7 @@ def _name(method: Callable[..., object]) -> str:
 
 
 def is_ours(part: type) -> bool:
-    """Return whether a clustering, an aggregation or an objective is one of the project's own."""
+    """Return whether a clustering, an aggregation or an objective is part of this project."""
     return part.__module__.partition(".")[0] in ("fl_core", "strategies")
 
 

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ditto(LocalObjective):
-    """Ditto (Algorithm 1): beside the shared model w, each client keeps a model v of its own.
+    """Ditto (Algorithm 1): beside the shared model w, each client has a personal model v.
 
     In each round w is trained as usual, and v on the loss and λ/2 ‖v − w_t‖², w_t the model
-    received. v is what is tested and kept. It starts as the first model that its client receives.
+    received. v is tested and stored. It starts as the first model that its client receives.
     """
 
     name: ClassVar[str] = "ditto"

@@ -1,4 +1,4 @@
-"""Which name is which local objective: clients do those that they know by name."""
+"""The local objectives by name."""
 
 from fl_core.objectives.ditto import Ditto
 from fl_core.objectives.objective import LocalObjective

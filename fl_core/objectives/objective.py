@@ -1,7 +1,7 @@
 """A local objective: what both sides know of it, and what a client needs to train by it.
 
-A server reads its options, tells clients of it, and learns which layers it never sees again; a
-client makes it of what a message says, and trains.
+A server reads its options, sends its name and options to clients, and learns which layers stay
+private; a client builds it from a message, and trains.
 """
 
 from __future__ import annotations
@@ -38,14 +38,8 @@ def proximal_term(
 ) -> GradientTerm:
     """Return a function that adds the gradient of weight/2 ‖w − anchor‖² to a model's.
 
+    `anchor` has one tensor for each of the model's parameters; by default, their present values.
     With weight 0 not a bit is changed.
-
-    Parameters
-    ----------
-    weight : float
-        FedProx's μ or Ditto's λ, not negative.
-    anchor : sequence of torch.Tensor, optional
-        One for each of the model's parameters, of its shape; by default, what they are now.
     """
     if not weight:
         return no_term
@@ -68,7 +62,7 @@ def weights_of(model: nn.Module) -> list[torch.Tensor]:
 
 
 class PersonalStore(Protocol):
-    """What a client keeps for itself from round to round."""
+    """What a client stores for itself from round to round."""
 
     def load(self) -> ArrayRecord | None:
         """Return the stored arrays; None if there are none yet."""
@@ -84,14 +78,14 @@ class LocalObjective:
     Attributes
     ----------
     name : str
-        By which a configuration names it, and a server tells clients of it.
+        By which a configuration and messages name it.
     keeps_state : bool
-        Whether a client keeps something of its own from round to round.
+        Whether a client stores something from round to round.
     may_be_noisy : bool
         Whether `training-epsilon` covers all that depends on a client's samples, test scores of
-        what it keeps among them: what is trained beside, and then tested, has no noise.
+        its stored model among them: what is trained beside, and then tested, has no noise.
     tests_own_model : bool
-        Whether the model that the client keeps is tested in the place of the one received.
+        Whether the client's stored model is tested in the place of the one received.
     """
 
     name: ClassVar[str] = ""
@@ -100,17 +94,14 @@ class LocalObjective:
     tests_own_model: ClassVar[bool] = False
 
     def private_layers_of(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the layers that stay at the clients, of a model whose arrays have these names.
+        """Return the layers that stay at the clients, of a model with arrays of these names.
 
-        Raises
-        ------
-        ValueError
-            If the model has no such layer, or no other one.
+        A ValueError says that the model has no such layer, or no other one.
         """
         return ()
 
     def told(self, names: Iterable[str]) -> dict[str, ConfigRecordValues]:
-        """Return the values that every message carries to clients, for a model of these names.
+        """Return the entries of every message, for a model with arrays of these names.
 
         The objective's name, its fields with `-` for `_`, and the private layers.
         """
@@ -127,11 +118,11 @@ class LocalObjective:
         Parameters
         ----------
         model : nn.Module
-            With the received weights; what is in it afterwards leaves the client, but for `layers`.
+            With the received weights; its final state leaves the client, but for `layers`.
         fit : callable
             Trains it.
         personal : PersonalStore
-            What the client keeps.
+            What the client stores.
         layers : sequence of str
             Those that stay at the client.
         """

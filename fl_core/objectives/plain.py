@@ -1,4 +1,4 @@
-"""FedAvg's objective: what clients do that are told nothing."""
+"""FedAvg's objective: the default where a message names none."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ class Plain(LocalObjective):
     name: ClassVar[str] = "plain"
 
     def told(self, names: Iterable[str]) -> dict[str, ConfigRecordValues]:
-        """Return nothing: it is what clients do that are told nothing."""
+        """Return nothing: it is the default."""
         return {}

@@ -49,10 +49,10 @@ class PrivateHead(PrivateLayers):
 
 @contextmanager
 def trained_alone(model: nn.Module, layers: Sequence[str], *, within: bool) -> Iterator[None]:
-    """Let only the parameters within `layers` be trained, or only those outside them.
+    """Train only the parameters within `layers`, or only those outside them.
 
-    FedRep's alternation. What is held back has no gradient, so no optimizer moves it, by weight
-    decay neither.
+    FedRep's alternation. The others have no gradient, so no optimizer moves them, not even by
+    weight decay.
     """
     frozen = [
         parameter

@@ -19,17 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PrivateNorms(LocalObjective):
-    """FedBN: norm layers stay at the client, their running statistics among them.
-
-    Attributes
-    ----------
-    norm_layers : str
-        Their names, separated by commas: see `norm_layers`.
-    """
+    """FedBN: norm layers stay at the client, with their running statistics."""
 
     name: ClassVar[str] = "private-norms"
     keeps_state: ClassVar[bool] = True
-    norm_layers: str
+    norm_layers: str  # names, separated by commas: see `norm_layers`
 
     def private_layers_of(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return the norm layers."""
@@ -39,10 +33,7 @@ class PrivateNorms(LocalObjective):
 def norm_layers(model: nn.Module, model_name: str = "the model") -> str:
     """Return the names of a model's norm layers, of any of torch's kinds, by commas.
 
-    Raises
-    ------
-    ValueError
-        If it has none.
+    A ValueError says that it has none.
     """
     from torch.nn.modules import batchnorm, instancenorm, normalization  # noqa: PLC0415 - it takes a second
 

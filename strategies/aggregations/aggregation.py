@@ -1,4 +1,4 @@
-"""How the models of clients become the models of clusters: pure functions over arrays."""
+"""From the models of clients to the models of clusters: pure functions over arrays."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Aggregation(Remembers, ABC):
     per_client : bool
         False: there is one model for each cluster; True: one for each client.
     weighted : bool
-        Whether clients count by their number of samples. The class's own value is the default for
-        pairs that no paper describes.
+        Whether clients count by their number of samples. The class's value is the default for pairs
+        that no paper describes.
     """
 
     name: ClassVar[str] = ""
@@ -41,9 +41,9 @@ class Aggregation(Remembers, ABC):
 
 
 class PerCluster(Aggregation):
-    """An aggregation that makes each cluster's model of what the cluster's own clients trained.
+    """An aggregation that makes each cluster's model from the updates of its clients.
 
-    A cluster from which no client answered keeps its model.
+    A cluster without updates keeps its model.
     """
 
     def __call__(self, state: Round) -> list[NDArrays]:
@@ -55,11 +55,11 @@ class PerCluster(Aggregation):
 
     @abstractmethod
     def of_updates(self, updates: Sequence[Update]) -> NDArrays:
-        """Return the next model of a cluster from its updates, by client; there is at least one."""
+        """Return a cluster's next model from its updates, by client; there is at least one."""
 
 
 def updates_by_cluster(state: Round) -> list[list[Update]]:
-    """Return each cluster's updates, by client whatever their order, where it has one model."""
+    """Return the updates of each cluster with one model, by client."""
     own: list[list[Update]] = [[] for _ in state.models]
     for update in sorted(state.updates, key=lambda u: u.client):
         own[update.cluster].append(update)
@@ -70,11 +70,8 @@ def updates_by_cluster(state: Round) -> list[list[Update]]:
 class ClusterMean(PerCluster):
     """FedAvg inside each cluster (RCC-PFL, Algorithm 1, line 9).
 
-    Attributes
-    ----------
-    weighted : bool
-        False: the plain mean over the cluster's clients, as in RCC-PFL; True: weighted by their
-        numbers of samples.
+    The plain mean over the cluster's clients, as in RCC-PFL, or `weighted` by their numbers of
+    samples.
     """
 
     name: ClassVar[str] = "mean"
@@ -89,16 +86,11 @@ class ClusterMean(PerCluster):
 class GraphMean(Aggregation):
     """FLT's Case I (Algorithm 3, line 17): every client has its own model.
 
-    A client's next model is the mean of the models that its neighbours trained, its own included,
-    with weights normalised over these neighbours. It need not have taken part itself: only one
-    without such neighbours keeps its last model. In a clustering without a graph, the clients of a
-    cluster are neighbours, and the models are those of `ClusterMean`, but for a new cluster none of
-    which trained: its clients keep theirs.
-
-    Attributes
-    ----------
-    weighted : bool
-        True: by the numbers of samples, the paper's p_j; False: the plain mean.
+    A client's next model is the mean of the models that its neighbours, itself included, have
+    trained; without any, it keeps its model. If `weighted`, weights are the numbers of samples, the
+    paper's p_j. In a clustering without a graph, the clients of a cluster are neighbours, and the
+    models are those of `ClusterMean`, but for a new cluster without updates: its clients keep
+    theirs.
     """
 
     name: ClassVar[str] = "graph"
@@ -124,7 +116,7 @@ class GraphMean(Aggregation):
 
 
 def _mean_of_updates(updates: Sequence[Update], weighted: bool) -> NDArrays:
-    """Return the mean of what clients trained, in the order of the updates."""
+    """Return the mean of trained models, in the order of the updates."""
     return mean_model(
         [u.arrays for u in updates], [u.num_examples if weighted else 1 for u in updates]
     )

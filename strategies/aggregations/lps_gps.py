@@ -31,9 +31,10 @@ class LpsGps(Aggregation):
     Attributes
     ----------
     common_layers : tuple of str
-        Names of modules: `conv1` stands for all parameters and buffers below it.
+        Names of modules: `conv1` stands for all parameters and buffers below it. A ValueError says
+        that the model has no such layer.
     weighted : bool
-        Whether clients count by their number of samples, as in the paper, or alike; at the GPS,
+        Whether clients count by their number of samples, as in the paper, or equally; at the GPS,
         an LPS counts as much as its clients that have trained.
     """
 
@@ -49,13 +50,7 @@ class LpsGps(Aggregation):
     weighted: bool = True
 
     def __call__(self, state: Round) -> list[NDArrays]:
-        """Return each LPS's model.
-
-        Raises
-        ------
-        ValueError
-            If the model has no such layer.
-        """
+        """Return each LPS's model."""
         names = self._common(state.models[0])
         models = ClusterMean(self.weighted)(state)
         weights = [
@@ -87,20 +82,10 @@ class LpsGps(Aggregation):
 def common_layers(wanted: str, model: nn.Module, model_name: str) -> tuple[str, ...]:
     """Return the names of the modules that MT-HFL's clusters share.
 
-    Parameters
-    ----------
-    wanted : str
-        "paper": the convolutions, or, in a perceptron, the first layer (section IV); a one-layer
-        model has nothing to share, as the last layer is each task's own. "conv": the convolutions.
-        Otherwise, names of modules, separated by commas.
-    model : torch.nn.Module
-    model_name : str
-        For messages.
-
-    Raises
-    ------
-    ValueError
-        If the model has no such module, or no convolution.
+    "paper" stands for the convolutions, or, in a perceptron, the first layer (section IV); a one-
+    layer model has nothing to share, as the last layer is each task's own. "conv" stands for the
+    convolutions. Otherwise, `wanted` are names of modules, separated by commas. A ValueError says
+    that `model`, named `model_name`, has no such module, or no convolution.
     """
     from torch import nn  # noqa: PLC0415 - a server with layers of its own needs no torch
 

@@ -1,7 +1,7 @@
-"""Aggregations that survive clients whose models are wrong, by accident or on purpose.
+"""Aggregations that tolerate wrong models, sent by accident or on purpose.
 
-Each stands where `mean` stands, behind any clustering: `strategy=spectral+median`. Clients count
-alike, whatever they say of their numbers of samples, since an attacker may say anything.
+Each replaces `mean`, with any clustering: `strategy=spectral+median`. Clients count equally,
+whatever numbers of samples they send, since an attacker may send any.
 
 - D. Yin et al., "Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates", ICML
   2018: the coordinate-wise median and trimmed mean.
@@ -38,13 +38,8 @@ _BLOCK = 2**21  # numbers of all clients that are looked at together: 16 MiB
 class Robust(PerCluster):
     """An aggregation that needs a majority of honest clients in each cluster.
 
-    Where a cluster's answers are too few to tell who is odd, their plain mean is taken, and the log
-    says so, once for each number of answers.
-
-    Attributes
-    ----------
-    fewest : int
-        Answers from which on it stands against one odd one.
+    With fewer than `fewest` answers in a cluster, no outlier can be told: their plain mean is
+    taken, and the log says so, once for each number of answers.
     """
 
     fewest: ClassVar[int] = 3
@@ -102,10 +97,7 @@ class _Tolerant(Robust):
 class TrimmedMean(_Tolerant):
     """The mean of each parameter without its extremes (Yin et al., Definition 2).
 
-    Attributes
-    ----------
-    tolerated : float
-        β: the share of the values left out at either end, in [0, 0.5). At least one is left over.
+    `tolerated` is β, the share of the values left out at either end; at least one is left over.
     """
 
     name: ClassVar[str] = "trimmed-mean"
@@ -125,11 +117,8 @@ class TrimmedMean(_Tolerant):
 class Krum(_Tolerant):
     """The one model that is nearest to its n − f − 2 nearest ones (Blanchard et al., section 3).
 
-    Attributes
-    ----------
-    tolerated : float
-        f/n, the share of malicious clients, in [0, 0.5). The paper needs n ≥ 2f + 3; where there
-        are fewer clients, f is smaller.
+    `tolerated` is f/n, the share of malicious clients. The paper needs n ≥ 2f + 3; where there are
+    fewer clients, f is smaller.
     """
 
     name: ClassVar[str] = "krum"
@@ -151,7 +140,7 @@ class Krum(_Tolerant):
 
 @dataclass(frozen=True)
 class MultiKrum(Krum):
-    """The mean of the n − f models that Krum likes best (Blanchard et al., section 5)."""
+    """The mean of the n − f best models by Krum's measure (Blanchard et al., section 5)."""
 
     name: ClassVar[str] = "multi-krum"
 
@@ -169,8 +158,8 @@ def _squared_distances_between(products: Float64) -> Float64:
 def inner_products(updates: Sequence[Update]) -> Float64:
     """Return the models' inner products, shape (n, n), about the medians of their parameters.
 
-    There honest models are short, whatever the others sent, and differences lose no digits.
-    Integer buffers are left out.
+    There honest models are short, whatever the others sent, and differences lose no digits. Integer
+    buffers are left out.
     """
     products = np.zeros((len(updates), len(updates)))
     for name, _, values in _blocks(updates):
@@ -181,7 +170,7 @@ def inner_products(updates: Sequence[Update]) -> Float64:
 
 
 def _by_array(updates: Sequence[Update], combined: Callable[[Float64], Float64]) -> NDArrays:
-    """Apply `combined` to each parameter; it is given them as the columns of blocks."""
+    """Apply `combined` to each parameter; its argument are the columns of blocks."""
     arrays = updates[0].arrays
     found = {name: np.empty(array.size) for name, array in arrays.items()}
     for name, columns, values in _blocks(updates):
@@ -193,10 +182,10 @@ def _by_array(updates: Sequence[Update], combined: Callable[[Float64], Float64])
 
 
 def _blocks(updates: Sequence[Update]) -> Iterator[tuple[str, slice, Float64]]:
-    """Yield the name of an array, which of its numbers these are, and everybody's, a row each.
+    """Yield the name of an array, a slice of its numbers, and these of all updates, a row each.
 
-    Block by block, since all numbers of thousands of models at once, as float64, and what is
-    sorted beside them, would need several times the memory of the models.
+    Block by block, since all numbers of thousands of models at once, as float64 and sorted, would
+    need several times the memory of the models.
     """
     width = max(1, _BLOCK // len(updates))
     for name, array in updates[0].arrays.items():

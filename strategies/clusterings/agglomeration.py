@@ -25,18 +25,10 @@ Float64 = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Grouping:
-    """Clusters, and how they were found.
+    """Clusters, and how they were found."""
 
-    Attributes
-    ----------
-    labels : NDArray[np.int64], shape (K,)
-        Canonical: cluster 0 holds the first client, and so on.
-    merges : NDArray[np.float64], shape (K − 1, 4)
-        The dendrogram, as scipy writes it.
-    """
-
-    labels: NDArray[np.int64]
-    merges: Float64
+    labels: NDArray[np.int64]  # shape (K,), canonical: cluster 0 has the first client, and so on
+    merges: Float64  # the dendrogram, as scipy writes it, shape (K − 1, 4)
 
 
 def canonical_labels(labels: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
@@ -59,14 +51,8 @@ def average_relevance(relevances: NDArray[np.floating]) -> Float64:
 def closest_clusters(scores: NDArray[np.floating], clusters: ArrayLike) -> NDArray[np.int64]:
     """Return, for each newcomer, the cluster whose clients score highest on average.
 
-    Of equals, the first.
-
-    Parameters
-    ----------
-    scores : NDArray, shape (n, K)
-        How near each newcomer is to each client: higher is nearer.
-    clusters : array_like of int, shape (K,)
-        The clusters of these clients.
+    The first of equals. `scores`, shape (n, K), say how near each newcomer is to each client,
+    higher is nearer; `clusters`, shape (K,), are these clients'.
     """
     numbers, means = mean_scores(scores, clusters)
     return np.asarray(numbers[means.argmax(axis=1)], np.int64)
@@ -105,14 +91,9 @@ def agglomerate_distances(
         Symmetric, not negative. The diagonal is not used.
     num_clusters : int, "elbow" or "silhouette"
         M, exactly this many clusters, ties or not; or see `choose_num_clusters` and
-        `best_silhouette`.
+        `best_silhouette`. A ValueError says that there are fewer clients.
     method : str
         One of `LINKAGES`.
-
-    Raises
-    ------
-    ValueError
-        If there are more clusters than clients, or fewer than one, or the word is no rule.
     """
     count = len(distances)
     if not isinstance(num_clusters, str) and not 1 <= num_clusters <= count:
@@ -131,17 +112,10 @@ def agglomerate_distances(
 
 
 def cut_dendrogram(merges: Float64, num_clusters: int) -> NDArray[np.int64]:
-    """Stop merging when `num_clusters` are left, and return their canonical labels, shape (K,).
+    """Stop merging when `num_clusters`, 1 to K, are left; return canonical labels, shape (K,).
 
-    Scipy's own `cut_tree` and `fcluster` go by height, which ties and the inversions of centroid
-    and median linkage make ambiguous; the order of the merges never is.
-
-    Parameters
-    ----------
-    merges : NDArray[np.float64], shape (K − 1, 4)
-        A dendrogram, as scipy writes it.
-    num_clusters : int
-        From 1 to K.
+    Scipy's `cut_tree` and `fcluster` go by height, which ties and the inversions of centroid and
+    median linkage make ambiguous; the order of the merges never is.
     """
     count = len(merges) + 1
     first_member = list(range(count))
@@ -156,13 +130,8 @@ def choose_num_clusters(merges: Float64) -> int:
     """Return the number of clusters at the widest gap between successive merge heights.
 
     Cutting the dendrogram anywhere in that gap gives the same clusters, so this choice depends
-    least on where one cuts. It lies between 2 and K − 1, and is 2 for two clients: what is below
+    least on where one cuts. It lies between 2 and K − 1, and is 2 for two clients: the height of
     the first merge says how much clients of one kind differ, not how many kinds there are.
-
-    Parameters
-    ----------
-    merges : NDArray[np.float64], shape (K − 1, 4)
-        A dendrogram of K >= 2 clients.
     """
     if len(merges) == 1:
         return 2
@@ -171,19 +140,13 @@ def choose_num_clusters(merges: Float64) -> int:
 
 
 def merge_heights(merges: Float64) -> Float64:
-    """Return the heights of a dendrogram's merges, shape (K − 1,), none below one before it."""
+    """Return the heights of a dendrogram's merges, shape (K − 1,), as a running maximum."""
     heights: Float64 = np.maximum.accumulate(merges[:, 2])  # centroid linkage may turn back
     return heights
 
 
 def number_within(merges: Float64, height: float) -> int:
-    """Return how many clusters are left when none are merged that are farther apart than `height`.
-
-    Parameters
-    ----------
-    merges : NDArray[np.float64], shape (K − 1, 4)
-        A dendrogram of K >= 1 clients.
-    """
+    """Return how many clusters are left when none farther apart than `height` are merged."""
     return 1 + int((merge_heights(merges) > height).sum())
 
 
@@ -199,13 +162,7 @@ def gaps(merges: Float64) -> Float64:
 def k_means(points: Float64, num_clusters: int, seed: int) -> NDArray[np.int64]:
     """Return the canonical labels of k-means, the best of ten starts by k-means++, shape (K,).
 
-    Parameters
-    ----------
-    points : NDArray[np.float64], shape (K, p)
-    num_clusters : int
-        At least 1; of fewer different points, each is a cluster.
-    seed : int
-        Draws the starts.
+    If `num_clusters` is more than the number of different points, each of these is a cluster.
     """
     # On a device, each message starts a process, which imports this file but never needs sklearn.
     from sklearn.cluster import KMeans  # noqa: PLC0415 - it takes a second

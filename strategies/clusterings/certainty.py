@@ -1,10 +1,9 @@
-"""How sure a grouping is: what becomes of it when clients' data are drawn again.
+"""How certain a grouping is: how the same clients are grouped on resampled data.
 
-A resample is a grouping of the same clients on data drawn anew from their own. Whatever the
-resamples share is what the data say; the rest is chance (B. Efron, "Bootstrap Methods: Another Look
-at the Jackknife", 1979; for clusters: S. Monti et al., "Consensus Clustering", 2003). Resamples
-agree as well where nothing was told apart, which `why_untold` looks for.
-Pure functions over arrays; who draws is not said here. docs/grouping.md has how honest this is.
+What the resamples share is what the data say; the rest is chance (B. Efron, "Bootstrap Methods:
+Another Look at the Jackknife", 1979; for clusters: S. Monti et al., "Consensus Clustering", 2003).
+Resamples agree as well where clients could not be distinguished, which `why_untold` detects. Pure
+functions over arrays; docs/grouping.md has how reliable this is.
 """
 
 from __future__ import annotations
@@ -31,14 +30,9 @@ SAME_SCORES = 1e-3
 
 
 def why_untold(labels: Int64, similarity: Float64) -> str:
-    """Return why clusters tell nobody apart, whatever resamples say; empty: they may.
+    """Return why clusters distinguish no clients, whatever resamples say; empty: they may.
 
-    Parameters
-    ----------
-    labels : NDArray[np.int64], shape (K,)
-        The clusters.
-    similarity : NDArray[np.float64], shape (n, n)
-        How relevant the clients that were compared are to each other, symmetric, in [0, 1].
+    `similarity`, shape (n, n), is of the clients that were compared, symmetric, in [0, 1].
 
     Examples
     --------
@@ -59,58 +53,32 @@ def why_untold(labels: Int64, similarity: Float64) -> str:
 
 
 class Doubt(NamedTuple):
-    """A client that is not surely where it is.
-
-    Attributes
-    ----------
-    client, cluster : int
-        Who, and where it is.
-    other_cluster : int
-        Where it lands most often instead; `APART`: with nobody.
-    share : float
-        In how many of the resamples it lands there.
-    """
+    """A client in an uncertain cluster."""
 
     client: int
     cluster: int
-    other_cluster: int
-    share: float
+    other_cluster: int  # the most frequent one instead; `APART`: none
+    share: float  # of the resamples with that
 
 
 class Candidate(NamedTuple):
-    """A number of clusters that could have been chosen.
-
-    Attributes
-    ----------
-    num_clusters : int
-    score : float
-        How far apart clusters lie there; NaN of one cluster, which has none.
-    resamples : float
-        In how many of the resamples this number has the best score.
-    """
+    """A number of clusters that could have been chosen."""
 
     num_clusters: int
-    score: float
-    resamples: float
+    score: float  # how separate the clusters are; NaN of one cluster
+    resamples: float  # the share in which this number has the best score
 
 
 @dataclass(frozen=True, eq=False)
 class Certainty:
-    """How sure the clusters of K clients are.
+    """The certainty of the clusters of K clients."""
 
-    Attributes
-    ----------
-    of_client : NDArray[np.float64], shape (K,)
-        In how many of the resamples each client lands with its own cluster.
-    votes : NDArray[np.float64], shape (K, C + 1)
-        In how many it lands with each cluster; the last column: with nobody.
-    """
-
+    # The share of the resamples in which each client is in its cluster, shape (K,)
     of_client: Float64
-    votes: Float64
+    votes: Float64  # the share with each cluster, shape (K, C + 1); the last column: alone
 
     def doubts(self, labels: Int64) -> list[Doubt]:
-        """Return the clients that are less sure than `DOUBTFUL`, the least sure first."""
+        """Return the clients with a certainty below `DOUBTFUL`, the least certain first."""
         doubtful = np.flatnonzero(self.of_client < DOUBTFUL)
         found = []
         for client in doubtful[np.argsort(self.of_client[doubtful], kind="stable")].tolist():
@@ -123,12 +91,9 @@ class Certainty:
 
 
 def pair_shares(resamples: Sequence[Int64]) -> Float64:
-    """Return in how many of the resamples each pair of clients lands together, shape (K, K).
+    """Return in how many of the resamples each pair of clients is together, shape (K, K).
 
-    Parameters
-    ----------
-    resamples : sequence of NDArray[np.int64], shapes (K,)
-        Clusters under any names; at least one.
+    Resamples are clusters under any names, shapes (K,); at least one.
 
     Examples
     --------
@@ -143,20 +108,16 @@ def pair_shares(resamples: Sequence[Int64]) -> Float64:
 
 
 def certainty(labels: Int64, resamples: Sequence[Int64]) -> Certainty:
-    """Return how often each client lands with its own cluster, and with others.
+    """Return how often each client is with its cluster, and with others.
 
-    In a resample, a client lands with the cluster of which it meets the largest share: of the
-    cluster's other clients, those that are with it. Of equals its own counts, so that two clusters
-    that are one in a resample leave nobody in doubt: that is a doubt about their number. A client
-    that meets nobody lands apart; if it is a cluster of its own, that is its cluster. Where all are
-    one cluster, who meets fewer than half of the others lands apart, too: there is no other.
+    In a resample, a client is with the cluster of which the largest share of the other clients is
+    together with it. Of equals its cluster counts, so that two clusters that are one in a resample
+    make no client uncertain: that is a doubt about their number. A client without any others is
+    alone; if it is a cluster by itself, that is its cluster. Where all are one cluster, a client
+    that is with fewer than half of the others is alone, too.
 
-    Parameters
-    ----------
-    labels : NDArray[np.int64], shape (K,)
-        The clusters, each of 0 to C − 1 at least once.
-    resamples : sequence of NDArray[np.int64], shapes (K,)
-        Clusters under any names; at least one.
+    `labels`, shape (K,), are the clusters, each of 0 to C − 1 at least once; resamples as in
+    `pair_shares`.
     """
     everybody = np.arange(len(labels))
     num_clusters = int(labels.max()) + 1
@@ -182,16 +143,10 @@ def certainty(labels: Int64, resamples: Sequence[Int64]) -> Certainty:
 
 
 def candidates(scores: Float64, chosen: Sequence[int], first: int = 2) -> list[Candidate]:
-    """Weigh each number of clusters.
+    """Weigh each number of clusters, from `first` on.
 
-    Parameters
-    ----------
-    scores : NDArray[np.float64], shape (n,)
-        Of `first`, `first` + 1, … clusters.
-    chosen : sequence of int
-        The number that was best in each of the resamples.
-    first : int
-        The lowest number that could be chosen.
+    `scores` are of `first`, `first` + 1, … clusters; `chosen` is the best number in each of the
+    resamples.
     """
     total = max(1, len(chosen))
     return [

@@ -1,4 +1,4 @@
-"""CFL: a cluster is split in two when its mean update vanishes but its clients' do not.
+"""CFL: split a cluster when its mean update vanishes but its clients' updates do not.
 
 F. Sattler, K.-R. Müller, W. Samek, "Clustered federated learning: model-agnostic distributed
 multitask optimization under privacy constraints", IEEE TNNLS 32(8), 2021,
@@ -26,36 +26,18 @@ from strategies.rounds.updates import cosine_similarities, update_vector
 class RecursiveBipartition(Clustering):
     """Sattler et al.'s clustered federated learning (2021, Algorithms 1 and 2).
 
-    A cluster is split when ‖mean of updates‖ < ε₁, so it is near a stationary point of its
-    clients' common objective, while max ‖update‖ > ε₂, so the point does not suit all of them. The
-    paper's two parts are those with the lowest maximal cosine similarity across, which single
-    linkage finds; its authors' code takes complete linkage. With noisy labels both tend to cut
-    single clients off, and average linkage, the default, does so least. The paper advises
-    thresholds in proportion to the longest mean update seen; they are given that way here, and so
-    fit any model and learning rate.
+    A cluster is split when ‖mean of updates‖ < ε₁, so it is near a stationary point of its clients'
+    common objective, while max ‖update‖ > ε₂, so the point does not suit all of them. The paper's
+    two parts are those with the lowest maximal cosine similarity across, which single linkage
+    finds; its authors' code takes complete linkage. With noisy labels both tend to cut single
+    clients off, and average linkage, the default, does so least. The paper advises thresholds in
+    proportion to the longest mean update seen; they are given that way here, and so fit any model
+    and learning rate.
 
-    In the paper all clients train in every round. Where some sit a round out, the mean and the two
-    parts are of all the cluster's clients, by the last update of each: in the authors' code, too, a
-    client that is not drawn keeps its last update, though there all are drawn. So that each has
-    one, a client trains in every round until it has sent its first. The maximum is of the round's
-    updates alone: a long one from before says nothing of the model as it is. With all clients in
-    every round this is the paper's split.
-
-    Attributes
-    ----------
-    mean_norm, max_norm : float
-        ε₁ and ε₂, as shares of the longest mean update of any cluster so far.
-    split_linkage : str
-        How the two parts are found: "single", as in the paper; "complete", as in its authors' code;
-        "average".
-    gamma_max : float or None
-        γ_max, how far a client's gradient may be from its group's, relative to the latter's length:
-        the two parts must differ by more, √((1 − α)/2) > γ_max, where α is the highest cosine
-        between a client of one and a client of the other (section V). None: no such test.
-    min_size : int
-        Clients that each part must have at least, whether or not they trained in the round; a
-        cluster whose parts would be smaller stays together until another round says otherwise.
-        Ours, not the paper's.
+    In the paper all clients train in every round. Where only some do, the mean and the two parts
+    are of the last update of each client of the cluster, and the maximum is of the round's updates
+    alone: a long one from before says nothing of the present model. So that each has an update, a
+    client trains in every round until it has sent its first.
     """
 
     name: ClassVar[str] = "bipartition"
@@ -72,7 +54,10 @@ class RecursiveBipartition(Clustering):
         "and some client's update is above this share of it",
         key="cfl-max-norm",
     )
+    # "single", as in the paper; "complete", as in its authors' code
     split_linkage: Literal["average", "complete", "single"] = "average"
+    # Γ_max, how far a client's gradient may be from its group's: the parts must differ by more,
+    # √((1 − α)/2) > γ_max, α the highest cosine across (section V)
     gamma_max: float | None = None
     min_size: int = option(
         5, COUNT, "split only into parts of at least so many clients", key="cfl-min-size"
@@ -81,12 +66,12 @@ class RecursiveBipartition(Clustering):
     _last: dict[int, NDArray[np.float64]] = learnt(dict)
 
     def find(self, conversation: Conversation) -> Clusters:
-        """Return one cluster with everybody: nobody has trained."""
+        """Return one cluster with all clients: none has trained."""
         self._longest, self._last = 0.0, {}
         return Clusters(dict.fromkeys(conversation.nodes, 0))
 
     def after_training(self, state: Round) -> Clusters:
-        """Split the clusters that ask for it; who never sent an update follows the larger part."""
+        """Split clusters; clients that never sent an update follow the larger part."""
         self._last.update({update.client: update_vector(update) for update in state.updates})
         labels = dict(state.clusters.of_client)
         fresh = state.clusters.count
@@ -112,7 +97,7 @@ class RecursiveBipartition(Clustering):
         return Clusters(dict(zip(labels, names, strict=True)))
 
     def _is_stuck(self, mean: float, trained: list[int]) -> bool:
-        """Return whether a cluster stands still while some of those that trained do not."""
+        """Return whether a cluster's mean is short while one of those that trained moves far."""
         longest = float(np.linalg.norm(self._updates(trained), axis=1).max())
         return mean < self.mean_norm * self._longest and longest > self.max_norm * self._longest
 

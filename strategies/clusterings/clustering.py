@@ -1,6 +1,6 @@
-"""Clusterings: each finds out which client belongs to which cluster, before or during training.
+"""Clusterings: each finds which client belongs to which cluster, before or during training.
 
-Those with which RCC-PFL (section V) is compared are here; the papers' are in files of their own.
+The baselines of RCC-PFL (section V) are here; the papers' clusterings are in separate files.
 """
 
 from __future__ import annotations
@@ -26,35 +26,32 @@ _MOST_LISTED = 20  # clients in a sentence
 class Clustering(Remembers, ABC):
     """A way to group clients.
 
-    Only `find` must be written. A clustering that groups anew in every round does so before the
-    clients train, by asking them (`before_training`), or afterwards, by what they sent
-    (`after_training`).
+    Only `find` must be written. A clustering that groups in every round does so before the clients
+    train, by asking them (`before_training`), or afterwards, by what they sent (`after_training`).
 
     Attributes
     ----------
     name : str
         By which a configuration pairs it with an aggregation.
     needs_packages : tuple of str
-        Which must be installed for it, beside those that come with the project in any case.
+        Which must be installed for it, beside the project's requirements.
     shares : str
         What clients reveal of their data in order to be grouped: "eigenvectors", "centroids", …;
         "updates": no more than what they send when they train; "nothing": not even that is used.
     exact_number : bool
-        Whether it makes exactly as many clusters as it is told, and so needs at least as many
-        clients. A clustering that cannot choose the number itself has no default for its field
-        `num_clusters`.
+        Whether it makes exactly as many clusters as requested, and so needs as many clients. A
+        clustering that cannot choose the number has no default for its field `num_clusters`.
     count_rules : tuple of str
         The words that its field `num_clusters` may hold instead of a number: rules by which it is
-        chosen. Empty: none; a number it must be.
+        chosen.
     needs_tasks : bool
-        Whether it must be told the clients' true tasks, which only a simulation knows.
+        Whether it needs the clients' true tasks, which only a simulation knows.
     keeps_models : bool
         What happens when clusters change. True: cluster c remains cluster c with its model, and
         clients that join it take that model over (IFCA); False: clusters are new sets of clients,
-        and each starts from the mean of what its clients hold (FedHC).
+        and each starts from the mean of its clients' models (FedHC).
     shows_groups : bool
-        Whether results have a page of their own for its groups: grouping.json, with how sure each
-        client is of its own, and pictures of what is in them.
+        Whether results have grouping.json, with each client's certainty, and pictures of groups.
     together : bool
         Whether clients train with others at all.
     knows_by_training : bool
@@ -104,7 +101,7 @@ class Clustering(Remembers, ABC):
     def place(
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
     ) -> Clusters:
-        """Return clusters in which newcomers have a place: by default, in the largest one."""
+        """Return clusters that include the newcomers: by default, in the largest one."""
         return clusters.with_everybody(newcomers)
 
     def spectra_to_keep(self) -> Mapping[int, NDArray[np.float32]]:
@@ -114,9 +111,9 @@ class Clustering(Remembers, ABC):
     def redrawn(
         self, clusters: Clusters, regroup: Callable[[Any], Sequence[Any]], what: str
     ) -> Clusters:
-        """Return clusters that know how they would be if `what` were drawn again: here, unchanged.
+        """Return clusters with their certainty if `what` were resampled: by default, unchanged.
 
-        `regroup` groups clients over and over as this clustering does.
+        `regroup` groups resampled data as this clustering does.
         """
         return clusters
 
@@ -127,37 +124,25 @@ class Clustering(Remembers, ABC):
 
 @dataclass
 class GivenClusters(Clustering):
-    """Clusters known beforehand (RCC-PFL's optimum clustering).
-
-    Attributes
-    ----------
-    labels : mapping from client index to any cluster number
-    later : mapping from round to such mappings
-        Labels that hold from that round on.
-    """
+    """Clusters known beforehand (RCC-PFL's optimum clustering)."""
 
     name: ClassVar[str] = "tasks"
     shares: ClassVar[str] = "nothing"
     needs_tasks: ClassVar[bool] = True
     keeps_models: ClassVar[bool] = True
-    labels: Mapping[int, int]
+    labels: Mapping[int, int]  # from client index to any cluster number
+    # From a round on, other labels
     later: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
     _now: Mapping[int, int] = learnt(dict)
     _names: dict[int, int] = learnt(dict)
 
     def find(self, conversation: Conversation) -> Clusters:
-        """Look every client up.
-
-        Raises
-        ------
-        ValueError
-            If a connected client has no cluster.
-        """
+        """Look every client up; a ValueError says that one has no cluster."""
         self._now, self._names = self.labels, {}
         return self._look_up(list(conversation.nodes))
 
     def before_training(self, state: Round, conversation: Conversation) -> Clusters:
-        """Look everybody up again in a round in which labels change."""
+        """Look all clients up again in a round in which labels change."""
         if state.number not in self.later:
             return state.clusters
         self._now = self.later[state.number]
@@ -166,7 +151,7 @@ class GivenClusters(Clustering):
     def place(
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
     ) -> Clusters:
-        """Look newcomers up, and leave out those for whom no cluster is given."""
+        """Look newcomers up, and exclude those without a cluster."""
         known = [client for client in newcomers if client in self._now]
         for client in set(newcomers) - set(known):
             conversation.roster.leave_out(client, "clustering", "no cluster is given for it")
@@ -187,35 +172,22 @@ class GivenClusters(Clustering):
 
 @dataclass(frozen=True)
 class RandomClusters(Clustering):
-    """Clusters of given sizes, filled at random.
-
-    Attributes
-    ----------
-    sizes : sequence of int
-        How many clients each cluster has; they add up to at least the number of clients.
-    seed : int
-    """
+    """Clusters of given sizes, filled at random."""
 
     name: ClassVar[str] = "random"
     shares: ClassVar[str] = "nothing"
     needs_tasks: ClassVar[bool] = True
-    sizes: Sequence[int]
+    sizes: Sequence[int]  # of the clusters; the sum is at least the number of clients
     seed: int
 
     def find(self, conversation: Conversation) -> Clusters:
-        """Deal the places in the clusters out by client index.
-
-        Raises
-        ------
-        ValueError
-            If there are fewer places than clients.
-        """
+        """Assign clusters by client index; a ValueError says that the sizes are too small."""
         return self._deal(list(conversation.nodes))
 
     def place(
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
     ) -> Clusters:
-        """Give newcomers the places that were theirs all along, and leave out the others."""
+        """Give newcomers the clusters of their indices, and exclude those beyond the sizes."""
         known = [client for client in newcomers if client < sum(self.sizes)]
         for client in set(newcomers) - set(known):
             conversation.roster.leave_out(
@@ -238,7 +210,7 @@ class RandomClusters(Clustering):
 
 @dataclass(frozen=True)
 class SingleCluster(Clustering):
-    """Everybody together: one global model."""
+    """All clients together: one global model."""
 
     name: ClassVar[str] = "single"
     shares: ClassVar[str] = "nothing"
@@ -250,7 +222,7 @@ class SingleCluster(Clustering):
 
 @dataclass(frozen=True)
 class OwnCluster(Clustering):
-    """Everybody alone: no federation."""
+    """Each client alone: no federation."""
 
     name: ClassVar[str] = "own"
     shares: ClassVar[str] = "nothing"
@@ -263,6 +235,6 @@ class OwnCluster(Clustering):
     def place(
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
     ) -> Clusters:
-        """Give each newcomer a cluster of its own."""
+        """Give each newcomer a separate cluster."""
         fresh = clusters.unplaced(newcomers)
         return clusters.with_clients({c: n for n, c in enumerate(fresh, clusters.count)})

@@ -1,7 +1,7 @@
-"""FedHC: in every round, clients whose updates point the same way are averaged together.
+"""FedHC: in every round, average clients together that moved in the same direction.
 
 FedHC, unsigned: "Federated Learning with Hierarchical Clustering for Personalized Model
-Aggregation"; the copy that we have names no author, year or address.
+Aggregation"; our copy names no author, year or address.
 C. Briggs, Z. Fan, P. Andras, "Federated learning with hierarchical clustering of local updates to
 improve training on non-IID data", IJCNN 2020, https://arxiv.org/abs/2004.11791 (FL+HC).
 """
@@ -35,26 +35,19 @@ class UpdateClustering(Clustering):
     """Ward's method on how far clients' training moves their models (FedHC, section 3).
 
     The paper compares "the gradient of the local model" without saying against which model, by the
-    distance 1 − cos(g_i, g_j). Since ‖u − v‖² = 2(1 − cos) for unit vectors, Ward's method is
-    exact on these. With `initial`, g_i is the movement since the model that all clients started
-    from, so clients of different clusters stay comparable. With `received`, g_i is the movement of
-    the last round alone.
+    distance 1 − cos(g_i, g_j). Since ‖u − v‖² = 2(1 − cos) for unit vectors, Ward's method is exact
+    on these. With `initial`, g_i is the movement since the model that all clients started from, so
+    clients of different clusters stay comparable. With `received`, g_i is the movement of the last
+    round alone.
 
-    A client that does not take part in a round keeps its last movement. Those that have never sent
-    an update share a cluster that starts from the initial model, and train in the next round.
-
-    Attributes
-    ----------
-    num_clusters : int, "elbow" or "silhouette"
-        A number, capped at the number of clients to group; or how it is chosen in every round.
-    reference : {"initial", "received"}
-        The model against which a movement is measured.
+    A client that does not take part in a round has its last movement. Those that have never sent an
+    update share a cluster that starts from the initial model, and train in the next round.
     """
 
     name: ClassVar[str] = "update"
     knows_by_training: ClassVar[bool] = True
     count_rules: ClassVar[tuple[str, ...]] = COUNT_RULES
-    num_clusters: NumClusters = "silhouette"
+    num_clusters: NumClusters = "silhouette"  # a number is limited to that of the clients to group
     reference: Reference = option(
         "initial",
         one_of(get_args(Reference)),
@@ -65,14 +58,14 @@ class UpdateClustering(Clustering):
     _vectors: dict[int, NDArray[np.float64]] = learnt(dict)
 
     def find(self, conversation: Conversation) -> Clusters:
-        """Return one cluster with everybody: nobody has trained."""
+        """Return one cluster with all clients: none has trained."""
         self._vectors = {}
         return Clusters(dict.fromkeys(conversation.nodes, 0))
 
     def place(
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
     ) -> Clusters:
-        """Give newcomers a cluster of their own until they have trained; who comes back has one."""
+        """Give newcomers a separate cluster until they have trained."""
         fresh = clusters.unplaced(newcomers)
         return clusters.with_clients(dict.fromkeys(fresh, clusters.count))
 

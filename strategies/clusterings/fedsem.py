@@ -1,4 +1,4 @@
-"""FedSEM: in every round, each client joins the cluster whose model is nearest to its own.
+"""FedSEM: in every round, each client joins the cluster with the model nearest to its model.
 
 M. Xie, G. Long, T. Shen, T. Zhou, X. Wang, J. Jiang, "Multi-center federated learning", 2020,
 https://arxiv.org/abs/2005.01026.
@@ -32,26 +32,19 @@ class ModelClustering(Clustering):
     In the paper all clients take part in every round. Where only a share does, a client trains in
     every round until it has sent a first model, so that the first grouping is of all. FLT's authors
     compare with a FedSEM (hjraad/FLT, `clustering_multi_center`) that groups the last models of all
-    clients anew in every round, with the initial model for those that have not trained: that finds
-    less (experiments/models_of_all.py, docs/results/flt-code.md).
-
-    Attributes
-    ----------
-    num_clusters : int
-        An upper bound: fewer if the first round has fewer participants or fewer different models.
-    seed : int
-        Of k-means++.
+    clients in every round: that is less accurate (experiments/models_of_all.py, docs/results/flt-
+    code.md).
     """
 
     name: ClassVar[str] = "model"
     knows_by_training: ClassVar[bool] = True
     keeps_models: ClassVar[bool] = True
-    num_clusters: int
+    num_clusters: int  # an upper bound: fewer of fewer participants or different models
     seed: int = 0
     _grouped: bool = learnt(bool)
 
     def find(self, conversation: Conversation) -> Clusters:
-        """Return one inhabited cluster, with everybody: nobody has trained."""
+        """Return one inhabited cluster, with all clients: none has trained."""
         self._grouped = False
         return Clusters(dict.fromkeys(conversation.nodes, 0), self.num_clusters)
 

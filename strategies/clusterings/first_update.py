@@ -1,4 +1,4 @@
-"""FedClust and FlexCFL: clients are grouped once, by what their first training moved.
+"""FedClust and FlexCFL: group clients once, by how their first training moved the model.
 
 M. S. Islam, S. Javaherian, F. Xu, X. Yuan, L. Chen, N.-F. Tzeng, "FedClust: Tackling Data
 Heterogeneity in Federated Learning through Weight-Driven Client Clustering", 2024,
@@ -37,25 +37,13 @@ Float64 = NDArray[np.float64]
 
 
 class OnceByTraining(Clustering):
-    """What both papers share: everybody trains one model, is grouped by it, and then stays.
+    """What both papers share: all clients train one model, are grouped by it, and then stay.
 
-    The papers' training before round 1 is round 1 here: clusters go on with the means of what their
-    clients trained in it.
-
-    Who has not trained yet waits in a cluster of its own, whose model is the one that all started
-    from. It trains that, joins a cluster before the next round, and goes on with that cluster's
-    model; what it trained alone is averaged into none (with `lps-gps`, into the common layers).
-
-    A subclass is a dataclass that declares the attributes as `learnt`.
-
-    Attributes
-    ----------
-    _moves : dict of NDArray[np.float64], shape (p,)
-        From client to what its first training moved.
-    _found : int
-        How many clusters there are; those who wait are in the next one.
-    _grouped : list of int
-        The clients that were grouped, whom others join.
+    The papers' training before round 1 is round 1 here: clusters continue with the means of what
+    their clients trained in it. A client that has not trained yet waits in an extra cluster with
+    the initial model. It trains that, joins a cluster before the next round, and continues with
+    that cluster's model; what it trained alone is averaged into none (with `lps-gps`, into the
+    common layers).
     """
 
     keeps_models: ClassVar[bool] = True
@@ -65,19 +53,19 @@ class OnceByTraining(Clustering):
     _grouped: list[int]
 
     def find(self, conversation: Conversation) -> Clusters:
-        """Return one cluster with everybody: nobody has trained."""
+        """Return one cluster with all clients: none has trained."""
         self._moves, self._found = {}, 0
         return Clusters(dict.fromkeys(conversation.nodes, 0))
 
     def place(
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
     ) -> Clusters:
-        """Let newcomers wait until they have trained; who comes back has a place."""
+        """Let newcomers wait until they have trained."""
         fresh = clusters.unplaced(newcomers)
         return clusters.with_clients(dict.fromkeys(fresh, self._found))
 
     def before_training(self, state: Round, conversation: Conversation) -> Clusters:
-        """Let those who have waited and trained join a cluster."""
+        """Let those that have waited and trained join a cluster."""
         clusters = state.clusters
         waiting = [c for c, own in clusters.of_client.items() if own >= self._found > 0]
         fresh = [client for client in waiting if client in self._moves]
@@ -98,7 +86,7 @@ class OnceByTraining(Clustering):
         return replace(joined, models=models)
 
     def after_training(self, state: Round) -> Clusters:
-        """Group, the first time that there are updates; remember those of who waits later."""
+        """Group, the first time that there are updates; store the first update of later clients."""
         for update in state.updates:
             if update.client not in self._moves:
                 self._moves[update.client] = self.move(update)
@@ -111,7 +99,7 @@ class OnceByTraining(Clustering):
         return found.with_clients(dict.fromkeys(waiting, self._found))
 
     def after_last_round(self, state: Round, conversation: Conversation) -> Clusters:
-        """Let those who came in the last round have a place in the result."""
+        """Let those that trained first in the last round join a cluster."""
         return self.before_training(state, conversation)
 
     @abstractmethod
@@ -120,43 +108,30 @@ class OnceByTraining(Clustering):
 
     @abstractmethod
     def group(self, clients: Sequence[int], moves: Float64) -> Clusters:
-        """Return the clusters of K clients by what they moved, shape (K, p)."""
+        """Return the clusters of K clients by their movements, shape (K, p)."""
 
     @abstractmethod
     def nearest(
         self, moves: Float64, known: Float64, members: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], Sequence[Float64]]:
-        """Return which cluster each of n others joins; and, for `Comparison.late`, how near it is.
+        """Return the cluster that each of n others joins; and its nearness, for `Comparison.late`.
 
-        Parameters
-        ----------
-        moves, known : NDArray[np.float64], shapes (n, p) and (K, p)
-            What these moved, and what those moved who were grouped.
-        members : NDArray[np.int64], shape (K,)
-            The clusters of the latter.
+        `moves` and `known`, shapes (n, p) and (K, p), are the movements of these and of the grouped
+        clients; `members`, shape (K,), are the clusters of the latter.
         """
 
 
 @dataclass
 class FirstUpdateClustering(OnceByTraining):
-    """Agglomerative clustering of what round 1 made of the last layer (FedClust).
+    """Agglomerative clustering of round 1's change of the last layer (FedClust).
 
-    The distance between two last layers, in the paper, is that between what training moved them,
-    since both come of one model. Who comes later joins the cluster whose clients are nearest on
-    average.
-
-    Attributes
-    ----------
-    num_clusters : int, "elbow" or "silhouette"
-        A number is an upper bound: fewer if fewer clients have trained. The paper cuts the
-        dendrogram at a height, which has to suit the model and the data.
-    linkage : str
-        As in `strategies.clusterings.spectral`; the paper does not say.
+    The paper's distance between two last layers is that between their movements, since both come
+    from one model. Later clients join the cluster with the nearest clients on average.
     """
 
     name: ClassVar[str] = "first-update"
     count_rules: ClassVar[tuple[str, ...]] = COUNT_RULES
-    num_clusters: NumClusters = "elbow"
+    num_clusters: NumClusters = "elbow"  # an upper bound; the paper cuts at a height instead
     linkage: str = SpectralClustering.linkage
     _moves: dict[int, Float64] = learnt(dict)
     _found: int = learnt(int)
@@ -192,22 +167,15 @@ class FirstUpdateClustering(OnceByTraining):
 
 @dataclass
 class FirstDirectionClustering(OnceByTraining):
-    """k-means of round 1's updates, seen along the directions that they have in common (FlexCFL).
+    """k-means of round 1's updates along the directions that they have in common (FlexCFL).
 
     A client's coordinates are the cosines between its update and the M leading singular vectors of
-    all updates (`decomposed_cosines`), so how far it has moved says nothing. Who comes later joins
-    the cluster whose mean update in round 1 points most nearly the same way.
-
-    Attributes
-    ----------
-    num_clusters : int
-        M, an upper bound: fewer if fewer clients, or different updates, are there.
-    seed : int
-        Of k-means.
+    all updates (`decomposed_cosines`), so the length of an update does not matter. Later clients
+    join the cluster with the mean update in round 1 at the smallest angle.
     """
 
     name: ClassVar[str] = "first-direction"
-    num_clusters: int
+    num_clusters: int  # M, an upper bound
     seed: int = 0
     _moves: dict[int, Float64] = learnt(dict)
     _found: int = learnt(int)
@@ -233,20 +201,10 @@ class FirstDirectionClustering(OnceByTraining):
 
 
 def decomposed_cosines(vectors: Float64, count: int) -> Float64:
-    """Return the cosines of vectors with the leading singular vectors of them all.
+    """Return the cosines of vectors, shape (n, p), with their `count` leading singular vectors.
 
-    Between these, FlexCFL takes Euclidean distances: EDC, section 4.1.
-
-    Parameters
-    ----------
-    vectors : NDArray[np.float64], shape (n, p)
-    count : int
-        How many singular vectors, at least 1.
-
-    Returns
-    -------
-    NDArray[np.float64], shape (n, min(count, n, p))
-        0 for a vector of zeros. The sign of a column is arbitrary.
+    Between these, FlexCFL takes Euclidean distances: EDC, section 4.1. The result has shape (n,
+    min(count, n, p)); 0 for a vector of zeros. The sign of a column is arbitrary.
 
     Examples
     --------

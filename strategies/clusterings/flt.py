@@ -1,4 +1,4 @@
-"""FLT: clients are related by what an encoder sees in their data (Algorithms 2 and 3).
+"""FLT: relate clients by an encoder's embeddings of their data (Algorithms 2 and 3).
 
 H. Jamali-Rad, M. Abdizadeh, A. Singh, "Federated Learning With Taskonomy for Non-IID Data", IEEE
 TNNLS 34(11), 2022, https://doi.org/10.1109/TNNLS.2022.3152581.
@@ -46,16 +46,16 @@ _LARGEST = 1e6  # embeddings of pixels in [0, 1] are small; squares of larger on
 class SignatureClustering(Clustering):
     """Clients encode their images and send k centroids; the server relates them on a manifold.
 
-    Dynamic: clients that train say how far their data have moved since they were last asked (δ).
+    Dynamic: clients that train send how far their data have moved since they were last asked (δ).
     Once it has been above `change_threshold` for more than `max_changed` of them, or every
     `refresh_every` rounds, all clients are asked again, newcomers included. Until then, a newcomer
-    joins the cluster whose mean embedding is nearest to its own.
+    joins the cluster with the mean embedding nearest to its embedding.
 
     Attributes
     ----------
     encoder : dict of arrays
-        Of an autoencoder, under the names that the clients' code gives them. Those that begin with
-        `encoder.` are sent; the others, too, when clients fine-tune.
+        Of an autoencoder, by the names in the clients' code. Those that start with `encoder.` are
+        sent; the others, too, when clients fine-tune.
     num_clusters : int, "elbow" or "silhouette"
         C; "elbow": from Ward's dendrogram of the graph's rows.
     num_centroids : int
@@ -66,11 +66,11 @@ class SignatureClustering(Clustering):
         Between two clients: see `signatures.closest_distances` and `signatures.matching_distances`.
     fine_tune : "refresh", "always" or "never"
         When clients fit the autoencoder to their images before they encode them: when they are
-        asked again (Enc1, trained on data like theirs), or in the pre-round, too (Enc2, on others).
+        asked again (Enc1, trained on data like theirs), or before training, too (Enc2, on others).
     change_threshold : float
         How large δ must be to be a flag, in units of the spread of the client's images.
     max_changed : int or None
-        λ; None: flags are not looked at.
+        λ; None: flags are ignored.
     refresh_every : int
         τ, in rounds; 0: never.
     seed : int
@@ -133,7 +133,7 @@ class SignatureClustering(Clustering):
         return self._relate()
 
     def before_training(self, state: Round, conversation: Conversation) -> Clusters:
-        """Ask everybody again if it is time to (Algorithm 3, lines 21 to 28)."""
+        """Ask all clients again if it is time to (Algorithm 3, lines 21 to 28)."""
         flagged = self.max_changed is not None and len(self._changed) > self.max_changed
         passed = state.number - 1
         due = self.refresh_every > 0 and passed > 0 and passed % self.refresh_every == 0
@@ -148,10 +148,10 @@ class SignatureClustering(Clustering):
         return self._relate(state.number)
 
     def after_training(self, state: Round) -> Clusters:
-        """Note the change flags; the clusters stay until the next round.
+        """Store the change flags; the clusters stay until the next round.
 
-        Of flags that a client sends one after the other, the first, second, fourth, eighth … count:
-        who raises its flag always does not have all asked in every round.
+        Of successive flags of a client, the first, second, fourth, eighth … count, so that one that
+        always raises its flag does not make all clients be asked in every round.
         """
         for update in state.updates:
             is_up = update.shift > self.change_threshold
@@ -217,17 +217,10 @@ class SignatureClustering(Clustering):
 
 
 class Signature(NamedTuple):
-    """What a client answers.
+    """A client's answer."""
 
-    Attributes
-    ----------
-    centroids : NDArray[np.float32], shape (1 to k, e)
-    sketch : list of float
-        By which the client tells how far its images have moved; empty if it gave none.
-    """
-
-    centroids: Float32
-    sketch: list[float]
+    centroids: Float32  # shape (1 to k, e)
+    sketch: list[float]  # by which the client measures δ; empty if it sent none
 
 
 def ask_signatures(
@@ -237,13 +230,7 @@ def ask_signatures(
     clients: Sequence[int] | None,
     width: int | None = None,
 ) -> dict[int, Signature]:
-    """Ask clients for centroids of `width` numbers; None: the most common width.
-
-    Returns
-    -------
-    dict of Signature
-        By client index, ascending.
-    """
+    """Ask clients for centroids of `width` numbers (None: the most common width), by index."""
     most = options[protocol.NUM_CENTROIDS]
     found = conversation.query(
         protocol.SIGNATURE,
@@ -258,7 +245,7 @@ def ask_signatures(
 
 
 def _sketch(content: RecordDict) -> list[float]:
-    """Return a client's sketch, which only that client reads again; empty if it is none."""
+    """Return a client's sketch, which only that client reads; empty if it is invalid."""
     found = protocol.numbers(content, protocol.IMAGE_SKETCH)
     whole = len(found) == protocol.SKETCH_SIZE and np.isfinite(found).all()
     return found if whole else []

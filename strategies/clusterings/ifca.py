@@ -4,9 +4,8 @@ A. Ghosh, J. Chung, D. Yin, K. Ramchandran, "An Efficient Framework for Clustere
 Learning", NeurIPS 2020, https://arxiv.org/abs/2006.04088 (IFCA, by model averaging).
 A. Ali, A. Arafa, "RCC-PFL", 2025, Algorithm 2 (IFCA-PFL): see `spectral`.
 
-Which clients share a cluster depends on the random first models. With `initial_models="warm"`,
-which is ours, all train one model in round 1. The means of the groups that FedHC would find in it
-start the clusters.
+The clusters depend on the random initial models. With `initial_models="warm"`, which is ours, all
+clients train one model in round 1. The means of FedHC's groups of these start the clusters.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ _DRAW_STREAM = 0x1FCA
 
 
 def drawn_models(initial_model: DrawModel, seed: int) -> DrawModel:
-    """Return a `draw_model` for `LossClustering` whose models have seeds of their own.
+    """Return a `draw_model` for `LossClustering` with a separate seed for each model.
 
-    `initial_model` makes a fresh model of a seed; another `seed`, the run's, draws other models.
+    `initial_model` makes a fresh model from a seed; another `seed`, the run's, draws other models.
     """
 
     def draw_model(number: int) -> NDArrays:
@@ -55,10 +54,7 @@ def drawn_models(initial_model: DrawModel, seed: int) -> DrawModel:
 def lowest_loss(losses: Float64) -> NDArray[np.int64]:
     """Return each client's cluster: argmin over the models, first of equals, shape (K,).
 
-    Parameters
-    ----------
-    losses : NDArray[np.float64], shape (K, M)
-        Each client's training loss on each cluster's model.
+    `losses`, shape (K, M), are each client's on each cluster's model.
     """
     return np.asarray(losses.argmin(axis=1), np.int64)
 
@@ -68,8 +64,8 @@ def inhabit_all(
 ) -> NDArray[np.int64]:
     """Move clients into empty clusters (IFCA-PFL, Procedure 2, line 18; spec section 4).
 
-    For each empty cluster in turn, of the clients whose own cluster keeps at least one other, the
-    one with the lowest loss on the empty cluster's model moves there.
+    Into each empty cluster in turn moves the client with the lowest loss on its model, of those
+    that do not leave their cluster empty.
 
     Parameters
     ----------
@@ -77,7 +73,7 @@ def inhabit_all(
     labels : NDArray[np.int64], shape (K,)
         Each client's cluster, by `lowest_loss`. Not changed.
     elsewhere : collection of int
-        Clusters of clients that were not asked in this round: one entry each. They stay.
+        The cluster of each client that was not asked in this round. They stay.
 
     Returns
     -------
@@ -99,10 +95,10 @@ def inhabit_all(
 
 @dataclass
 class LossClustering(Clustering):
-    """Clients are sent all models, and say their training loss on each (IFCA-PFL, Procedure 2).
+    """Clients are sent all models, and answer their training loss on each (IFCA-PFL, Procedure 2).
 
-    All are asked before training; then, once a round, those that take part. The models stay at
-    the client until it has trained one of them: M models go down, not M + 1.
+    All are asked before training; then, once a round, the participants. The models stay at the
+    client until it has trained one of them: M models go down, not M + 1.
 
     Attributes
     ----------
@@ -144,20 +140,14 @@ class LossClustering(Clustering):
     _warms_up: bool = learnt(bool)  # all train one model until a round groups them
 
     def wants_all(self, number: int) -> bool:
-        """Return whether all train, since the groups that start the clusters are made of them."""
+        """Return whether all clients train, for the groups that start the clusters."""
         return self._warms_up
 
     def find(self, conversation: Conversation) -> Clusters:
         """Draw M models, and again until every cluster is inhabited (Algorithm 2, line 2).
 
-        Before a warm start there is nothing to ask yet.
-
-        Raises
-        ------
-        ValueError
-            If there are more clusters than clients and all must be inhabited.
-        RuntimeError
-            If no client answers, or some cluster was empty in each of `MAX_DRAWS` draws.
+        A RuntimeError says that some cluster was empty in each of `MAX_DRAWS` draws. Before a warm
+        start nothing is asked.
         """
         self._models, self._unchanged = [], 0
         self._warms_up = self.initial_models == "warm"
@@ -179,7 +169,7 @@ class LossClustering(Clustering):
         )
 
     def before_training(self, state: Round, conversation: Conversation) -> Clusters:
-        """Ask the participants again; one that fails keeps its cluster."""
+        """Ask the participants again; one that fails stays in its cluster."""
         if state.number == 1 or self._warms_up or self._settled():
             return state.clusters
         return self._associate(state, state.participants, conversation)
@@ -197,7 +187,7 @@ class LossClustering(Clustering):
         return Clusters({**state.clusters.of_client, **found}, self.num_clusters)
 
     def after_last_round(self, state: Round, conversation: Conversation) -> Clusters:
-        """Ask those that did not take part in the last round: their choice may be out of date."""
+        """Ask those that did not take part in the last round: their choice may be outdated."""
         others = sorted(conversation.nodes.keys() - state.participants)
         if not others or self._settled():
             return state.clusters
@@ -206,9 +196,9 @@ class LossClustering(Clustering):
     def place(
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
     ) -> Clusters:
-        """Ask newcomers for their losses on the models that were last asked about.
+        """Ask newcomers for their losses on the models of the last query.
 
-        Those are a round old, or older; but from now on everybody is asked again.
+        These may be some rounds old; but from now on the participants are asked again.
         """
         self._unchanged = 0
         if not self._models:
@@ -235,7 +225,7 @@ class LossClustering(Clustering):
     def _associate(
         self, state: Round, clients: Sequence[int], conversation: Conversation
     ) -> Clusters:
-        """Let clients choose among the clusters' models as they are now."""
+        """Let clients choose among the clusters' present models."""
         self._models = self._present_models(state)
         clusters = self._choose(state.clusters, ask_losses(conversation, self._models, clients))
         return replace(clusters, unheld=self._unheld(state.clusters))
@@ -252,7 +242,7 @@ class LossClustering(Clustering):
         ]
 
     def _choose(self, clusters: Clusters, losses: dict[int, list[float]]) -> Clusters:
-        """Return clusters in which those that said their losses are where they lose least."""
+        """Return clusters in which the clients that answered are where their loss is lowest."""
         if not losses:
             return clusters
         table = np.array(list(losses.values()))
@@ -268,7 +258,7 @@ class LossClustering(Clustering):
 
 @dataclass
 class FreeLossClustering(LossClustering):
-    """IFCA's: `LossClustering` with `enforce=False`, under a name of its own."""
+    """IFCA's: `LossClustering` with `enforce=False`, by another name."""
 
     name: ClassVar[str] = "loss"
     exact_number: ClassVar[bool] = False
@@ -282,7 +272,7 @@ def ask_losses(
     *,
     for_training: bool = True,
 ) -> dict[int, list[float]]:
-    """Return the losses, one on each model, of each client that answers; None asks everybody."""
+    """Return the losses, one on each model, of each client that answers; None asks all clients."""
     packed = protocol.pack_models([protocol.to_record(model) for model in models])
     private_of = conversation.training.private_of
     losses = conversation.query(
@@ -297,7 +287,7 @@ def ask_losses(
 
 
 def _read_losses(content: RecordDict, count: int) -> list[float]:
-    """Return a client's losses; one that is no finite number is the worst there can be."""
+    """Return a client's losses; one that is not finite is the worst possible."""
     sent = protocol.numbers(content, protocol.LOSSES)
     if len(sent) != count:
         raise ValueError(f"its answer does not hold {count} losses")

@@ -1,6 +1,6 @@
-"""How many groups clients form: silhouettes of all cuts of a dendrogram, and a test for one group.
+"""The number of groups: silhouettes of all cuts of a dendrogram, and a test for one group.
 
-Pure functions over arrays; labels are never used. docs/grouping.md has where they err. The
+Pure functions over arrays; labels are never used. docs/grouping.md has where they are wrong. The
 silhouette is undefined for one cluster, so whether there is more than one group is tested first.
 That test is from no paper.
 """
@@ -27,21 +27,11 @@ _ROUNDING = 9  # decimals: of equals the first is taken, and sums differ in thei
 
 
 class Evidence(NamedTuple):
-    """What speaks for each number of groups.
+    """What speaks for each number of groups."""
 
-    Attributes
-    ----------
-    scores : NDArray[np.float64], shape (K − 2,)
-        The mean silhouette of 2, 3, …, K − 1 groups.
-    distance, most : float
-        How far apart clients lie, and how far one group's can: above it, there are more than one.
-    measure : str
-        What `distance` is, in words.
-    """
-
-    scores: Float64
-    distance: float
-    most: float
+    scores: Float64  # the mean silhouette of 2, 3, …, K − 1 groups
+    distance: float  # how far apart clients are, by `measure`
+    most: float  # above it, there is more than one group
     measure: str
 
     @property
@@ -54,7 +44,7 @@ class Evidence(NamedTuple):
 def evidence(similarity: Float64, merges: Float64, formula: str) -> Evidence:
     """Weigh the numbers of groups.
 
-    The paper's relevance has a scale of its own, on which noise within a group and distance between
+    The paper's relevance has an absolute scale, on which noise within a group and distance between
     groups differ, so `second_eigenvalue` decides whether there is one group. Missed energy is
     relative: where all clients are similar, chance is stretched to the same scale, but then makes
     no compact groups, so the highest silhouette decides.
@@ -80,8 +70,8 @@ def evidence(similarity: Float64, merges: Float64, formula: str) -> Evidence:
 def best_silhouette(distances: Float64, merges: Float64) -> int:
     """Return the number of clusters, 2 to K − 1, with the highest mean silhouette.
 
-    Of equals, the lowest; 2 for two clients, whose silhouette is not defined. The arguments are
-    those of `silhouettes`.
+    Of equals, the lowest; 2 for two clients, for which the silhouette is not defined. The arguments
+    are those of `silhouettes`.
     """
     return _number_of_highest(silhouettes(distances, merges))
 
@@ -96,8 +86,8 @@ def silhouettes(distances: Float64, merges: Float64) -> Float64:
     A client's silhouette is (b − a)/max(a, b), a its mean distance to the others of its cluster, b
     to the clients of the nearest other cluster; 0 if it is alone or both are 0 (P. J. Rousseeuw,
     "Silhouettes", 1987). Scikit-learn's costs K² for one cut; here it is that for all together,
-    since a merge moves few: the mean distance to two clusters that become one lies between those
-    to either, so that a client that was nearest to a third still is.
+    since a merge moves few: the mean distance to two clusters that become one lies between those to
+    either, so that a client that was nearest to a third still is.
 
     Parameters
     ----------
@@ -135,22 +125,15 @@ def silhouettes(distances: Float64, merges: Float64) -> Float64:
 
 
 def second_eigenvalue(similarity: Float64) -> float:
-    """Return λ₂ of D^(−1/2) S D^(−1/2), S being R with the mean of its row on the diagonal.
+    """Return λ₂ of D^(−1/2) S D^(−1/2), in [0, 1], S being R with its rows' means on the diagonal.
 
     D are S's row sums. Of clients that are exchangeable, R is one value plus noise of deviation σ:
     the value makes λ₁ = 1 and nothing else, the noise λ₂ ≈ 2σ/(mean·√K), which is small for any K.
     M groups of one size with relevance w within and b between make λ₂ = (w − b)/(w + (M − 1) b)
     where they are large, whatever K is. A zero diagonal would subtract about 1/K.
 
-    Parameters
-    ----------
-    similarity : NDArray[np.float64], shape (K, K)
-        Symmetric, not negative. The diagonal is not used.
-
-    Returns
-    -------
-    float
-        From 0 to 1; 0 for fewer than three clients.
+    `similarity` is R, shape (K, K), symmetric, not negative; its diagonal is not used. Of fewer
+    than three clients it is 0.
     """
     count = len(similarity)
     if count < 3:

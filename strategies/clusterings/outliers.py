@@ -1,9 +1,9 @@
-"""What protects a clustering by relevance from clients that lie, or are unlike all others.
+"""Protect a clustering by relevance from clients that lie, or are outliers.
 
 From no paper; docs/robustness.md has what it was measured on, and the numbers that are set here.
-Strangers are set apart by their eigenvectors, before clients compare themselves. Clients whose
-reported scores contradict the others' are not trusted, and join a cluster by what others say of
-them. Clusters of very few clients do not count towards the number of clusters.
+Strangers are separated by their eigenvectors, before clients compare themselves. Clients with
+scores that contradict the others' are not trusted, and join a cluster by the others' scores.
+Clusters of very few clients do not count towards the number of clusters.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ _FEW = 100  # clients, of which a cluster of one may be chance
 
 
 def strangers(everybody: Spectra, num_eigenvectors: int, rng: np.random.Generator) -> Int64:
-    """Return the clients that share nothing with most others, shape (K,): −1 for all but these.
+    """Return the kind of each client that shares nothing with most others, shape (K,); −1: none.
 
     Strangers that share something with one another have the same number, from 0. A client is a
     stranger if the median of what it and another capture of each other's energy, the smaller of the
-    two, is next to nothing. But a kind of strangers is none if a quarter of all clients are of it,
-    which is a task, or if half of it are akin to somebody else, whose task they share; and if half
-    of all are strangers, of whatever kinds, no client is one. So many eigenvectors capture; `rng`
-    draws with whom each of many clients is compared.
+    two, is very small. But a kind is none if a quarter of all clients are of it, which is a task,
+    or if half of it are related to another client, with which they share a task; and if half of all
+    clients are strangers, of whatever kinds, none is. `num_eigenvectors` capture; `rng` draws with
+    which others each of many clients is compared.
     """
 
     def mutually_captured(one: Int64, other: Int64) -> Float64:
@@ -117,19 +117,16 @@ def _strangers(
 
 
 def trusted_clients(scores: NDArray[np.floating]) -> Int64:
-    """Return, ascending, the clients whose scores agree with what the others say of them.
+    """Return, ascending, the clients with scores that agree with the others' scores of them.
 
-    Relevance is nearly mutual, so what client i says, r(i, ·), goes along with what is said of it,
-    r(·, i). A client is not trusted if it says the same of everybody; or if its scores do not go
-    along (their correlation is low) and disagree by more than chance does, or are nearly the same
-    of everybody and of another level. The worst is left out first, then the others are judged
-    without it, since liars speak of everybody. Of fewer than eight clients, or if no more than half
-    would be left, nothing can be known: all are trusted.
+    Relevance is nearly mutual, so client i's scores, r(i, ·), correlate with the others' scores of
+    it, r(·, i). A client is not trusted if it gives all clients the same score; or if its scores do
+    not correlate and disagree by more than chance does, or are nearly the same for all clients and
+    of another level. The worst is rejected first, then the others are judged without it, since
+    liars score all clients. Of fewer than eight clients, or if no more than half would be left, all
+    are trusted.
 
-    Parameters
-    ----------
-    scores : NDArray, shape (K, K)
-        Row i is what client i says.
+    `scores`, shape (K, K): row i is client i's.
     """
     everybody = np.arange(len(scores))
     left = everybody
@@ -153,13 +150,13 @@ def trusted_clients(scores: NDArray[np.floating]) -> Int64:
 
 
 def _disagreements(said: Float64) -> tuple[Float64, Float64, float]:
-    """Return how far what each client says is from what is said of it, and what is usual.
+    """Return how far each client's scores are from the others' scores of it, and what is usual.
 
-    A client of few images has poor eigenvectors, of which all say little, while it says as much as
-    others do. So r(i, j) − r(j, i) is compared without the means of i's and j's: first comes the
-    root of each client's mean square of what is left. Then how far its level, the mean of what it
-    says, is from the median level or from that of what is said of it, whichever is nearer. Then
-    the standard deviation of all that is left, by its median, which a few liars hardly change.
+    A client of few images has poor eigenvectors, which all score low, while it scores as others do.
+    So r(i, j) − r(j, i) is compared without the means of i's and j's: first comes the root of each
+    client's mean square of what is left. Then how far its level, the mean of its scores, is from
+    the median level or from that of the others' scores of it, whichever is nearer. Then the
+    standard deviation of all that is left, by its median, which a few liars hardly change.
     """
     count = len(said)
     others = ~np.eye(count, dtype=bool)
@@ -173,7 +170,7 @@ def _disagreements(said: Float64) -> tuple[Float64, Float64, float]:
 
 
 def _agreements(said: Float64) -> Float64:
-    """Return the correlation of each row with its column, the diagonal left out; 0 if constant."""
+    """Return the correlation of each row with its column, without the diagonal; 0 if constant."""
     count = len(said)
     others = ~np.eye(count, dtype=bool)
     rows, columns = (part[others].reshape(count, count - 1) for part in (said, said.T))
@@ -185,7 +182,7 @@ def _agreements(said: Float64) -> Float64:
 
 
 def near_clusters(opinions: NDArray[np.floating], similarity: Float64, clusters: Int64) -> Int64:
-    """Return the cluster that each of n clients is near to; −1: to none.
+    """Return the cluster that each of n clients is near to; −1: none.
 
     `opinions`, shape (K, n), are how relevant K clients find them, `similarity` is R of these K,
     and `clusters` are theirs.
@@ -196,11 +193,11 @@ def near_clusters(opinions: NDArray[np.floating], similarity: Float64, clusters:
 
 
 def half_way(similarity: Float64, clusters: Int64) -> Float64:
-    """Return how similar to its clients one must be to belong to each cluster, shape (C,).
+    """Return how similar to its clients a member of each cluster must be, shape (C,).
 
-    That is half-way between how similar they are to each other and to those of the next cluster.
-    A client alone in its cluster counts as similar to itself as clients of other clusters are to
-    each other on average.
+    That is half-way between how similar they are to each other and to those of the next cluster. A
+    client alone in its cluster counts as similar to itself as clients of other clusters are to each
+    other on average.
     """
     sizes = np.bincount(clusters)
     shares = np.eye(len(sizes))[clusters] / sizes
@@ -220,7 +217,7 @@ def half_way(similarity: Float64, clusters: Int64) -> Float64:
 def number_beside_few(merges: Float64, number: int, *, is_chosen: bool) -> int:
     """Return into how many clusters to cut when those of a hundredth of the clients do not count.
 
-    With thousands of clients some stand alone by chance, and would each be one of `number`. Where
+    With thousands of clients some are alone by chance, and would each be one of `number`. Where
     such clusters are among them, the cut in the widest gap is taken that leaves `number` that
     count, or, if a rule chose the number, two at least; unless the gap at `number` is far wider.
     """

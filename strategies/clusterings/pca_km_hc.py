@@ -40,16 +40,8 @@ Coordinates = Literal["components", "pixels"]
 class LinearSignatureClustering(Clustering):
     """Clients send k-means centroids of their principal components (FLT, section IV-C).
 
-    FLT's authors compare coordinates along each client's own axes, which says next to nothing;
-    mapped back to pixels, the same centroids compare, but they are images.
-
-    Attributes
-    ----------
-    num_clusters : int, "elbow" or "silhouette"
-    num_centroids : int
-        k.
-    centroid_distance : "closest" or "matching"
-        Between two clients, as in FLT.
+    FLT's authors compare coordinates along each client's axes, which are hardly comparable; mapped
+    back to pixels, the same centroids are, but they are images.
     """
 
     name: ClassVar[str] = "linear-signature"
@@ -87,10 +79,7 @@ class LinearSignatureClustering(Clustering):
     def place(
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
     ) -> Clusters:
-        """Ask newcomers alone, and place each in the cluster whose clients are nearest.
-
-        A cluster's distance is the mean over its clients; of equals, the first wins.
-        """
+        """Ask newcomers alone, and place each in the cluster that is nearest on average."""
         known = self._signatures
         width = next(iter(known.values())).shape[1]
         fresh = self._ask(conversation, newcomers, width)

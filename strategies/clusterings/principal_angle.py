@@ -1,4 +1,4 @@
-"""PACFL: clients are grouped once, by the angles between the spaces that their samples span.
+"""PACFL: group clients once, by the angles between the spaces that their samples span.
 
 S. Vahidian, M. Morafah, W. Wang, V. Kungurtsev, C. Chen, M. Shah, B. Lin, "Efficient Distribution
 Similarity Identification in Clustered Federated Learning via Principal Angles Between Client Data
@@ -44,9 +44,8 @@ class PrincipalAngleClustering(Clustering):
     that `spectral` clusterings share, too, and the same query asks for them. Nothing is sent back.
     With `features=raw` the columns are pixels, as in the paper.
 
-    Who comes later extends the matrix of angles: it joins the cluster that is nearest on average,
-    or, if none is within `threshold`, others that come with it, or stays alone. Those who were
-    there stay where they are.
+    A newcomer joins the cluster that is nearest on average, or, if none is within `threshold`, is
+    grouped with other such newcomers. Earlier clients stay where they are.
 
     Attributes
     ----------

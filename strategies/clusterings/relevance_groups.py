@@ -1,6 +1,6 @@
 """From relevances to clusters: Procedure 1 of RCC-PFL on the clients that can be compared.
 
-Which clients those are, and what becomes of the others, is in `strategies.clusterings.outliers`.
+`strategies.clusterings.outliers` finds these, and handles the others.
 """
 
 from __future__ import annotations
@@ -43,30 +43,15 @@ UNLIKE_ALL = "it is unlike all others and stays alone"
 
 @dataclass(frozen=True, eq=False)
 class RelevanceGroups:
-    """Clusters by relevance, and the outliers.
+    """Clusters by relevance, and the outliers."""
 
-    Attributes
-    ----------
-    labels : NDArray[np.int64], shape (K,)
-        Canonical.
-    compared : NDArray[np.int64], shape (n,)
-        The clients that were agglomerated, ascending.
-    similarity : NDArray[np.float64], shape (n, n)
-        R of these.
-    merges : NDArray[np.float64], shape (n − 1, 4)
-        Their dendrogram, as scipy writes it.
-    odd : dict of str
-        From an outlier to why it is one.
-    by_rule : int
-        How many clusters the rule chose, before any came on top; if a number was asked for, how
-        many "auto" would choose, or 0 of more than `MOST_WEIGHED` clients.
-    """
-
-    labels: Int64
-    compared: Int64
-    similarity: Float64
-    merges: Float64
-    odd: dict[int, str]
+    labels: Int64  # canonical, shape (K,)
+    compared: Int64  # the clients that were agglomerated, ascending, shape (n,)
+    similarity: Float64  # R of these, shape (n, n)
+    merges: Float64  # their dendrogram, as scipy writes it, shape (n − 1, 4)
+    odd: dict[int, str]  # why clients are outliers
+    # The number of clusters that the rule chose, before others came on top; of a requested number,
+    # what "auto" would choose, or 0 of more than `MOST_WEIGHED` clients
     by_rule: int
 
 
@@ -82,7 +67,7 @@ def group_by_relevance(
     """Group clients by their relevance to each other (RCC-PFL, Procedure 1).
 
     Trusted clients are agglomerated. A client that is not trusted joins the cluster that finds it
-    most relevant, if it is near (`near_clusters`); else it stays alone. Strangers stay apart, in
+    most relevant, if it is near (`near_clusters`); else it stays alone. Strangers are separate, in
     clusters of those that are similar. Of fewer than a hundred clients without an outlier, the
     clusters are those of `agglomerate`.
 
@@ -91,14 +76,14 @@ def group_by_relevance(
     scores : NDArray, shape (K, K)
         r(i, j), of client j to client i.
     num_clusters : int, "auto", "elbow" or "silhouette"
-        As in `agglomerate`. Outliers that stay apart come on top, and so do clusters of less than
-        a hundredth of the clients (`number_beside_few`).
+        As in `agglomerate`. Clusters of outliers come on top, and so do clusters of less than a
+        hundredth of the clients (`number_beside_few`).
     formula : str
-        Which relevance it is, by which "auto" knows one group.
+        Which relevance it is, by which "auto" decides on one group.
     strange : NDArray[np.int64], shape (K,), optional
         The strangers, as `strangers` or `strangers_by_vectors` returns them; by default none.
     self_reported : bool
-        Whether row i is what client i says, which is then compared with what the others say of it.
+        Whether row i is reported by client i, and so compared with the others' scores of it.
     """
     if strange is None:
         strange = np.full(len(scores), -1)
@@ -154,17 +139,13 @@ def group_by_eigenpairs(
     ----------
     everybody : Spectra
         Of K clients.
-    formula : str
-        One of `fl_core.relevance.FORMULAS`.
     num_eigenvectors : int
         How many of each client are compared.
-    num_clusters : int, "auto", "elbow" or "silhouette"
-        As in `group_by_relevance`.
     num_compared : int, optional
         If there are more clients, so many are drawn and compared with each other, and each other
         one joins the cluster that is most relevant to it; by default all are compared.
     rng : numpy.random.Generator, optional
-        Draws with whom each of many clients is compared; by default from a stream of its own.
+        Draws with which others each of many clients is compared; by default from a fixed seed.
     """
     rng = rng or np.random.default_rng(0)
     strange = strangers(everybody, num_eigenvectors, rng)

@@ -50,8 +50,8 @@ def embed_signatures(signatures: Sequence[Float32], seed: int) -> list[Float64]:
     -------
     list of NDArray[np.float64], shapes (k_i, 2)
         In the order of the clients; a client's points do not depend on that order, and equal
-        points have one place. Fewer than four different ones have no manifold that UMAP could
-        learn: they are placed by their first two principal components.
+        points have one place. Fewer than four different ones, too few for UMAP, are placed by their
+        first two principal components.
     """
     points = np.concatenate(signatures).astype(np.float32)
     # UMAP's random numbers go by row: sorted rows make a client's place independent of the order
@@ -100,15 +100,8 @@ def _principal_plane(points: Float64) -> Float64:
 def closest_distances(embedded: Sequence[Float64]) -> Float64:
     """Return A, the distances between any two clients' closest points (Algorithm 2, line 16).
 
-    Parameters
-    ----------
-    embedded : sequence of NDArray[np.float64], shapes (k_i, 2)
-        Each client's points; at least one each.
-
-    Returns
-    -------
-    NDArray[np.float64], shape (K, K)
-        A_ij = min over r, s of ‖u_ir − u_js‖₂: symmetric, zero on the diagonal.
+    A_ij = min over r, s of ‖u_ir − u_js‖₂, shape (K, K): symmetric, zero on the diagonal.
+    `embedded` are each client's points, shapes (k_i, 2), one at least.
 
     Examples
     --------
@@ -125,20 +118,11 @@ def closest_distances(embedded: Sequence[Float64]) -> Float64:
 def matching_distances(embedded: Sequence[Float64]) -> Float64:
     """Return A from all points, each matched with one of the other client's.
 
-    FLT's text has the closest points (`closest_distances`), which are next to each other as soon
-    as two clients share a class. Its authors' code matches: A_ij = min over π of
-    √(Σ_r ‖u_ir − u_jπ(r)‖²) / k_i, where π gives each of the k_i points of the client that has
-    fewer another point of j. That asks for as many centroids as a client has classes.
-
-    Parameters
-    ----------
-    embedded : sequence of NDArray[np.float64], shapes (k_i, d)
-        Each client's points; at least one each.
-
-    Returns
-    -------
-    NDArray[np.float64], shape (K, K)
-        Symmetric, zero on the diagonal.
+    FLT's text has the closest points (`closest_distances`), which are next to each other as soon as
+    two clients share a class. Its authors' code matches: A_ij = min over π of √(Σ_r ‖u_ir −
+    u_jπ(r)‖²) / k_i, where π gives each of the k_i points of the client that has fewer another
+    point of j. That asks for as many centroids as a client has classes. Arguments and result are as
+    in `closest_distances`.
 
     Examples
     --------
@@ -163,24 +147,10 @@ CENTROID_DISTANCES: Mapping[CentroidDistance, Callable[[Sequence[Float64]], Floa
 
 
 def relatedness_graph(distances: Float64, threshold: float = THRESHOLD) -> Bool:
-    """Return the graph Ã: i and j are linked iff A_ij ≤ γ (Algorithm 2, line 17).
+    """Return the graph Ã, shape (K, K): i and j are linked iff A_ij ≤ γ (Algorithm 2, line 17).
 
-    Parameters
-    ----------
-    distances : NDArray[np.float64], shape (K, K)
-        A, symmetric.
-    threshold : float
-        γ, 0 or more, in the units of UMAP's plane.
-
-    Returns
-    -------
-    NDArray[np.bool_], shape (K, K)
-        Symmetric; every client is linked to itself.
-
-    Raises
-    ------
-    ValueError
-        If γ is negative or not a number.
+    `distances` is A, symmetric; `threshold` is γ, 0 or more, in the units of UMAP's plane, else a
+    ValueError says so. Every client is linked to itself.
     """
     if not threshold >= 0:
         raise ValueError(
@@ -191,15 +161,7 @@ def relatedness_graph(distances: Float64, threshold: float = THRESHOLD) -> Bool:
 
 
 def neighbours_in(graph: Bool, clients: Sequence[int]) -> dict[int, frozenset[int]]:
-    """Return each client's neighbours, itself included.
-
-    Parameters
-    ----------
-    graph : NDArray[np.bool_], shape (n, n)
-        Who is related to whom, as from `relatedness_graph`.
-    clients : sequence of n int
-        In the order of the rows.
-    """
+    """Return each client's neighbours in a graph, itself included; clients are its rows."""
     names = np.array(clients)
     return {
         client: frozenset(names[row].tolist()) for client, row in zip(clients, graph, strict=True)
@@ -216,13 +178,8 @@ def group_graph(graph: Bool, num_clusters: NumClusters) -> Grouping:
     num_clusters : int, "elbow" or "silhouette"
         C, exactly this many clusters. With either rule, if the graph falls into cliques, these
         are the clusters: a complete graph is one, a graph without links is K. Otherwise the rule
-        decides (see `grouping.choose_num_clusters` and `grouping.best_silhouette`), with no fewer
+        decides (`agglomeration.choose_num_clusters`, `number.best_silhouette`), with no fewer
         clusters than the graph has connected components.
-
-    Raises
-    ------
-    ValueError
-        If there are more clusters than clients, or fewer than one.
     """
     rows = graph.astype(np.float64)
     common, sizes = rows @ rows.T, rows.sum(axis=1)
@@ -239,34 +196,20 @@ def group_graph(graph: Bool, num_clusters: NumClusters) -> Grouping:
 
 
 def cluster_means(signatures: Sequence[Float32], labels: NDArray[np.int64]) -> Float64:
-    """Return each cluster's mean embedding: the mean over its clients of their centroids' mean.
+    """Return each cluster's mean embedding, shape (C, e): the mean of its clients' means.
 
-    FLT, section III-B4, "averaged representative cluster embedding".
-
-    Parameters
-    ----------
-    signatures : sequence of K NDArray[np.float32], shapes (k_i, e)
-    labels : NDArray[np.int64], shape (K,)
-        The clients' clusters, each of 0 to C − 1 at least once.
-
-    Returns
-    -------
-    NDArray[np.float64], shape (C, e)
-        Of the encoder's embeddings, not of UMAP's plane, where newcomers have no place.
+    FLT, section III-B4, "averaged representative cluster embedding": of the encoder's embeddings,
+    shapes (k_i, e), not of UMAP's plane, where newcomers have no place. `labels`, shape (K,), have
+    each of 0 to C − 1 at least once.
     """
     means = np.stack([own.mean(axis=0, dtype=np.float64) for own in signatures])
     return np.stack([means[labels == cluster].mean(axis=0) for cluster in range(labels.max() + 1)])
 
 
 def nearest_cluster(signature: Float32, means: Float64) -> int:
-    """Return the cluster whose mean embedding is closest to a newcomer's (L2; the first of equals).
+    """Return the cluster with the mean embedding (`cluster_means`) nearest to a newcomer's.
 
-    Parameters
-    ----------
-    signature : NDArray[np.float32], shape (k, e)
-        The newcomer's centroids.
-    means : NDArray[np.float64], shape (C, e)
-        From `cluster_means`.
+    By L2, the first of equals; `signature` are the newcomer's centroids, shape (k, e).
     """
     own = signature.mean(axis=0, dtype=np.float64)
     return int(np.linalg.norm(means - own, axis=1).argmin())

@@ -55,7 +55,7 @@ DIMENSIONS = "its features have {} dimensions"
 
 @dataclass
 class SpectralClustering(Clustering):
-    """Clients upload eigenvectors and say how relevant everybody's are to them.
+    """Clients upload eigenvectors and compute how relevant all clients' are to them.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class SpectralClustering(Clustering):
         The formula by which clients compare: a name that their ClientApp knows
         (`fl_core.relevance.FORMULAS`).
     relevance_at : str
-        "clients": each compares itself with everybody, as in the paper; "server": each also sends
+        "clients": each compares itself with all clients, as in the paper; "server": each also sends
         its eigenvalues, and nothing is sent to it (`fl_core.relevance`).
     dimension : int, optional
         d, the length of an eigenvector; by default, the most common among those that come.
@@ -103,7 +103,7 @@ class SpectralClustering(Clustering):
         return self.num_eigenvectors or USUAL_EIGENVECTORS[self.relevance]
 
     def find(self, conversation: Conversation) -> Clusters:
-        """Ask for eigenvectors, then for everybody's relevance to everybody, then agglomerate."""
+        """Ask for eigenvectors, then for relevances, then agglomerate."""
         asked = self._ask_spectra(conversation, None, self.dimension)
         dimensions = {client: array.shape[0] for client, array in asked.items()}
         similar = conversation.keep_common_size(protocol.SPECTRUM, dimensions, DIMENSIONS)
@@ -130,7 +130,7 @@ class SpectralClustering(Clustering):
         return self._clusters(clients, groups)
 
     def _compare(self, conversation: Conversation) -> Clusters:
-        """Group clients, or landmarks among many, by what the server computes."""
+        """Group clients, or landmarks among many, by the server's relevances."""
         count, drawn = len(self._spectra), None
         if count > MOST_EXACT:
             drawn = max(LANDMARKS, 0 if isinstance(self.num_clusters, str) else self.num_clusters)
@@ -211,7 +211,7 @@ class SpectralClustering(Clustering):
         regroup: Callable[[SpectralClustering], Sequence[RelevanceGroups]],
         what: str,
     ) -> Clusters:
-        """Return clusters that know how they would be if `what` were drawn again."""
+        """Return clusters with their certainty if `what` were resampled."""
         drawn = regroup(self)
         if not drawn:
             return clusters
@@ -266,7 +266,7 @@ class SpectralClustering(Clustering):
 def _all_scores(
     clients: Sequence[int], compared: Sequence[int], answers: Mapping[int, Sequence[float]]
 ) -> Float64:
-    """Return what each client says of each, shape (K, K): 0 of those it was not compared with."""
+    """Return each client's score of each, shape (K, K): 0 of those it was not compared with."""
     scores = np.zeros((len(clients), len(clients)))
     places = [place for place, client in enumerate(clients) if client in answers]
     # A client that fails while it compares leaves its column behind.
@@ -281,7 +281,7 @@ def _rng(conversation: Conversation, stream: int) -> np.random.Generator:
 
 
 def read_eigenvectors(content: RecordDict, k: int, dimension: int | None) -> Eigenvectors:
-    """Return a client's eigenvectors, or say by a ValueError what is wrong with them."""
+    """Return a client's eigenvectors, or raise a ValueError."""
     vectors = protocol.array_in(content, protocol.EIGENVECTORS)
     if vectors.ndim != 2 or not 1 <= vectors.shape[1] <= k:
         raise ValueError(f"its eigenvectors have shape {vectors.shape}, not (d, 1 to {k})")

@@ -1,4 +1,4 @@
-"""One way to ask clients: a message to each, what its reply says, and why others have none."""
+"""One way to ask clients: a message to each, and what is read of the replies."""
 
 from __future__ import annotations
 
@@ -26,51 +26,24 @@ class Traffic:
 
 @dataclass(frozen=True, eq=False)
 class Answers(Generic[Reading]):
-    """What clients answered.
-
-    Attributes
-    ----------
-    values : dict
-        What was read of each client's reply, by client index, ascending.
-    failures : dict of str
-        Why the other clients have no value, by client index, ascending.
-    unreadable : set of int
-        Those of `failures` whose reply came, but could not be read.
-    """
+    """What clients answered, by client index, ascending."""
 
     values: dict[int, Reading]
-    failures: dict[int, str]
-    unreadable: set[int]
+    failures: dict[int, str]  # why the others have no value
+    unreadable: set[int]  # those of `failures` that sent a reply which could not be read
 
 
 @dataclass(frozen=True, eq=False)
 class Request(Generic[Reading]):
-    """One message to each of some clients, and how their replies are read.
-
-    Attributes
-    ----------
-    message_type : str
-    nodes : mapping of int
-        From client index to node id, in the order in which messages are sent.
-    content_of : callable
-        From client index to what it is sent.
-    read : callable
-        From client index and reply to a value. What it raises makes the client fail.
-    timeout : float
-        Seconds to wait for the replies; after that, nodes no longer get the message.
-    traffic : Traffic
-        Where bytes are counted.
-    group : str
-        The round, for Flower.
-    """
+    """One message to each of some clients, and how their replies are read."""
 
     message_type: str
-    nodes: Mapping[int, int]
+    nodes: Mapping[int, int]  # node ids, in the order in which messages are sent
     content_of: Callable[[int], RecordDict]
-    read: Callable[[int, RecordDict], Reading]
-    timeout: float
+    read: Callable[[int, RecordDict], Reading]  # what it raises makes the client fail
+    timeout: float  # seconds, after which nodes no longer get the message
     traffic: Traffic = field(default_factory=Traffic)
-    group: str = ""
+    group: str = ""  # the round, for Flower
 
     def ask(self, grid: Grid) -> Answers[Reading]:
         """Send the messages, wait, and read the replies."""
@@ -119,11 +92,11 @@ class Request(Generic[Reading]):
 
 
 def as_it_is(client: int, reply: RecordDict) -> RecordDict:
-    """Return a reply as it is: a `read` that checks nothing."""
+    """Return a reply unread."""
     return reply
 
 
 def _problem(error: Exception) -> str:
-    """Say what is wrong with a reply; a ValueError says it itself."""
+    """Return what is wrong with a reply."""
     said = one_line(str(error))
     return said if isinstance(error, ValueError) else f"its answer cannot be read: {said}"

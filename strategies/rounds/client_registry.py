@@ -1,4 +1,4 @@
-"""Who takes part: clients, their nodes and names, and why some are left out."""
+"""The clients of a training: their nodes and names, and why some are excluded."""
 
 from __future__ import annotations
 
@@ -19,17 +19,9 @@ _ATTEMPTS = 3  # so often a node is asked to join before it must reconnect
 
 
 class Refusal(NamedTuple):
-    """Why a node may not use the name that it gives.
+    """Why a node may not use the name that it gives."""
 
-    Attributes
-    ----------
-    called : str
-        What to call it instead.
-    reason : str
-        For people.
-    """
-
-    called: str
+    called: str  # the name to use in messages
     reason: str
 
 
@@ -39,42 +31,27 @@ def _nobody_refused(given: Mapping[int, str]) -> Mapping[int, Refusal]:
 
 @dataclass(eq=False)
 class Roster:
-    """The clients of a training, which come, fail, leave and come back.
+    """The clients of a training, which may fail, leave and reconnect.
 
-    Attributes
-    ----------
-    nodes : dict of int
-        From client index to node id, ascending: the clients still in.
-    by_name : bool
-        Whether nodes give a name instead of an index. Names get indices in alphabetical order,
-        newcomers' the next ones; a name keeps its index.
-    names : dict of str
-        From client index to name, of those that gave one.
-    descriptions : dict of ConfigRecord
-        From client index to what else its node said when it joined.
-    failures : dict of str
-        From client index to why it is out.
-    unknown : dict of str
-        From node id to why it is out, of nodes that never said by which name they go.
-    refused : callable
-        Says, from node to the name that it gives, which nodes may not use theirs.
+    With `by_name`, nodes give a name instead of an index. Names get indices in alphabetical order,
+    and newcomers the next ones.
     """
 
-    nodes: dict[int, int] = field(default_factory=dict)
+    nodes: dict[int, int] = field(default_factory=dict)  # from client index to node id, ascending
     by_name: bool = False
-    names: dict[int, str] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)  # of the clients that gave one
+    # What else nodes sent when they joined
     descriptions: dict[int, ConfigRecord] = field(default_factory=dict)
-    failures: dict[int, str] = field(default_factory=dict)
+    failures: dict[int, str] = field(default_factory=dict)  # why clients are excluded
+    # Why nodes are excluded that never gave a usable name
     unknown: dict[int, str] = field(default_factory=dict)
+    # Which nodes may not use the name that they give
     refused: Callable[[Mapping[int, str]], Mapping[int, Refusal]] = _nobody_refused
     _connected: set[int] = field(default_factory=set)
     _attempts: Counter[int] = field(default_factory=Counter)
 
     def for_another_training(self) -> Roster:
-        """Return a roster of the same clients: who leaves one is still in the other.
-
-        The names are one dict for both, so that a name has one index in all trainings of a run.
-        """
+        """Return an independent copy for another training, which shares the names' indices."""
         return replace(
             self,
             nodes=dict(self.nodes),
@@ -85,15 +62,15 @@ class Roster:
         )
 
     def name_of(self, client: int) -> str:
-        """Return how to call a client in a message to people."""
+        """Return how messages to people name a client."""
         return self.names.get(client, f"client {client}")
 
     def connected(self) -> list[int]:
-        """Return the clients whose nodes were connected when one looked last."""
+        """Return the clients whose nodes are connected."""
         return [client for client, node in self.nodes.items() if node in self._connected]
 
     def look(self, connected: Iterable[int]) -> list[int]:
-        """Note which nodes are connected, and return those to be asked who they are, ascending."""
+        """Store which nodes are connected, and return the new ones, ascending."""
         now = set(connected)
         new, self._connected = now - self._connected, now
         return sorted(new)
@@ -105,11 +82,11 @@ class Roster:
         *,
         twice_is_an_error: bool,
     ) -> dict[int, int]:
-        """Return which client is at which node, by what nodes said of themselves.
+        """Return each client's node, by the nodes' answers.
 
-        Answers and failures are by node; those that failed, and those that may not use the name
-        that they give, will be asked again. An index that two nodes claim raises a ValueError if
-        `twice_is_an_error`; otherwise the second is left out.
+        Answers and failures are by node. Nodes that failed, and those that may not use their name,
+        will be asked again. Of two nodes with one index, the second is excluded, or a ValueError is
+        raised if `twice_is_an_error`.
         """
         for node, reason in failures.items():
             logger.warning("node %d is left out, it could not take part: %s", node, reason)
@@ -143,9 +120,9 @@ class Roster:
         return dict(sorted(found.items()))
 
     def admit(self, found: Mapping[int, int]) -> list[int]:
-        """Let clients in, from client to node, and return those that were not in before.
+        """Add clients, from client to node, and return the new ones.
 
-        An index that another node has is refused, unless that node is gone.
+        A client that another connected node has already is refused.
         """
         newcomers = []
         client_at = {node: client for client, node in self.nodes.items()}
@@ -167,18 +144,14 @@ class Roster:
         return newcomers
 
     def leave_out(self, client: int, action: str, reason: str) -> None:
-        """Go on without `client`, and say why."""
+        """Exclude a client, and log why."""
         reason = one_line(reason)
         logger.warning("%s is left out, its %s failed: %s", self.name_of(client), action, reason)
         self.failures[client] = reason
         self._ask_again_later(self.nodes.pop(client))
 
     def go_on(self, placed: Container[int], failures: Mapping[int, str]) -> None:
-        """Take over who had failed in an interrupted training, and who has a place in it.
-
-        All others are newcomers in the next round: those that had failed, and those that came
-        since.
-        """
+        """Restore an interrupted training: clients without a cluster in it become newcomers."""
         for client, reason in failures.items():
             if client not in self.nodes:
                 self.failures[client] = reason
@@ -187,7 +160,7 @@ class Roster:
             self._connected.discard(self.nodes.pop(client))
 
     def _indices(self, answers: Mapping[int, RecordDict]) -> dict[int, int | None]:
-        """Return which client each node says it is, and may say; None: it does not say."""
+        """Return each node's client index; None: it gave none."""
         if not self.by_name:
             return {node: _given_index(content) for node, content in answers.items()}
         given = {node: _given_name(content) for node, content in answers.items()}
@@ -199,13 +172,13 @@ class Roster:
         return {node: None if name is None else index_of[name] for node, name in allowed.items()}
 
     def _known(self, names: Iterable[str]) -> dict[str, int]:
-        """Return the client of every name, also of these."""
+        """Return the client index of every name, adding those that are new."""
         for fresh in sorted(set(names) - set(self.names.values())):
             self.names[len(self.names)] = fresh
         return {name: client for client, name in self.names.items()}
 
     def _refuse(self, node: int, refusal: Refusal) -> None:
-        """Go on without a node that gives a name which is not its own."""
+        """Exclude a node that gives a name which it may not use."""
         logger.warning("%s (node %d) is left out: %s", refusal.called, node, refusal.reason)
         client = self._known([refusal.called])[refusal.called]
         self._remove(node, refusal.reason)
@@ -214,19 +187,19 @@ class Roster:
         self._ask_again_later(node)
 
     def _remain_unknown(self, node: int, reason: str) -> None:
-        """Note why a node is out that is no client; an index is a client, whoever has it."""
+        """Store why a node is excluded that is no client; with indices, each node is a client."""
         if self.by_name and node not in self.nodes.values():
             self.unknown[node] = one_line(reason)
 
     def _remove(self, node: int, reason: str, but: int | None = None) -> None:
-        """Take a node from the clients that it was, all but one."""
+        """Exclude the clients that a node was, all but one."""
         for other in [c for c, n in self.nodes.items() if n == node and c != but]:
             self.failures[other] = reason
             logger.warning("%s is left out: %s", self.name_of(other), reason)
             del self.nodes[other]
 
     def _ask_again_later(self, node: int) -> None:
-        """Take a node that failed for a new one when newcomers are let in, but not for ever."""
+        """Treat a node that failed as new when newcomers are admitted, a few times."""
         self._attempts[node] += 1
         if self._attempts[node] < _ATTEMPTS:
             self._connected.discard(node)
@@ -238,7 +211,6 @@ def _given_index(content: RecordDict) -> int | None:
 
 
 def _given_name(content: RecordDict) -> str | None:
-    """Return the name by which a node wants to be called, if it gives one that people can read."""
     return given_name(
         content.config_records.get(protocol.CONFIG, ConfigRecord()).get(protocol.NAME)
     )

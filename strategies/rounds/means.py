@@ -1,4 +1,4 @@
-"""Means of models: of what the members of a cluster hold, or of what they trained."""
+"""Means of models: of the models that a cluster's clients have, or of those that they trained."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from strategies.rounds.round_state import Clusters, Round
 
 
 def cluster_models(state: Round) -> list[NDArrays]:
-    """Return one model for each cluster: what its clients hold, or the mean of it.
+    """Return one model for each cluster: the mean of its clients' models.
 
     Where every client has its own model, a cluster without clients gets the first one.
     """
@@ -27,16 +27,16 @@ def cluster_models(state: Round) -> list[NDArrays]:
 def carry_over(
     held: Mapping[int, NDArrays], members: Sequence[Iterable[int]], otherwise: NDArrays
 ) -> list[NDArrays]:
-    """Return the models with which new clusters start: each the mean of what its members hold.
+    """Return the models with which new clusters start: each the mean of its clients' models.
 
     Parameters
     ----------
     held : mapping of dicts
-        From client to the model it holds; newcomers hold none.
+        Each client's model; newcomers have none.
     members : sequence of iterables of int
         The clients of each new cluster.
     otherwise : dict of arrays
-        For clusters of which no member holds a model.
+        For clusters of newcomers only.
     """
     models = []
     for clients in members:
@@ -49,9 +49,9 @@ def carry_over(
 def take_over(
     held: Mapping[int, NDArrays], before: Clusters, now: Clusters, otherwise: NDArrays
 ) -> list[NDArrays]:
-    """Return each client's model where clusters keep theirs: who joins one takes over its model.
+    """Return each client's model where clusters keep theirs: who joins one gets its model.
 
-    That is the mean of what its clients held `before`, or, of an empty cluster, `now.unheld`.
+    That is the mean of the models of its clients `before`, or, of an empty cluster, `now.unheld`.
     """
     members = [before.members(cluster) for cluster in range(now.count)]
     models = [now.unheld.get(k, m) for k, m in enumerate(carry_over(held, members, otherwise))]
@@ -64,19 +64,8 @@ def take_over(
 def mean_model(models: Sequence[NDArrays], weights: Sequence[float]) -> NDArrays:
     """Return the weighted mean of models, summed in float64 and cast back to each array's type.
 
-    Integer buffers (a batch-norm's step count), and masks, are rounded and keep their type.
-
-    Parameters
-    ----------
-    models : sequence of dicts
-        The same names and shapes in each.
-    weights : sequence of float
-        Not negative, with a positive sum.
-
-    Raises
-    ------
-    ValueError
-        If the weights do not have a positive sum.
+    Integer buffers (a batch-norm's step count), and masks, are rounded. Models have the same names
+    and shapes; weights are not negative, with a positive sum, else a ValueError says so.
     """
     total = float(sum(weights))
     if not 0 < total < float("inf"):

@@ -1,4 +1,4 @@
-"""Who takes part in a round: a share of the clients, drawn anew each time."""
+"""Draw which clients take part in a round."""
 
 from __future__ import annotations
 
@@ -22,14 +22,9 @@ def draw_participants(
 ) -> list[int]:
     """Return the clients that train in the present round, ascending: a share of the connected ones.
 
-    With `untrained`, all connected ones that have never trained are among them, too; those of
-    `without` never are, and do not make the others fewer. `at_least` so many are drawn, if there
-    are.
-
-    Raises
-    ------
-    RuntimeError
-        If no client is left, or all are left out.
+    With `untrained`, all connected clients that have never trained are added. Those of `without`
+    are never drawn, and do not reduce the number of the others. At least `at_least` are drawn, if
+    possible. A RuntimeError says that no client is left.
     """
     nodes = training.roster.nodes
     there = training.roster.connected() or list(nodes)
@@ -52,16 +47,14 @@ def draw_participants(
 
 
 def draw_testers(clients: list[int], fraction: float, seed: int, number: int) -> list[int]:
-    """Return the clients that test their models in a round, ascending: a share of these."""
+    """Return the clients that test their models in a round, ascending."""
     return _draw(clients, _share_of(len(clients), fraction), seed, number, _TESTS)
 
 
 def _share_of(number: int, fraction: float) -> int:
-    """Return how many clients a share of so many is, at least one."""
     return max(1, round(fraction * number))
 
 
 def _draw(clients: list[int], count: int, seed: int, number: int, stream: int) -> list[int]:
-    """Return so many of the clients, ascending."""
     rng = np.random.default_rng([seed, number, stream])
     return sorted(rng.choice(clients, size=count, replace=False).tolist())

@@ -1,4 +1,4 @@
-"""What clients send is checked before it is used: it may be late, broken or made to harm."""
+"""Check what clients send before it is used: it may be late, broken or harmful."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ _REASONS = {
 
 
 def error_text(message: Message) -> str:
-    """Say what went wrong, in a few words; what was raised is named if its own text is one word.
+    """Return what failed, in a few words.
 
     Of a traceback, as Ray sends it with a simulated client's exception, that is its last sentence.
+    A text of one word is preceded by the exception's name.
     """
     code = message.error.code
     reason = _REASONS.get(code) or message.error.reason or f"error code {code}"
@@ -59,13 +60,7 @@ def error_text(message: Message) -> str:
 def read_update(
     client: int, cluster: int, content: RecordDict, received: NDArrays, initial: NDArrays
 ) -> Update:
-    """Return the update of a client that was sent the model `received`.
-
-    Raises
-    ------
-    ValueError
-        If it cannot be used: what is wrong with it.
-    """
+    """Return the update of a client that was sent the model `received`, or raise a ValueError."""
     record = content.array_records.get(protocol.ARRAYS)
     metrics = protocol.metrics_of(content)
     if record is None or record.keys() != received.keys():
@@ -94,13 +89,9 @@ Tests = tuple[dict[str, float], dict[str, float], dict[str, list[float]]]
 def read_tests(content: RecordDict, metrics: Metrics) -> Tests:
     """Return a client's scores, those of a second test, and its comparisons, if it sent any.
 
-    Scores are the main metric and, if sent, the others and the loss, by their names on the wire; a
-    loss that is no finite number is left out. For comparisons, see `RoundReport.validated`.
-
-    Raises
-    ------
-    ValueError
-        If it did not send the main one, or one is not what that metric can be.
+    Scores are the main metric and, if sent, the others and the loss, by their names in the message;
+    a loss that is not finite is left out. A ValueError says that a score is missing or impossible.
+    For comparisons, see `RoundReport.validated`.
     """
     other = content.metric_records.get(protocol.OTHER_TEST)
     first = _read_test(protocol.metrics_of(content), metrics)
@@ -113,7 +104,7 @@ def read_tests(content: RecordDict, metrics: Metrics) -> Tests:
 
 
 def _read_comparisons(sent: MetricRecord, metrics: Metrics) -> dict[str, list[float]]:
-    """Return on how many samples a client compared models, this one's score and loss; pairs."""
+    """Return the number of samples, this model's score and loss; and a pair per other model."""
     count, score = (protocol.number(sent, key) for key in (protocol.NUM_EXAMPLES, protocol.SCORE))
     main = metrics.main
     is_count = count is not None and count.is_integer() and 0 < count <= _MOST_EXAMPLES
@@ -135,10 +126,10 @@ def _read_comparisons(sent: MetricRecord, metrics: Metrics) -> dict[str, list[fl
 
 
 def _can_be(pair: Sequence[float], count: float, of_numbers: bool) -> bool:
-    """Return whether two models can have compared so, on so many samples.
+    """Return whether two models can have compared so on `count` samples.
 
-    Of classes, on how many each alone was right; of numbers, the mean of how much farther off one
-    is than the other, and its variance.
+    For classes, a pair is the number of samples on which only the one and only the other is right.
+    For numbers, it is the mean and the variance of the difference between their errors.
     """
     if len(pair) != 2 or not (np.abs(pair) <= _FARTHEST).all():
         return False
@@ -163,17 +154,16 @@ def _read_test(sent: MetricRecord, metrics: Metrics) -> dict[str, float]:
 
 
 def _loss(sent: MetricRecord) -> float | None:
-    """Return the loss that a client says, or None if it says none that can be averaged."""
+    """Return the loss that a client sent; None if it cannot be averaged."""
     loss = protocol.number(sent, protocol.LOSS)
     return None if loss is None or abs(loss) > _LARGEST else loss
 
 
 def _implausible(name: str, array: NDArray[Any], initial: NDArray[Any]) -> str | None:
-    """Say which values of a trained array would spoil a mean for good, if it has any.
+    """Return which values of a trained array would corrupt all later means, if it has any.
 
-    Finite is not enough: means of numbers near the largest of float32 make all who are sent them
-    answer NaN, in every later round. So what counts is how far the whole training has gone: a
-    little more in each round comes there, too.
+    Finite is not enough: means of numbers near float32's largest make later answers NaN. The change
+    since the first round is bounded, not one round's: small steps would get there, too.
     """
     if array.dtype.kind != "f":
         return None

@@ -1,6 +1,6 @@
-"""What a strategy knows in a round: who trains with whom, which models there are, what came back.
+"""Values of a round: which client is in which cluster, the models, and the clients' updates.
 
-Values only: clusterings and aggregations are handed these and know nothing of each other.
+Clusterings and aggregations are handed these and know nothing of each other.
 """
 
 from __future__ import annotations
@@ -17,88 +17,44 @@ from fl_core.messages.protocol import NDArrays
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """How alike a clustering found clients, for pictures and reports.
+    """How similar a clustering found clients, for pictures and reports."""
 
-    Attributes
-    ----------
-    clients : tuple of n int
-        Those compared with each other, in the order of the rows.
-    similarity : NDArray[np.float64], shape (n, n)
-    merges : NDArray[np.float64], shape (n − 1, 4)
-        The dendrogram, as scipy writes it.
-    measure : str
-        What `similarity` is, in words.
-    formula : str
-        By which it was found, if it is a relevance: `relevance` in docs/options.md; or empty.
-    late : mapping of NDArray[np.float64], shape (n,)
-        How near each client that came later is to those compared; NaN where it is not known.
-    round : int
-        By whose data they were compared; 0: those of the pre-round.
-    """
-
-    clients: tuple[int, ...]
-    similarity: NDArray[np.float64]
-    merges: NDArray[np.float64]
-    measure: str = "relevance"
-    formula: str = ""
+    clients: tuple[int, ...]  # those compared, in the order of the rows
+    similarity: NDArray[np.float64]  # shape (n, n)
+    merges: NDArray[np.float64]  # the dendrogram, as scipy writes it, shape (n − 1, 4)
+    measure: str = "relevance"  # what `similarity` is
+    formula: str = ""  # of a relevance: `relevance` in docs/options.md
+    # Similarity of newcomers to those compared, shape (n,); NaN: unknown
     late: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)
-    round: int = 0
+    round: int = 0  # the round of the data compared; 0: before training
 
 
 @dataclass(frozen=True, eq=False)
 class Resamples:
-    """How clients were grouped on data drawn again.
+    """How clients were grouped on resampled data."""
 
-    Attributes
-    ----------
-    labels : NDArray[np.int64], shape (B, K)
-        The clusters of `Clusters.of_client`'s clients in each of B groupings.
-    drawn : str
-        What was drawn again, in words.
-    numbers : tuple of B int
-        The number of clusters that the data would have chosen in each; empty: unknown.
-    """
-
+    # Of `Clusters.of_client`'s clients in each of B groupings, shape (B, K)
     labels: NDArray[np.int64]
-    drawn: str
-    numbers: tuple[int, ...] = ()
+    drawn: str  # what was resampled
+    numbers: tuple[int, ...] = ()  # the number of clusters chosen in each; empty: unknown
 
 
 @dataclass(frozen=True, eq=False)
 class Clusters:
-    """Who trains with whom.
+    """Which client is in which cluster."""
 
-    Attributes
-    ----------
-    of_client : dict of int
-        From client index, ascending, to cluster.
-    num_clusters : int, optional
-        Needed where clusters may be empty (IFCA); otherwise one more than the highest cluster.
-    neighbours : mapping of frozenset, optional
-        From client to the clients whose models it averages, itself included, where the clustering
-        finds a graph (FLT); otherwise the clients of the same cluster.
-    models : sequence of dicts, optional
-        One for each cluster, with which they go on, where the clustering makes models of its own.
-    unheld : mapping of dicts, optional
-        The models of clusters that were empty, where clients have the models and nobody has those.
-    odd : mapping of str
-        From client to what was found odd about it, where the clustering looks for that.
-    comparison : Comparison, optional
-        Where the clustering compares clients.
-    resamples : Resamples, optional
-        Where data were drawn again.
-    uninformative : mapping of str, optional
-        From client to why what it has says little of whom it is like, where somebody has looked.
-    """
-
-    of_client: dict[int, int]
-    num_clusters: int | None = None
+    of_client: dict[int, int]  # from client index, ascending, to cluster
+    num_clusters: int | None = None  # needed where clusters may be empty (IFCA)
+    # In a graph (FLT): the clients whose models each client averages, itself included
     neighbours: Mapping[int, frozenset[int]] | None = None
-    models: Sequence[NDArrays] = ()
+    models: Sequence[NDArrays] = ()  # one for each cluster, where the clustering makes them
+    # The models of empty clusters, where only clients have models
     unheld: Mapping[int, NDArrays] = field(default_factory=dict)
+    # Why a client is an outlier, where the clustering detects them
     odd: Mapping[int, str] = field(default_factory=dict)
     comparison: Comparison | None = None
     resamples: Resamples | None = None
+    # Why a client's data say little of which others are similar; None: unknown
     uninformative: Mapping[int, str] | None = None
 
     @property
@@ -117,7 +73,6 @@ class Clusters:
 
     @cached_property
     def _members(self) -> dict[int, list[int]]:
-        """Return the clients of each inhabited cluster: all are looked at once, not for each."""
         found: dict[int, list[int]] = {}
         for client, own in self.of_client.items():
             found.setdefault(own, []).append(client)
@@ -134,17 +89,17 @@ class Clusters:
         return self._together[self.of_client[client]]
 
     def unplaced(self, clients: Sequence[int]) -> list[int]:
-        """Return those of `clients` that have no cluster: who comes back may have one."""
+        """Return those of `clients` that have no cluster."""
         return [client for client in clients if client not in self.of_client]
 
     def with_clients(
         self, placed: Mapping[int, int], late: Mapping[int, NDArray[np.float64]] | None = None
     ) -> Clusters:
-        """Return clusters in which further clients, from client to cluster, have a place.
+        """Return clusters with further clients, `placed` from client to cluster.
 
-        In a graph, a newcomer and the clients of its cluster become neighbours; who had a place
-        before leaves the neighbours that it had there. `late` is as in `Comparison`; who has been
-        away and was compared before is not among them.
+        In a graph, a newcomer and the clients of its cluster become neighbours; a client that
+        changes its cluster loses its former neighbours. `late` is as in `Comparison`, where clients
+        that were compared keep their row.
         """
         of_client = dict(sorted({**self.of_client, **placed}.items()))
         neighbours = None
@@ -171,7 +126,7 @@ class Clusters:
         )
 
     def with_everybody(self, clients: Sequence[int]) -> Clusters:
-        """Return clusters in which those of `clients` that have no place join the largest one."""
+        """Return clusters in which those of `clients` that have no cluster join the largest one."""
         missing = self.unplaced(clients)
         if not missing:
             return self
@@ -181,63 +136,28 @@ class Clusters:
 
 @dataclass(frozen=True, eq=False)
 class Update:
-    """What one client returned after local training.
-
-    Attributes
-    ----------
-    client, cluster : int
-        Who, and of which cluster.
-    arrays : dict of arrays
-        The trained model.
-    num_examples : float
-        Number of samples, n_i.
-    received : dict of arrays
-        The model that the client was sent.
-    shift : float
-        FLT's δ: how far the client says that its data have moved since its last signature; 0 if it
-        does not say.
-    loss : float, optional
-        The mean training loss, if the client sent one.
-    """
+    """What one client returned after local training."""
 
     client: int
     cluster: int
     arrays: NDArrays
-    num_examples: float
-    received: NDArrays = field(default_factory=dict)
-    shift: float = 0.0
-    loss: float | None = None
+    num_examples: float  # number of samples, n_i
+    received: NDArrays = field(default_factory=dict)  # the model that the client was sent
+    shift: float = 0.0  # FLT's δ: how far the client's data have moved since its last signature
+    loss: float | None = None  # the mean training loss
 
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """The state of training, as clusterings and aggregations see it.
+    """The state of training, as clusterings and aggregations see it."""
 
-    Attributes
-    ----------
-    number : int
-        From 1; 0 before training.
-    clusters : Clusters
-    models : sequence of dicts
-        One for each cluster; or, where `per_client`, one for each client, in the order of
-        `clusters.of_client`.
-    updates : sequence of Update
-        By client, ascending; empty before the round's training.
-    num_examples : mapping of float
-        Number of samples of each client that has trained so far.
-    participants : tuple of int
-        The clients that train in this round.
-    per_client : bool
-        Whether the aggregation gives every client a model of its own.
-    initial : dict of arrays
-        The model that the training started from.
-    """
-
-    number: int
+    number: int  # from 1; 0 before training
     clusters: Clusters
+    # One per cluster; if `per_client`, one per client, in the order of `clusters.of_client`
     models: Sequence[NDArrays]
-    updates: Sequence[Update] = ()
+    updates: Sequence[Update] = ()  # by client, ascending; empty before the round's training
+    # Of each client that has trained so far
     num_examples: Mapping[int, float] = field(default_factory=dict)
-    participants: tuple[int, ...] = ()
-    per_client: bool = False
-    initial: NDArrays = field(default_factory=dict)
+    participants: tuple[int, ...] = ()  # the clients that train in this round
+    per_client: bool = False  # whether the aggregation gives every client its own model
+    initial: NDArrays = field(default_factory=dict)  # the model that the training started from

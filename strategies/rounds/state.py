@@ -1,4 +1,4 @@
-"""What a strategy's parts learn in one round for a later one, and how checkpoints hold it."""
+"""What a strategy's parts learn in one round for a later one, and how checkpoints store it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ Learnt = TypeVar("Learnt")
 
 
 def learnt(factory: Callable[[], Learnt]) -> Learnt:
-    """Return a dataclass field for what a part learns on the way: see `Remembers.memory`."""
+    """Return a dataclass field for what a part learns during training: see `Remembers.memory`."""
     made: Learnt = field(default_factory=factory, init=False, repr=False, compare=False)
     return made
 
 
 class Remembers:
-    """A part of a strategy: its clustering, or its aggregation."""
+    """A part of a strategy with state: its clustering, or its aggregation."""
 
     def memory(self) -> dict[str, Any]:
-        """Return what it has learnt so far, for a checkpoint: plain values and arrays.
+        """Return the state for a checkpoint: plain values and arrays.
 
         By default, the fields of a dataclass that are not arguments of its constructor.
         """
@@ -29,6 +29,6 @@ class Remembers:
         return {name: copy(getattr(self, name)) for name in learnt}
 
     def recall(self, memory: Mapping[str, Any]) -> None:
-        """Take over what `memory` returned."""
+        """Restore what `memory` returned."""
         for name, value in memory.items():
             object.__setattr__(self, name, value)  # frozen, as aggregations are

@@ -30,49 +30,26 @@ _TRAFFICS = ("pre_round_traffic", "train_traffic", "evaluate_traffic", "server_t
 
 @dataclass
 class RoundReport:
-    """What is known after one round.
+    """What is known after one round; clients are by index."""
 
-    Attributes
-    ----------
-    round, num_rounds : int
-        From 1.
-    train_loss : float
-        Mean over the clients that trained; NaN if none did.
-    scores : dict of dicts
-        Clients' test scores, as far as they sent them: by their name on the wire, then by client
-        index; empty in rounds without evaluation.
-    other_scores : dict of dicts
-        Scores of a second test, where clients sent them: as `scores`.
-    validated : dict of dicts
-        By client: under "", on how many samples it compared models, and the mean score and the loss
-        of this one; under another strategy's label, two numbers
-        (`clients.training.paired_comparison`).
-    samples : dict of float
-        Number of samples of each client that trained in this round.
-    clusters : dict of int
-        The cluster of each client after the round's training.
-    bytes : int
-        Payload bytes of all clients together so far, for finding clusters and training.
-    left_out_of_sums : dict of str
-        Why clients take part in no secure sum any more, by client index.
-    is_regression : bool
-        Whether clients predict a number.
-    own_metric : str
-        What a metric of one's own is called, if there is one.
-    """
-
-    round: int
+    round: int  # from 1
     num_rounds: int
-    train_loss: float = float("nan")
+    train_loss: float = float("nan")  # mean over the clients that trained; NaN if none did
+    # Test scores by their name in messages, then by client; empty without a test
     scores: dict[str, dict[int, float]] = field(default_factory=dict)
+    # Scores of a second test
     other_scores: dict[str, dict[int, float]] = field(default_factory=dict)
+    # Under "", the number of compared samples, the score and the loss; under another
+    # strategy's label, two numbers (`clients.training.paired_comparison`)
     validated: dict[int, dict[str, list[float]]] = field(default_factory=dict)
+    # Of each client that trained in this round
     samples: dict[int, float] = field(default_factory=dict)
-    clusters: dict[int, int] = field(default_factory=dict)
-    bytes: int = 0
+    clusters: dict[int, int] = field(default_factory=dict)  # after the round's training
+    bytes: int = 0  # payload of all clients so far, for finding clusters and training
+    # Why clients are excluded from secure sums
     left_out_of_sums: dict[int, str] = field(default_factory=dict)
-    is_regression: bool = False
-    own_metric: str = ""
+    is_regression: bool = False  # whether clients predict a number
+    own_metric: str = ""  # the name of a user-defined metric
 
     @property
     def metrics(self) -> Metrics:
@@ -95,10 +72,7 @@ class RoundReport:
         others: Mapping[str, float],
         compared: Mapping[str, list[float]],
     ) -> None:
-        """Keep what a client's test, and a second one, came to, by names on the wire.
-
-        And how its model compared with those of other strategies.
-        """
+        """Store a client's scores, those of a second test, and its comparisons."""
         for kept, sent in ((self.scores, scores), (self.other_scores, others)):
             for name, value in sent.items():
                 kept.setdefault(name, {})[client] = value
@@ -145,54 +119,27 @@ class Seconds:
 
 @dataclass(eq=False)
 class Training:
-    """What a training has come to.
-
-    Attributes
-    ----------
-    roster : Roster
-        Who takes part, and who has failed.
-    identity : str
-        By which clients know what they keep for this training; empty if they keep nothing.
-    private : dict of arrays
-        The layers of the first model that stay at the clients: no other model here has them.
-    holders : set of int
-        The clients that have private layers of their own, as far as is known.
-    per_client : bool
-        Whether every client has a model of its own; otherwise every cluster has one.
-    initial : dict of arrays
-        The model that the training started from.
-    clusters : Clusters
-        As of the last round.
-    models : list of dicts
-        One for each cluster, or, where `per_client`, for each client in the order of `clusters`.
-    records : list of ArrayRecord
-        The models as they are sent.
-    num_examples : dict of float
-        Number of samples of each client that has trained so far.
-    reports : list of RoundReport
-        One for each round so far.
-    pre_round_traffic, train_traffic, evaluate_traffic : Traffic
-        Payload bytes of all clients together: for finding clusters, training and evaluation.
-    server_traffic : Traffic
-        Payload bytes between servers (MT-HFL's LPSs and GPS), all LPSs together.
-    seconds : Seconds
-        Wall-clock time of pre-round, training and evaluation.
-    """
+    """The state of a training."""
 
     roster: Roster = field(default_factory=Roster)
-    per_client: bool = False
-    initial: NDArrays = field(default_factory=dict)
-    clusters: Clusters = field(default_factory=lambda: Clusters({}))
-    identity: str = ""
+    per_client: bool = False  # whether each client has its own model
+    initial: NDArrays = field(default_factory=dict)  # the model that the training started from
+    clusters: Clusters = field(default_factory=lambda: Clusters({}))  # as of the last round
+    identity: str = ""  # by which clients know which personal state belongs to it
+    # The first private layers, which clients get once
     private: NDArrays = field(default_factory=dict)
-    holders: set[int] = field(default_factory=set)
+    holders: set[int] = field(default_factory=set)  # clients that have private layers
+    # One per cluster, or per client, in the order of `clusters`
     models: list[NDArrays] = field(default_factory=list, init=False)
+    # The models as they are sent
     records: list[ArrayRecord] = field(default_factory=list, init=False)
+    # Of each client that has trained so far
     num_examples: dict[int, float] = field(default_factory=dict)
     reports: list[RoundReport] = field(default_factory=list)
     pre_round_traffic: Traffic = field(default_factory=Traffic)
     train_traffic: Traffic = field(default_factory=Traffic)
     evaluate_traffic: Traffic = field(default_factory=Traffic)
+    # Between MT-HFL's servers, all LPSs together
     server_traffic: Traffic = field(default_factory=Traffic)
     seconds: Seconds = field(default_factory=Seconds)
 
@@ -209,13 +156,13 @@ class Training:
 
     @property
     def model_of_client(self) -> dict[int, int]:
-        """Return which of the models each client holds."""
+        """Return the index of each client's model."""
         if self.per_client:
             return {client: number for number, client in enumerate(self.clusters.of_client)}
         return dict(self.clusters.of_client)
 
     def begin_round(self, num_rounds: int, metrics: Metrics) -> None:
-        """Begin the report of the next round, of so many."""
+        """Add the report of the next round."""
         report = RoundReport(self.round + 1, num_rounds, is_regression=metrics.is_regression)
         self.reports.append(replace(report, own_metric=metrics.own))
 
@@ -242,7 +189,7 @@ class Training:
     def from_checkpoint(
         cls, saved: Mapping[str, Any], roster: Roster, per_client: bool
     ) -> Training:
-        """Restore the training of a checkpoint, with the clients that are there now."""
+        """Restore the training of a checkpoint, with the clients that are connected now."""
         models = saved["models"]
         training = cls(
             roster,
@@ -271,20 +218,12 @@ class Training:
         traffic: Traffic | None = None,
         config_of: Callable[[int], Mapping[str, ConfigRecordValues]] = lambda client: {},
     ) -> Request[Reading]:
-        """Return a request that sends some clients the model that each holds.
+        """Return a request that sends clients their models.
 
-        The client with the most samples comes first: in a simulation, no long training is then left
-        over at the end, when the other workers have nothing to do.
-
-        Parameters
-        ----------
-        message_type, clients, read, timeout, traffic
-            As in `Request`.
-        config : mapping
-            Entries of each message's config record.
-        config_of : callable
-            From client to further entries. A client that is sent `protocol.KEPT_MODEL` has the
-            model already (IFCA), and is sent none.
+        The client with the most samples comes first: in a simulation, no long training then starts
+        when the other workers have nothing left to do. `config` and `config_of` (from client to
+        entries) make up the config record. A client that is sent `protocol.KEPT_MODEL` has the
+        model already (IFCA).
         """
         numbers, known = self.model_of_client, self.num_examples
 
@@ -303,7 +242,7 @@ class Training:
         return Request(message_type, nodes, content_of, read, timeout, counted, str(self.round))
 
     def models_of(self, clients: Iterable[int]) -> dict[int, NDArrays]:
-        """Return the model that each of some clients holds."""
+        """Return the model of each of some clients."""
         numbers = self.model_of_client
         return {client: self.models[numbers[client]] for client in clients}
 
@@ -313,7 +252,7 @@ class Training:
             logger.warning(sentence, self.roster.name_of(client), self.round, one_line(reason))
 
     def lose_round(self, asked: Collection[int], failures: Mapping[int, str]) -> None:
-        """Log that no participant sent a usable model; if all took part, a RuntimeError says so."""
+        """Log that no participant sent a usable model; a RuntimeError if all clients took part."""
         # All may have lost their private layers, in a run that goes on: they are sent them again.
         again = self.private and self.holders.issuperset(asked)
         if self.roster.nodes.keys() <= set(asked) and not again:
@@ -328,18 +267,18 @@ class Training:
         return {protocol.PRIVATE: protocol.to_record(self.private)}
 
     def heard(self, asked: Iterable[int], trained: Iterable[int]) -> None:
-        """Note who has trained: the others may have lost what they keep, and are sent it again."""
+        """Record who has trained: the other asked clients may have lost their private layers."""
         self.holders = self.holders.difference(asked).union(trained)
 
     def begin(self, initial: NDArrays, clusters: Clusters) -> None:
-        """Start from the clusters that were found, with their models or else the initial one."""
+        """Start from clusters, with their models or else the initial one."""
         self.initial, self.clusters = initial, replace(clusters, models=())
         models = clusters.models or [initial] * clusters.count
         chosen = clusters.of_client.values() if self.per_client else range(len(models))
         self.hold([models[cluster] for cluster in chosen])
 
     def hold(self, models: list[NDArrays]) -> None:
-        """Keep models and, of each different one, the record that is sent."""
+        """Set the models, and the record that is sent of each different one."""
         known = {id(m): record for m, record in zip(self.models, self.records, strict=True)}
         for model in models:
             if id(model) not in known:
@@ -348,9 +287,9 @@ class Training:
         self.records = [known[id(model)] for model in models]
 
     def regroup(self, clusters: Clusters, keeps_models: bool) -> None:
-        """Go over to other clusters, and give each the model it starts with.
+        """Change to other clusters, and give each the model it starts with.
 
-        Clients without a place in them join the largest one; for `keeps_models`, see `Clustering`.
+        Clients without a cluster join the largest one; for `keeps_models`, see `Clustering`.
         """
         clusters = clusters.with_everybody(list(self.roster.nodes))
         if clusters is self.clusters:
@@ -389,13 +328,7 @@ class Training:
 
 
 def first_model(record: ArrayRecord) -> NDArrays:
-    """Return the arrays of the model that a training starts from.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is complex: means, norms and directions here are of real numbers.
-    """
+    """Return the arrays of the initial model; a ValueError if a parameter is complex."""
     model = protocol.to_arrays(record)
     for name, array in model.items():
         if array.dtype.kind == "c":
@@ -407,7 +340,7 @@ def first_model(record: ArrayRecord) -> NDArrays:
 
 
 def count_from(done: int, result: Result) -> None:
-    """Let a result's rounds be those of the whole training, of which `done` came before."""
+    """Let a result's rounds be numbered after the `done` rounds of the training before."""
     for metrics in (
         result.train_metrics_clientapp,
         result.evaluate_metrics_clientapp,
@@ -419,13 +352,11 @@ def count_from(done: int, result: Result) -> None:
 
 
 def _plain(clusters: Clusters) -> dict[str, Any]:
-    """Return clusters as plain values and arrays."""
     comparison = clusters.comparison and dict(vars(clusters.comparison))
     values = {one.name: getattr(clusters, one.name) for one in fields(clusters)}
     return {**values, "comparison": comparison}
 
 
 def _clusters(saved: Mapping[str, Any]) -> Clusters:
-    """Return the clusters of which `_plain` made `saved`."""
     comparison = saved["comparison"]
     return Clusters(**{**saved, "comparison": comparison and Comparison(**comparison)})

@@ -15,7 +15,7 @@ Float64 = NDArray[np.float64]
 
 
 def flatten(model: NDArrays) -> Float64:
-    """Return all floating-point arrays of a model as one vector, float64; integers say nothing."""
+    """Return all floating-point arrays of a model as one vector, float64."""
     floats = [a.ravel() for a in model.values() if np.issubdtype(a.dtype, np.floating)]
     return np.concatenate(floats).astype(np.float64)
 
@@ -25,7 +25,7 @@ def update_vector(
 ) -> Float64:
     """Return g = w − w_trained, float64: w is `reference`, by default the model received.
 
-    With `layer`, of the arrays of these names alone.
+    With `layer`, of the arrays of these names only.
     """
     before, after = update.received if reference is None else reference, update.arrays
     if layer is not None:
@@ -34,7 +34,7 @@ def update_vector(
 
 
 def last_layer(model: NDArrays) -> list[str]:
-    """Return the names of the last layer's arrays, of those layers that hold real numbers.
+    """Return the names of the last layer's floating-point arrays.
 
     Examples
     --------

@@ -3,8 +3,7 @@
 FedHC's abstract claims that it "enhances robustness against malicious clients by isolating them
 within smaller clusters, limiting their influence on the global model", but the paper names no
 attack and measures none. These are the usual ones: `sign-flip`, `scaled-update`, `zero-model` and
-`label-flip` spoil the rounds, `random-signature` spoils the pre-round that one-shot clustering
-rests on.
+`label-flip` corrupt the rounds, `random-signature` corrupts the queries of one-shot clustering.
 """
 
 from __future__ import annotations
@@ -30,23 +29,12 @@ def spoil_update(
     """Return the model that a malicious client sends after its training.
 
     `sign-flip`: received − (trained − received), the update backwards (after Li et al., RSA, 2019);
-    `scaled-update`: received + scale·(trained − received), the update blown up (Bagdasaryan et
-    al., How to backdoor federated learning, 2020); `zero-model`: zeros. The other attacks leave the
-    model as it was trained. FedHC compares directions: in one round a flipped sign is as far away
-    as can be, and a scaled update (scale > 0) points where it pointed.
+    `scaled-update`: received + scale·(trained − received) (Bagdasaryan et al., How to backdoor
+    federated learning, 2020); `zero-model`: zeros. The other attacks leave the model as it was
+    trained.
 
-    Parameters
-    ----------
-    received, trained : mapping of str to NDArray
-        The model before and after training: the same names, shapes and types.
-    scale : float
-        Used by `scaled-update` only.
-
-    Returns
-    -------
-    dict of str to NDArray
-        New arrays for parameters and buffers of floats, computed in float64 and returned in their
-        own type; integers, such as BatchNorm's counters, as trained. In `trained`'s order.
+    The result has the names and types of `trained`; floats are computed in float64, and integers,
+    such as BatchNorm's counters, are as trained.
     """
     if attack == "zero-model":
         return {n: np.zeros_like(a) if _is_float(a) else a for n, a in trained.items()}
@@ -64,7 +52,7 @@ def _moved(
 ) -> NDArray[np.generic]:
     """Return before + factor·(after − before) in `after`'s type; integers as they are.
 
-    Variances end at 0: an answer with negative ones would be refused, and attack nobody.
+    Variances end at 0: an answer with negative ones would be refused, and be no attack.
     """
     if not _is_float(after):
         return after
@@ -80,18 +68,14 @@ def _is_float(array: NDArray[np.generic]) -> bool:
 
 
 def flip_labels(labels: Labels, num_classes: int) -> Labels:
-    """Return labels, int64 (n,), with y become C − 1 − y (Fang et al., USENIX Security 2020).
-
-    The client trains on them as if they were right; flipped twice they are what they were.
-    """
+    """Return labels, int64 (n,), with y become C − 1 − y (Fang et al., USENIX Security 2020)."""
     return num_classes - 1 - labels
 
 
 def random_basis(shape: tuple[int, int], rng: np.random.Generator) -> NDArray[np.float32]:
     """Return k orthonormal columns that span a uniformly drawn subspace, float32 (d, k).
 
-    They stand for eigenvectors (RCC-PFL, Procedure 1): well-formed, and saying nothing about the
-    client's data.
+    They replace eigenvectors (RCC-PFL, Procedure 1): valid, but independent of the client's data.
     """
     # A Gaussian has no preferred direction, so neither has the space that its columns span.
     basis, _ = np.linalg.qr(rng.standard_normal(shape))
@@ -103,14 +87,7 @@ def random_centroids(
 ) -> NDArray[np.float32]:
     """Return Gaussian centroids of the true ones' overall mean and standard deviation, float32.
 
-    They stand for FLT's centroids (Algorithm 2): of plausible size, which no check of ranges
-    finds, but their place says nothing, since mean and deviation run over all entries at once.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Of the answer; k and e in FLT.
-    like : NDArray[np.floating]
-        The true centroids, of any shape, at least one entry.
+    They replace FLT's centroids (Algorithm 2): of plausible size, which no check of ranges detects,
+    but independent of the client's data. `like` are the true centroids, of any shape.
     """
     return rng.normal(like.mean(), like.std(), shape).astype(np.float32)

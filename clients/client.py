@@ -1,4 +1,4 @@
-"""A client, as the handlers of its messages see it: what it holds, and what it can compute."""
+"""A client, as the handlers of its messages see it: its data, and what it can compute."""
 
 from __future__ import annotations
 
@@ -23,17 +23,16 @@ Images = tuple[torch.Tensor, torch.Tensor]
 
 
 class Client:
-    """Who answers one message; an app's own subclass says what its clients have.
+    """The client that answers one message; an app's subclass defines its data.
 
-    A clustering asks for `features` (RCC-PFL, MT-HFL), the samples of `training_data` (FLT,
-    PCA + k-means + HC), `losses` (IFCA), or nothing at all. Only `answer_training` needs the rest.
-    Another message is another client's, or this one's at another time.
+    A clustering needs `features` (RCC-PFL, MT-HFL), `training_data` (FLT, PCA + k-means + HC),
+    `losses` (IFCA), or nothing at all. Only `answer_training` needs the rest.
 
     Attributes
     ----------
     keeps_its_images : bool
-        Whether its samples, and so its features, are the same in the whole run. If a pre-round has
-        noise, the client then refuses others: a server could average the noise away over them.
+        Whether its samples, and so its features, are the same in the whole run. If queries before
+        training have noise, the client then refuses others: a server could average the noise away.
     """
 
     keeps_its_images: ClassVar[bool] = True
@@ -46,10 +45,7 @@ class Client:
     def index(self) -> int:
         """Return its stable index: the one that Flower's simulation, or `--node-config`, gives.
 
-        Raises
-        ------
-        ValueError
-            If the node has no `partition-id`.
+        A ValueError says that the node has no `partition-id`.
         """
         if "partition-id" not in self.context.node_config:
             raise ValueError(
@@ -60,10 +56,9 @@ class Client:
         return int(self.context.node_config["partition-id"])
 
     def description(self) -> Mapping[str, ConfigRecordValues]:
-        """Describe the client for the roll call, beside its index.
+        """Describe the client when it registers, beside its index.
 
-        Where the server goes by names (`Roster.by_name`), a `name` in it stands instead of
-        the index.
+        Where the server goes by names (`Roster.by_name`), a `name` in it replaces the index.
         """
         return {}
 
@@ -76,7 +71,7 @@ class Client:
         raise self._lacks("training_data")
 
     def validation_data(self) -> Images | None:
-        """Return what it compares models on and never trains on; by default, nothing."""
+        """Return samples for comparing models, never trained on; by default, none."""
         return None
 
     def test_data(self) -> Images:
@@ -84,7 +79,7 @@ class Client:
         raise self._lacks("test_data")
 
     def other_test_data(self) -> OtherTest | None:
-        """Return what else it is tested on now, beside `test_data`; by default, nothing."""
+        """Return the samples of a second test beside `test_data`; by default, none."""
         return None
 
     def model(self) -> nn.Module:
@@ -96,15 +91,15 @@ class Client:
         raise self._lacks("training_settings")
 
     def loss(self) -> str:
-        """Return the import path of a loss of one's own; by default there is none."""
+        """Return the import path of a user-defined loss; by default, none."""
         return ""
 
     def metric(self) -> str:
-        """Return the import path of a metric of one's own; by default there is none."""
+        """Return the import path of a user-defined metric; by default, none."""
         return ""
 
     def scaling(self) -> Scaling | None:
-        """Return the scale of its numbers to predict; by default, they are as they came."""
+        """Return the scale of its numbers to predict; by default, none."""
         return None
 
     def losses(self, models: Sequence[ArrayRecord]) -> list[float]:
@@ -125,7 +120,7 @@ class Client:
         return Promise()
 
     def randomness(self) -> Randomness:
-        """Return the source of its noise: by default, one that nobody can draw from again."""
+        """Return the source of its noise: by default, one that no other party can reproduce."""
         return SystemRandomness()
 
     def _lacks(self, method: str) -> NotImplementedError:

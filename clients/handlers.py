@@ -1,8 +1,7 @@
 """What a client answers: thin handlers that turn messages into the pure functions' arguments.
 
 `answer_queries` gives any ClientApp the queries of all clusterings, `answer_training` its train and
-evaluate functions. Each message opens one `Client`, which knows the data; what it is asked is read
-from the message here, once.
+evaluate functions. Each message opens one `Client`, which knows the data.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _TRAININGS = "trainings"
 
 
 def answer_queries(app: ClientApp, open_client: OpenClient = Client) -> None:
-    """Register the queries of the pre-round, and of rounds that group clients anew, with `app`.
+    """Register the queries before training, and of rounds that group clients again, with `app`.
 
     Parameters
     ----------
@@ -59,7 +58,7 @@ def answer_queries(app: ClientApp, open_client: OpenClient = Client) -> None:
         aggregation, which needs `clients.secure_aggregation.mask_mod`, too.
     open_client : callable
         From message and context to the `Client` that answers: a subclass that has what the
-        clustering asks for.
+        clustering needs.
     """
     for action, answer in (
         (protocol.DESCRIBE, _description),
@@ -77,7 +76,7 @@ def answer_queries(app: ClientApp, open_client: OpenClient = Client) -> None:
 def handler(
     answer: Callable[[Any], RecordDict], open_client: OpenClient
 ) -> Callable[[Message, Context], Message]:
-    """Return what an app registers so that whoever a message is for answers it."""
+    """Return what an app registers so that the client of a message answers it."""
 
     def reply(message: Message, context: Context) -> Message:
         return Message(answer(open_client(message, context)), reply_to=message)
@@ -95,10 +94,9 @@ def _description(client: Client) -> RecordDict:
 
 
 def _losses(client: Client) -> RecordDict:
-    """Return the client's training loss on each model it is sent.
+    """Return the client's training loss on each model it is sent, and store the models.
 
-    The models stay in the client's state, and the training message then names one of them:
-    `restore_model` puts it where it would have been.
+    The training message then names one of them: see `restore_model`.
     """
     refuse_without_noise(client, "losses")
     packed = client.message.content.array_records[protocol.ARRAYS]
@@ -110,14 +108,10 @@ def _losses(client: Client) -> RecordDict:
 
 
 def restore_model(message: Message, context: Context) -> None:
-    """Put the model that a training message only names into it; others are left as they are.
+    """Put the stored model that a training message names into the message.
 
-    For an app that answers IFCA's query: its train function begins with this.
-
-    Raises
-    ------
-    ValueError
-        If the models that the message refers to are not here.
+    For an app that answers IFCA's query: its train function starts with this. A ValueError says
+    that the models are not here.
     """
     if protocol.KEPT_MODEL not in message.content.config_records[protocol.CONFIG]:
         context.state.pop(_MODELS, None)
@@ -131,8 +125,7 @@ def restore_model(message: Message, context: Context) -> None:
 def change_flag(message: Message, images: torch.Tensor) -> dict[str, float]:
     """Return FLT's δ as metrics: how far the images have moved since the last signature.
 
-    Empty where the message does not bring that signature's sketch. Images are uint8, (n, C, H, W);
-    labels are not looked at.
+    Empty where the message does not bring that signature's sketch. Images are uint8, (n, C, H, W).
     """
     known = message.content.config_records[protocol.CONFIG].get(protocol.IMAGE_SKETCH)
     if known is None:
@@ -166,10 +159,10 @@ def _trained(client: Client) -> RecordDict:
 
 
 def _fit(client: Client, images: torch.Tensor, labels: torch.Tensor, *, is_private: bool) -> Fit:
-    """Return the usual training, or one with noise, whose loss is NaN.
+    """Return the usual training, or one with noise, which has the loss NaN.
 
-    Each time it is called, what depends on the seed is drawn again from the start: the order of the
-    samples, and what a model itself draws, such as dropout.
+    Each call draws again, from the same seed, the order of the samples and what a model draws, such
+    as dropout.
     """
     settings, seed = client.training_settings(), seed_of(client, 0xD409 if is_private else 0x7EA1)
 
@@ -224,7 +217,7 @@ def _count_training(client: Client, number: int) -> None:
 
 
 def _evaluated(client: Client) -> RecordDict:
-    """Test the client's own model, for that which the message carries; return its scores."""
+    """Test the client's model and return its scores."""
     model, (images, labels) = client.model(), client.test_data()
     arrays = model_to_test(client.message, client.personal())
     model.load_state_dict(arrays.to_torch_state_dict())
@@ -250,19 +243,18 @@ def _evaluated(client: Client) -> RecordDict:
 
 
 def _in_own_unit(loss: float, scaling: Scaling, own_loss: str) -> float:
-    """Return squared errors in the square of the number's own unit; NaN for a loss of one's own.
+    """Return squared errors in the square of the number's unit; NaN for a user-defined loss.
 
-    Beside an error in that unit, a loss on another scale would tell this scale, which may be the
-    client's own.
+    Beside an error in that unit, a loss on another scale would reveal the scale of a local client.
     """
     return math.nan if own_loss else loss * scaling.target_deviation**2
 
 
 def told_of(found: Scores | Errors, scaling: Scaling | None, own_loss: str) -> dict[str, float]:
-    """Return what a test came to by names on the wire; what is not known is not there.
+    """Return a test's scores by names in messages, without those that are unknown.
 
-    Errors are in the number's own unit, and squared errors in its square, so a loss of one's own is
-    not told there.
+    Errors are in the number's unit, and squared errors in its square, so a user-defined loss is
+    left out there.
     """
     if isinstance(found, Errors) and scaling is not None:
         unit = scaling.target_deviation

@@ -1,8 +1,8 @@
 """Differential privacy of what a client shares: clipping and Gaussian noise (docs/privacy.md).
 
-Two sets of samples are neighbours if one sample counts in the one and is left out of the other; how
-many samples there are is no secret. Both mechanisms are for such neighbours: `private_gram` for the
-pre-round, and `clients.private_training` for the training.
+Two sets of samples are neighbours if one sample counts in the one and is left out of the other; the
+number of samples is no secret. Both mechanisms are for such neighbours: `private_gram` before
+training, and `clients.private_training`.
 """
 
 from __future__ import annotations
@@ -29,22 +29,15 @@ _PROJECTION_SEED = 0x50AC3  # public, and the same for everybody, or nothing cou
 
 @dataclass(frozen=True)
 class Promise(PrivacySettings):
-    """What a client promises, and for how long.
+    """A client's privacy promises, and for how long they hold."""
 
-    Attributes
-    ----------
-    rounds : int
-        For so many trainings `training_epsilon` holds: those of one strategy on one seed.
-    most_trainings : int
-        How often the client trains at most in a whole run.
-    """
-
+    # Number of trainings for which `training_epsilon` holds: one strategy, one seed
     rounds: int = 1
-    most_trainings: int = 1
+    most_trainings: int = 1  # how often the client trains at most in a whole run
 
 
 class Randomness(Protocol):
-    """What noise is drawn from: a `numpy.random.Generator`, or `SystemRandomness`."""
+    """The source of noise: a `numpy.random.Generator`, or `SystemRandomness`."""
 
     def random(self, size: int) -> Float64:
         """Return `size` numbers, uniform in [0, 1)."""
@@ -54,9 +47,9 @@ class Randomness(Protocol):
 
 
 class SystemRandomness:
-    """Noise from the operating system's cryptographic generator, which nobody can draw again.
+    """Noise from the operating system's cryptographic generator, which cannot be reproduced.
 
-    A server knows the seed that it sends: it could take noise drawn from that off again.
+    A server knows the seed that it sends: it could subtract noise drawn from that.
     """
 
     def random(self, size: int) -> Float64:
@@ -73,13 +66,9 @@ class SystemRandomness:
 def noise_multiplier(epsilon: float, delta: float) -> float:
     """Return the least σ for which noise of deviation σ·Δ is (ε, δ)-differentially private.
 
-    Δ is the sensitivity in the Euclidean norm. The analytic Gaussian mechanism: B. Balle and
-    Y.-X. Wang, "Improving the Gaussian Mechanism for Differential Privacy", ICML 2018, theorem 8.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        Above 0, delta also below 1.
+    Δ is the sensitivity in the Euclidean norm. The analytic Gaussian mechanism: B. Balle and Y.-X.
+    Wang, "Improving the Gaussian Mechanism for Differential Privacy", ICML 2018, theorem 8. ε and δ
+    are above 0, δ also below 1.
     """
 
     def excess(log_sigma: float) -> float:
@@ -97,22 +86,11 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
 def bounded_features(features: Float32) -> Float64:
     """Return features projected to at most `PROJECTED` dimensions, each row of length 1.
 
-    The projection is drawn once for all, without looking at any sample: fewer entries, less noise
-    in all. Scaling takes the place of clipping to a length: it bounds what one sample can change
-    without a number to choose, and no sample counts less than that bound. Zeros stay zeros.
-
-    Parameters
-    ----------
-    features : NDArray[np.float32], shape (n, d)
-
-    Returns
-    -------
-    NDArray[np.float64], shape (n, min(d, PROJECTED))
-
-    Raises
-    ------
-    ValueError
-        If there is no row, or an entry is not finite.
+    From float32 (n, d) to float64 (n, min(d, PROJECTED)). The projection is the same for all, drawn
+    without looking at samples: fewer entries, less noise in all. Scaling takes the place of
+    clipping to a length: it bounds what one sample can change without a number to choose, and no
+    sample counts less than that bound. Zeros stay zeros. A ValueError says that there is no row, or
+    an entry is not finite.
     """
     if not len(features) or not np.isfinite(features).all():
         raise ValueError(
@@ -137,15 +115,8 @@ def private_gram(
     Frobenius norm, so G = ΦᵀΦ/n by 1/n; each entry gets independent noise of deviation σ/n. Then
     the matrix is made symmetric, which halves the variance off the diagonal and costs nothing.
 
-    Parameters
-    ----------
-    features : NDArray[np.float64], shape (n, d)
-        Rows no longer than 1, as `bounded_features` returns them.
-
-    Returns
-    -------
-    NDArray[np.float32], shape (d, d)
-        Symmetric, not necessarily positive.
+    `features` are from `bounded_features`, shape (n, d); the result, (d, d), is symmetric, not
+    necessarily positive.
     """
     gram = features.T @ features / len(features)
     deviation = noise_multiplier(epsilon, delta) / len(features)

@@ -1,4 +1,4 @@
-"""Whether a user-defined model can be trained with noise: each sample by itself, and by Opacus."""
+"""Check that a user-defined model can be trained with noise: by sample, and by Opacus."""
 
 from __future__ import annotations
 
@@ -13,14 +13,7 @@ from fl_core.text import one_line
 def check_private_model(path: str, model: nn.Module, samples: torch.Tensor, epsilon: float) -> None:
     """Refuse a model that mixes samples, so that ε would not hold, or has unsupported layers.
 
-    Parameters
-    ----------
-    path : str
-        Its import path.
-    model : nn.Module
-    samples : torch.Tensor, float32, shape (n, …)
-        A few, at least two, as they are in training.
-    epsilon : float
+    `path` is its import path; `samples` are a few, at least two, float32 (n, …), as in training.
     """
     if _mixes_samples(model, samples):
         raise ValueError(
@@ -43,7 +36,7 @@ def _mixes_samples(model: nn.Module, samples: torch.Tensor) -> bool:
     """Return whether an answer depends on other samples of a batch, as far as a few can show.
 
     In testing and in training, for a model may tell them apart. Where it draws, as by dropout,
-    answers differ anyway, and gradients alone show whether one depends on other samples.
+    answers differ anyway, and only gradients show whether one depends on other samples.
     """
     for is_training in (False, True):
         model.train(is_training)

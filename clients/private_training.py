@@ -1,9 +1,9 @@
-"""Differentially private training: DP-SGD by Opacus, with noise of our own drawing.
+"""Differentially private training: DP-SGD by Opacus, with noise from another generator.
 
-M. Abadi et al., "Deep Learning with Differential Privacy", CCS 2016; A. Yousefpour et al.,
-"Opacus: User-Friendly Differential Privacy Library in PyTorch", 2021. Each sample's gradient is cut
-to a length, and their sum gets noise. Each step draws its samples independently (Poisson sampling),
-for which Opacus' accountant (Rényi differential privacy) counts.
+M. Abadi et al., "Deep Learning with Differential Privacy", CCS 2016; A. Yousefpour et al., "Opacus:
+User-Friendly Differential Privacy Library in PyTorch", 2021. Each sample's gradient is cut to a
+length, and their sum gets noise. Each step draws its samples independently (Poisson sampling), for
+which Opacus' accountant (Rényi differential privacy) counts.
 """
 
 from __future__ import annotations
@@ -33,22 +33,16 @@ def num_steps(num_images: int, settings: TrainingSettings) -> int:
 
 
 def sample_rate(num_images: int, settings: TrainingSettings) -> float:
-    """Return with what probability each sample is in a step: `batch_size` on average, or all."""
+    """Return each sample's probability in a step: `batch_size` samples on average, or all."""
     return min(1.0, settings.batch_size / num_images)
 
 
 @lru_cache(maxsize=256)
 def training_noise(epsilon: float, delta: float, rate: float, steps: int) -> float:
-    """Return σ for which so many steps are (ε, δ)-differentially private, to 1 % of ε below it.
+    """Return σ for which `steps` steps are (ε, δ)-differentially private, to 1 % of ε below it.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        Above 0, delta also below 1.
-    rate : float
-        With what probability each sample is in a step.
-    steps : int
-        Of all rounds together.
+    ε and δ are above 0, δ also below 1; `rate` is each sample's probability in a step; steps are
+    those of all rounds.
     """
     utils = load_extra("opacus.accountants.utils", _USER)
     try:
@@ -83,19 +77,10 @@ def train_privately(
 ) -> None:
     """Train `model` in place for one of `promise.rounds` rounds.
 
-    There is no loss to return: it would tell of the samples without noise.
-
-    Parameters
-    ----------
-    model : nn.Module
-        As in `clients.training.train.train`; each layer by itself (no batch normalisation).
-    images : torch.Tensor, uint8, shape (n, C, H, W)
-        On the model's device, as the labels.
-    labels : torch.Tensor, int64, shape (n,)
-    randomness : Randomness
-        Draws the samples of each step, and the noise.
-    add_term : callable
-        Called in each step once gradients have their noise; it must not look at samples.
+    No loss is returned: it would reveal the samples without noise. Parameters are as in
+    `clients.training.train.train`, but each layer of the model treats samples separately (no batch
+    normalisation). `randomness` draws the samples of each step, and the noise; `add_term` is called
+    in each step once gradients have their noise, and must not look at samples.
     """
     opacus = load_extra("opacus", _USER)
     steps, rate = num_steps(len(labels), settings), sample_rate(len(labels), settings)

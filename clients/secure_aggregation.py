@@ -1,8 +1,8 @@
-"""Secure aggregation, the client's side: keys, shares of secrets, masked updates (`masking`).
+"""The client's side of secure aggregation: keys, shares of secrets, masked updates (`masking`).
 
 A round's secrets wait in the node's state from one message to the next. Each masks one update, and
-one answer reveals shares: for a client of which the server has an update, of the mask that it
-added alone; for one of which it has none, of the key to the masks it has in common with others.
+one answer reveals shares: for a client with an update at the server, of the mask that it added
+alone; for one without, of the key to the masks it has in common with others.
 """
 
 from __future__ import annotations
@@ -55,12 +55,9 @@ def public_keys(client: Client) -> RecordDict:
 
 
 def shares_of_secrets(client: Client) -> RecordDict:
-    """Return each client's share of this one's two secrets, encrypted, and what they look like.
+    """Return each client's share of this one's two secrets, encrypted, and their digests.
 
-    Raises
-    ------
-    ValueError
-        If the keys that came are too few, are not all different, or lack this client's own.
+    A ValueError says that the keys are too few, not all different, or lack this client's keys.
     """
     state = client.context.state.config_records.pop(STATE)
     secret = cast(bytes, state[_MASK_SECRET])
@@ -99,15 +96,11 @@ def shares_of_secrets(client: Client) -> RecordDict:
 
 
 def mask_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """Answer as the app does, but mask what it has trained, if the message says with whom.
+    """Answer as the app does, but mask a trained model that is to be summed with others.
 
-    A mod for any ClientApp that has `clients.handlers.answer_queries`. Nothing else that the app
-    answers to this message leaves the client.
-
-    Raises
-    ------
-    ValueError
-        If too few others take part, there are no keys, or the update does not fit a sum.
+    A mod for any ClientApp that has `clients.handlers.answer_queries`. Nothing else of the app's
+    answer leaves the client. A ValueError says that too few others take part, there are no keys, or
+    the update does not fit a sum.
     """
     config = message.content.config_records.get(protocol.CONFIG, ConfigRecord())
     if message.metadata.message_type != protocol.TRAIN or protocol.PEERS not in config:
@@ -144,11 +137,8 @@ def mask_mod(message: Message, context: Context, call_next: ClientAppCallable) -
 def revealed_shares(client: Client) -> RecordDict:
     """Return this client's shares: of each client one secret, never the other; zeros for none.
 
-    Raises
-    ------
-    ValueError
-        If the server asks for both secrets of a client, for a sum of too few, for one without
-        this client's update, or a second time.
+    A ValueError says that the server asks for both secrets of a client, for a sum of too few, for
+    one without this client's update, or a second time.
     """
     if STATE not in client.context.state:
         raise ValueError("this client has revealed its shares already, or has none.")
@@ -178,7 +168,7 @@ def revealed_shares(client: Client) -> RecordDict:
 
 
 def _is_safe(summed: list[int], dropped: list[int], position: int, count: int) -> bool:
-    """Return whether a sum over these of `count` positions hides what the client at one sends."""
+    """Return whether a sum over these of `count` positions hides the update at one."""
     named = [*summed, *dropped]
     return (
         len(set(named)) == len(named)

@@ -1,7 +1,4 @@
-"""What a run configuration may say of a client: its options, apart from the code that obeys them.
-
-They are read without PyTorch, so a wrong one is refused at once.
-"""
+"""A client's options, which are read without PyTorch, so a wrong one is refused at once."""
 
 from __future__ import annotations
 

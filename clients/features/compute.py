@@ -47,13 +47,12 @@ def feature_map(
         [0, 1], or float32 as it is. `fourier`, `power-spectrum`: those of
         `clients.features.formulas`. `resnet18`: 512 features of images at 224 pixels, by
         torchvision's ImageNet weights, from its cache or a download. `efficientnet-lite0`: 1280
-        features of images at 96 pixels. Or the import path of one's own
+        features of images at 96 pixels. Or the import path of a user-defined one
         (`clients.features.user_features`).
     cache_dir : Path, optional
-        Where the encoders store their features, a file for each set of samples; by default they do
-        not. The other maps never do.
+        Where the encoders store their features, a file for each set of samples.
     device : torch.device, optional
-        Where the encoders compute, by default the CPU. The other maps always use the CPU.
+        Where the encoders compute. The other maps always use the CPU.
 
     Raises
     ------

@@ -1,7 +1,4 @@
-"""How many numbers a feature map makes of a sample, and which map `auto` is.
-
-Without PyTorch, so that one can ask early.
-"""
+"""The dimension of each feature map, and which map `auto` is; without PyTorch."""
 
 from __future__ import annotations
 
@@ -28,9 +25,7 @@ POWER_SPECTRUM = "power-spectrum"
 
 
 def chosen_features(name: str, shape: tuple[int, ...], *, is_float: bool) -> str:
-    """Return which features `auto` stands for with samples of this shape; another name as it is.
-
-    docs/features.md has what the choice was measured on.
+    """Return the features that `auto` stands for with samples of this shape (docs/features.md).
 
     Examples
     --------
@@ -65,7 +60,7 @@ def _spectrum_dimension(channels: int, length: int) -> int:
 
 
 def octaves(length: int) -> list[int]:
-    """Return where each octave of frequencies begins in the real FFT of a series of this length.
+    """Return where each octave of frequencies starts in the real FFT of a series of this length.
 
     Examples
     --------
@@ -78,7 +73,7 @@ def octaves(length: int) -> list[int]:
 def feature_dimension(name: str, shape: tuple[int, ...], *, is_float: bool = False) -> int:
     """Return d of a feature map for samples of this shape, float32 or else uint8.
 
-    None are computed, but by a map of one's own. Images have shape (C, H, W).
+    Only a user-defined map computes some. Images have shape (C, H, W).
     """
     if is_own(name):
         from clients.features.user_features import own_dimension  # noqa: PLC0415 - PyTorch takes seconds
@@ -108,7 +103,7 @@ def feature_dimension(name: str, shape: tuple[int, ...], *, is_float: bool = Fal
 def compared_dimension(
     name: str, shape: tuple[int, ...], *, is_float: bool = False, is_private: bool = False
 ) -> int:
-    """Return in how many dimensions clients are compared: fewer, if features have noise."""
+    """Return the dimension in which clients are compared: fewer, if features have noise."""
     dimension = feature_dimension(name, shape, is_float=is_float)
     return min(dimension, PROJECTED) if is_private else dimension
 

@@ -31,50 +31,27 @@ LARGEST_REUSED_BLOCK = (32 << 20) - 8192  # bytes; the most that glibc's malloc 
 
 @dataclass(frozen=True)
 class EncoderKind:
-    """What is particular to one pretrained network.
+    """A pretrained network."""
 
-    Attributes
-    ----------
-    name : str
-        Its name among `FEATURES`.
-    side : int
-        Height and width, in pixels, that images are resized to (bilinear, antialiased).
-    mean, std : tuple of float
-        Of the pixels, in [0, 255], that it was trained on, per channel (red, green, blue).
-    head : str
-        Its last layer, which is left out.
-    build : callable
-        Returns the network.
-    weights : callable
-        Returns its state dict.
-    """
-
-    name: str
-    side: int
+    name: str  # among `FEATURES`
+    side: int  # height and width, in pixels, that images are resized to (bilinear, antialiased)
+    # Of the training images' pixels, in [0, 255], per channel (red, green, blue)
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
-    head: str
+    head: str  # its last layer, which is left out
     build: Callable[[], nn.Module]
-    weights: Callable[[], Mapping[str, Tensor]]
+    weights: Callable[[], Mapping[str, Tensor]]  # returns its state dict
 
 
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """A feature map that is a pretrained network.
-
-    Attributes
-    ----------
-    checksum : str
-        Of all that decides its features but the images.
-    cache : Path, optional
-        The folder for features, of which there is one file for each set of images.
-    """
+    """A feature map that is a pretrained network."""
 
     kind: EncoderKind
     network: nn.Module
     device: torch.device
-    checksum: str
-    cache: Path | None = None
+    checksum: str  # of all that decides its features but the images
+    cache: Path | None = None  # a folder with a file of features for each set of images
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return the features of uint8 (n, C, H, W), float32 (n, d)."""
@@ -93,7 +70,7 @@ class Encoder:
         return features
 
     def compute(self, images: Tensor) -> Tensor:
-        """Run the network on so many images each time that no row depends on how many there are."""
+        """Run the network on batches of one size, so that no row depends on their number."""
         _reuse_large_blocks()
         features = torch.empty((len(images), ENCODER_DIMENSIONS[self.kind.name]))
         size = BATCH[self.device.type]
@@ -109,8 +86,8 @@ class Encoder:
 def _reuse_large_blocks() -> None:
     """Let malloc keep the memory of one layer for the next, which saves a third of the time.
 
-    glibc hands a freed block back to the kernel, and takes page faults to get it again, unless
-    it has seen a larger block freed before. So free one: its pages are never touched.
+    glibc hands a freed block back to the kernel, and takes page faults to get it again, unless it
+    has seen a larger block freed before. So free one: its pages are never touched.
     """
     torch.empty(LARGEST_REUSED_BLOCK, dtype=torch.uint8)
 
@@ -132,7 +109,7 @@ def network_inputs(images: Tensor, kind: EncoderKind) -> Tensor:
 
 
 def load_encoder(kind: EncoderKind, cache_dir: Path | None, device: torch.device) -> Encoder:
-    """Build the network, load its weights and make it fast on a device."""
+    """Build the network, load its weights and optimise it for a device."""
     # On the meta device no weight is drawn at random: that is quick, and it leaves the caller's
     # random state alone.
     with torch.device("meta"):

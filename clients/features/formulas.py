@@ -1,7 +1,7 @@
 """Feature maps that are formulas, for tables and series, with constants that are the same for all.
 
 Random Fourier features: A. Rahimi and B. Recht, "Random Features for Large-Scale Kernel Machines",
-NIPS 2007. docs/features.md has what these maps were chosen by.
+NIPS 2007. docs/features.md has how these maps were chosen.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def fourier(samples: Tensor) -> Tensor:
 
 @lru_cache(maxsize=2)
 def _directions(columns: int) -> NDArray[np.float64]:
-    """Draw w for each feature, shape (p, 128): the same for everybody with so many columns."""
+    """Draw w for each feature, shape (p, 128): the same for all clients with p columns."""
     rng = np.random.default_rng([_FOURIER_SEED, columns])
     scale = 1 / np.sqrt(columns)
     directions: NDArray[np.float64] = rng.normal(0, scale, (columns, FOURIER_DIMENSION // 2))

@@ -27,33 +27,18 @@ LARGEST_SHARE = 0.2  # L2-Hys: no entry of a unit-length block may exceed it
 
 
 def hog(images: Tensor) -> Tensor:
-    """Return the histogram of oriented gradients of each image.
+    """Return the histogram of oriented gradients of each image, float32 (n, d), on the CPU.
 
-    Gradients are central differences, zero at the image's border; of a colour image's channels
-    the one with the strongest gradient counts at each pixel. Each cell, a quarter of the image
-    high and wide, rounded down, has a histogram of its gradients' unsigned directions in nine
-    equal bins, weighted by their lengths. Each block of 2 × 2 neighbouring cells is scaled to unit
-    length, cut off at 0.2 and scaled again (L2-Hys).
+    Gradients are central differences, zero at the image's border; of a colour image's channels the
+    one with the strongest gradient counts at each pixel. Each cell, a quarter of the image high and
+    wide, rounded down, has a histogram of its gradients' unsigned directions in nine equal bins,
+    weighted by their lengths. Each block of 2 × 2 neighbouring cells is scaled to unit length, cut
+    off at 0.2 and scaled again (L2-Hys). N. Dalal and B. Triggs, "Histograms of oriented gradients
+    for human detection", CVPR 2005.
 
-    Parameters
-    ----------
-    images : Tensor, uint8, shape (n, C, H, W)
-        C is 1 or 3; H and W are at least 8 pixels.
-
-    Returns
-    -------
-    Tensor, float32, shape (n, d)
-        On the CPU, in skimage's order: block row, block column, cell row, cell column,
-        orientation. d = `hog_dimension(...)`, 324 for 28 × 28 and for 32 × 32 pixels.
-
-    Raises
-    ------
-    ValueError
-        If the images are not such a tensor, or smaller than 8 × 8 pixels.
-
-    References
-    ----------
-    N. Dalal and B. Triggs, "Histograms of oriented gradients for human detection", CVPR 2005.
+    Images are uint8 (n, C, H, W), C 1 or 3, H and W at least 8 pixels, else a ValueError says so.
+    Columns are in skimage's order: block row, block column, cell row, cell column, orientation; d
+    is 324 for 28 × 28 and for 32 × 32 pixels.
     """
     check_images(images)
     height, width = images.shape[2:]

@@ -1,4 +1,4 @@
-"""A feature map of one's own, by a function from samples to a matrix."""
+"""A user-defined feature map: a function from samples to a matrix."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _STREAM = 0xFEA7
 
 
 def own_features(path: str) -> Callable[[Tensor], Tensor]:
-    """Return the feature map of an import path, whose every answer is checked.
+    """Return the feature map of an import path, with all its results checked.
 
-    It is called with samples as they are stored, uint8 or float32 (n, …), and returns float32
-    (n, d), a tensor or an array.
+    It is called with samples as they are stored, uint8 or float32 (n, …), and returns float32 (n,
+    d), a tensor or an array.
     """
 
     def phi(samples: Tensor) -> Tensor:
@@ -55,10 +55,10 @@ def _checked(path: str, samples: Tensor, found: object) -> Tensor:
 
 
 def check_own_features(path: str, samples: Tensor) -> None:
-    """Refuse a feature map whose rows do not depend on their samples alone, by a ValueError.
+    """Refuse a feature map with rows that do not depend on their samples alone, by a ValueError.
 
-    Clients are compared by their features: what is fitted to a client's own samples, such as a mean
-    that is taken off, is another map at each. `samples` are a few, at least two.
+    Clients are compared by their features: a map that is fitted to a client's samples, such as a
+    subtracted mean, differs between clients. `samples` are a few, at least two.
     """
     phi = own_features(path)
     together, alone = phi(samples), phi(samples[:1])
@@ -73,7 +73,7 @@ def check_own_features(path: str, samples: Tensor) -> None:
 
 
 def own_dimension(path: str, shape: tuple[int, ...], is_float: bool) -> int:
-    """Return d for samples of this shape: what it is for a few random ones."""
+    """Return d for samples of this shape, by a few random ones."""
     return own_features(path)(random_samples(shape, is_float=is_float)).shape[1]
 
 

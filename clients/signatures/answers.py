@@ -1,4 +1,4 @@
-"""What a client answers in the pre-round: its spectrum, its relevances, its signature."""
+"""A client's answers before training: its spectrum, its relevances, its signature."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def _spectrum(client: Client, count: int, *, at_server: bool) -> Spectrum:
 def _private_gram(client: Client, features: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the Gram matrix with noise: the same one, as long as the features are the same.
 
-    So a server that asks again learns nothing more, and all strategies of a run cost ε once. It
-    does not help to send another size of images either: noise is drawn for one set of features.
+    So a server that asks again learns nothing more, and all strategies of a run cost ε once.
+    Sending another size of images does not help either: noise is drawn for one set of features.
     """
     state, promise = client.context.state, client.promise()
     fingerprint = hashlib.sha256(features.tobytes()).digest()
@@ -86,7 +86,7 @@ def _private_gram(client: Client, features: NDArray[np.float32]) -> NDArray[np.f
 
 
 def refuse_without_noise(client: Client, what: str) -> None:
-    """Refuse to share what no noise protects, whoever asks, if anything is to be private."""
+    """Refuse to share what has no noise, if anything is to be private."""
     promise = client.promise()
     for key, epsilon in (
         ("pre-round-epsilon", promise.pre_round_epsilon),
@@ -100,13 +100,7 @@ def refuse_without_noise(client: Client, what: str) -> None:
 
 
 def relevances_answer(client: Client) -> RecordDict:
-    """Return how relevant everybody's eigenvectors are to the client, in the server's order.
-
-    Raises
-    ------
-    ValueError
-        If it was not asked for its own eigenvectors before, or does not know the formula.
-    """
+    """Return how relevant each client's eigenvectors are to the client, in the server's order."""
     state = client.context.state
     asked = client.message.content.config_records[protocol.CONFIG]
     formula = str(asked.get(protocol.RELEVANCE_FORMULA, ""))
@@ -122,7 +116,7 @@ def relevances_answer(client: Client) -> RecordDict:
 
 
 def _split(message: Message, joined: NDArray[np.float32]) -> list[NDArray[np.float32]]:
-    """Return each client's columns of what was joined, in the server's order."""
+    """Return each client's columns of a joined array, in the server's order."""
     columns = message.content.config_records[protocol.CONFIG][protocol.NUM_COLUMNS]
     if not isinstance(columns, list) or sum(map(int, columns)) != joined.shape[-1]:
         raise ValueError("the numbers of eigenvectors do not add up to those that were sent.")
@@ -133,8 +127,8 @@ def signature_answer(client: Client) -> RecordDict:
     """Return a few centroids that stand for the client's images.
 
     The message carries an encoder, or a whole autoencoder to be fine-tuned (FLT, Algorithm 2), and
-    a sketch of the images goes with the answer, which comes back for `change_flag`. If it carries
-    none, the centroids are those of the client's own principal components (PCA + k-means + HC).
+    the answer a sketch of the images, which comes back for `change_flag`. If it carries none, the
+    centroids are those of the client's principal components (PCA + k-means + HC).
     """
     refuse_without_noise(client, "centroids")
     message = client.message

@@ -63,12 +63,7 @@ def build_autoencoder(channels: int, seed: int) -> Autoencoder:
     """Build an autoencoder with random weights that depend on `seed` alone.
 
     For 1 channel, the convolutional one for grey images of 28×28; for 3, the residual one for
-    colour images of 32×32. Torch's own global generator is left as it was.
-
-    Raises
-    ------
-    ValueError
-        If there are neither 1 nor 3 channels.
+    colour images of 32×32; a ValueError refuses others. Torch's global generator is left as it was.
     """
     if channels not in SIDES:
         raise ValueError(
@@ -153,10 +148,10 @@ def fit(
     batch_size: int = BATCH,
     images_per_epoch: int | None = None,
 ) -> list[float]:
-    """Train the autoencoder in place to give back the images: Adam, mean squared error, no labels.
+    """Train the autoencoder in place to reproduce images, and return each epoch's error.
 
-    Pre-training on the server's side and FLT's fine-tuning at a client are both this. The
-    autoencoder is left in evaluation mode.
+    Adam, mean squared error per pixel in [0, 1], as seen while training; no labels. Pre-training at
+    the server and FLT's fine-tuning at a client are both this. It is left in evaluation mode.
 
     Parameters
     ----------
@@ -165,17 +160,7 @@ def fit(
     generator : torch.Generator
         Draws the order of the images in each epoch.
     images_per_epoch : int, optional
-        An epoch is that many images, drawn anew each time; None: all of them.
-
-    Returns
-    -------
-    list of float
-        Mean squared error per pixel, pixels in [0, 1], as seen while training, of each epoch.
-
-    Raises
-    ------
-    ValueError
-        If there are no images, or they are not what the autoencoder takes.
+        An epoch is that many images, drawn each time; None: all of them.
     """
     _check(images, autoencoder.channels)
     device = _device_of(autoencoder)
@@ -204,8 +189,7 @@ def fit(
 def encode(autoencoder: Autoencoder, images: Tensor) -> NDArray[np.float32]:
     """Return the embeddings, float32 (n, 128), of images, uint8 (n, C, H, W).
 
-    They are resized to what the encoder takes, by antialiased bilinear interpolation. A ValueError
-    says that there are none, or that they are not what the autoencoder takes.
+    They are resized to the encoder's size, by antialiased bilinear interpolation.
     """
     _check(images, autoencoder.channels)
     encoder, moved = autoencoder.encoder.eval(), images.to(_device_of(autoencoder))
@@ -241,16 +225,9 @@ def _resized(images: Tensor, side: int) -> Iterator[Tensor]:
 def load_autoencoder(weights: Mapping[str, Tensor], channels: int) -> Autoencoder:
     """Build an autoencoder from its tensors, as they come from a file or from the server.
 
-    Parameters
-    ----------
-    weights : mapping of str to Tensor, float32
-        All of the autoencoder's tensors, or those of its encoder alone (`encoder.…`): then it can
-        encode, but its decoder is random.
-
-    Raises
-    ------
-    ValueError
-        If names or shapes are not the autoencoder's, or a value is not finite.
+    `weights` are all of its tensors, or those of its encoder alone (`encoder.…`): then it can
+    encode, but its decoder is random. A ValueError says that names or shapes are others, or a value
+    is not finite.
     """
     autoencoder = build_autoencoder(channels, seed=0)
     with_decoder = any(name.startswith("decoder.") for name in weights)

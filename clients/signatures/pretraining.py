@@ -1,4 +1,4 @@
-"""FLT's encoders, pre-trained without labels at the server: from a file, or made and kept."""
+"""FLT's encoders, pre-trained without labels at the server: from a file, or trained and cached."""
 
 from __future__ import annotations
 
@@ -34,15 +34,7 @@ def save_autoencoder(autoencoder: Autoencoder, path: Path) -> None:
 
 
 def read_autoencoder(path: Path, channels: int) -> Autoencoder:
-    """Read an autoencoder that `save_autoencoder` wrote.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If it is not in safetensors format, or not this autoencoder: see `load_autoencoder`.
-    """
+    """Read an autoencoder that `save_autoencoder` wrote."""
     if not path.is_file():
         raise FileNotFoundError(
             f"the autoencoder's file {path} does not exist: give the path of a .safetensors file, "
@@ -69,17 +61,17 @@ def pretrained_autoencoder(
     epochs: int = PRETRAINING_EPOCHS,
     device: torch.device | None = None,
 ) -> Autoencoder:
-    """Return a pre-trained autoencoder: from a file, or trained now and remembered.
+    """Return a pre-trained autoencoder: from a file, or trained now and cached.
 
-    Training takes minutes on the larger data sets, so its result is kept in `cache_dir()`; one
-    process trains while others that want the same wait for it. The images are read in any case, as
-    other ones may lie under the same name. A cache file that cannot be read is made again.
+    Training takes minutes on the larger data sets, so its result is stored in `cache_dir()`; one
+    process trains while others that need the same wait for it. The images are read in any case, as
+    other ones may have the same name. A damaged cache file is replaced.
 
     Parameters
     ----------
     source : str
-        The path of a `.safetensors` file, or one of `PRETRAINING_DATASETS`, whose training images
-        are used without their labels; or `auto`, see `AUTOMATIC`.
+        The path of a `.safetensors` file, or one of `PRETRAINING_DATASETS`, of which the training
+        images are used without their labels; or `auto`, see `AUTOMATIC`.
     channels : int
         Of the clients' images, 1 or 3.
     data_dir : str
@@ -88,13 +80,6 @@ def pretrained_autoencoder(
         Of pre-training; FLT takes 30. For colour an epoch is 5,000 images drawn anew.
     device : torch.device, optional
         Where it is trained, by default the CPU; it is returned on the CPU.
-
-    Raises
-    ------
-    ValueError
-        If the source is unknown, of the wrong channels, or not a file of such an autoencoder.
-    OSError
-        If the file or the data set's files are not there.
     """
     if SOURCE.read("encoder", source).endswith(".safetensors"):
         return read_autoencoder(Path(source).expanduser(), channels)

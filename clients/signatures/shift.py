@@ -1,7 +1,7 @@
 """How far a client's images have moved since it was last asked for its signature (FLT's δ).
 
-FLT's Algorithm 3 has clients say so and does not say by which measure. Ours needs no labels, no
-encoder and nothing kept at the client: it compares 66 numbers.
+FLT's Algorithm 3 does not say by which measure. Ours needs no labels, no encoder and nothing stored
+at the client: it compares 66 numbers.
 """
 
 from __future__ import annotations
@@ -22,18 +22,11 @@ _REPLACED = 0.5
 
 
 def image_sketch(images: torch.Tensor) -> Float64:
-    """Return how many images there are, their total variance, and where their mean lies.
+    """Return the number of images, their total variance, and the position of their mean.
 
-    Parameters
-    ----------
-    images : torch.Tensor, uint8, shape (n, C, H, W)
-
-    Returns
-    -------
-    NDArray[np.float64], shape (protocol.SKETCH_SIZE,)
-        n; the variance of pixels in [0, 1], summed over pixels; and the mean image under a random
-        projection that is the same for all, which keeps distances between means (Johnson and
-        Lindenstrauss).
+    From uint8 (n, C, H, W) to float64 (protocol.SKETCH_SIZE,): n; the variance of pixels in [0, 1],
+    summed over pixels; and the mean image under a random projection that is the same for all, which
+    keeps distances between means (Johnson and Lindenstrauss).
     """
     flat = images.flatten(1).cpu().numpy()
     count, total = len(flat), flat.sum(axis=0, dtype=np.int64)
@@ -51,8 +44,8 @@ def data_shift(known: Float64, present: Float64) -> float:
     """Return δ, the distance between two sketches' means in units of the present spread.
 
     δ² = max(0, ‖μ − μ₀‖² − ½(σ₀²/n₀ + σ²/n)) / σ². What is subtracted is what other images of the
-    same kind instead of half of the old ones would explain: so one more photo is no movement.
-    Where all present images are the same, δ is 1 if they have moved at all.
+    same kind instead of half of the old ones would explain: so one more photo is no movement. Where
+    all present images are the same, δ is 1 if they have moved at all.
     """
     (count_then, variance_then), (count, variance) = known[:2], present[:2]
     moved = np.sum((present[2:] - known[2:]) ** 2)

@@ -19,23 +19,9 @@ _KMEANS_STARTS = 4  # the best of so many; k-means may end in a poor local minim
 def signature(embeddings: Float32, num_centroids: int, seed: int) -> Float32:
     """Return the k-means centroids of a client's embeddings (FLT, Algorithm 2, line 9).
 
-    Parameters
-    ----------
-    embeddings : NDArray[np.float32], shape (n, e)
-        One row per sample.
-    num_centroids : int
-        k, 1 or more. FLT takes 5 for every client: how many classes it has is not known.
-
-    Returns
-    -------
-    NDArray[np.float32], shape (k', e)
-        k' is k, or the number of distinct rows where there are fewer. In lexicographic order, so
-        that neither the seed's numbering nor the order of the samples shows.
-
-    Raises
-    ------
-    ValueError
-        If there is no row, an entry is not finite, or k is below 1.
+    From float32 (n, e) to (k', e): k' is k (FLT takes 5 for every client: its number of classes is
+    unknown), or the number of distinct rows where there are fewer. In lexicographic order, so that
+    neither the seed's numbering nor the order of the samples shows.
 
     Examples
     --------
@@ -51,8 +37,8 @@ def linear_signature(
 ) -> Float32:
     """Return k-means centroids of a client's principal components.
 
-    FLT's competitor "PCA + kM + HC". In the client's own coordinates, as its authors ran it,
-    centroids of two clients compare only in so far as their axes agree.
+    FLT's competitor "PCA + kM + HC". In the client's coordinates, as its authors ran it, centroids
+    of two clients compare only in so far as their axes agree.
 
     Parameters
     ----------
@@ -60,7 +46,7 @@ def linear_signature(
         Flattened samples or other features, one row per sample.
     num_components : int
         Width of the result. A client that has fewer axes (at most d, and the number of its samples)
-        has zeros in the others, where its samples do not vary.
+        has zeros in the others.
     mapped : bool
         Map the centroids back to features, so that those of any two clients compare.
 
@@ -69,11 +55,6 @@ def linear_signature(
     NDArray[np.float32], shape (k', num_components), or (k', d) if mapped
         As `signature` orders them. The sign of each axis is fixed so that its largest entry is
         positive.
-
-    Raises
-    ------
-    ValueError
-        If there is no row, an entry is not finite, or a number is below 1.
     """
     from sklearn.decomposition import PCA  # noqa: PLC0415 - it takes a second
 

@@ -23,32 +23,15 @@ MOST_DIMENSIONS = 20_000
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """What a client knows of its own second moment.
+    """A client's second moment."""
 
-    Attributes
-    ----------
-    whole : Spectra
-        All eigenpairs of this client's Gram matrix. They never leave the client.
-    eigenvalues : NDArray[np.float64], shape (k,)
-        The leading ones, descending.
-    eigenvectors : NDArray[np.float32], shape (d, k)
-        Their unit eigenvectors: all that is uploaded.
-    """
-
-    whole: Spectra
-    eigenvalues: Float64
-    eigenvectors: Float32
+    whole: Spectra  # all eigenpairs of its Gram matrix, which never leave the client
+    eigenvalues: Float64  # the k leading ones, descending
+    eigenvectors: Float32  # their unit eigenvectors, shape (d, k): all that is uploaded
 
 
 def gram_matrix(features: Float32) -> Float32:
-    """Return G = ΦᵀΦ/n, shape (d, d), of features Φ, shape (n, d) (RCC-PFL, equation 1).
-
-    Raises
-    ------
-    ValueError
-        If there is no row, an entry is not finite or too large to be squared, or there are more
-        than `MOST_DIMENSIONS`.
-    """
+    """Return G = ΦᵀΦ/n, shape (d, d), of features Φ, shape (n, d) (RCC-PFL, equation 1)."""
     _check_count_of_samples(features)
     if (dimension := features.shape[1]) > MOST_DIMENSIONS:
         raise ValueError(
@@ -79,24 +62,12 @@ def _check_finite(features: Float32, products: Float32) -> None:
 
 
 def leading_spectrum(features: Float32, num_eigenvectors: int) -> Spectrum:
-    """Return the `num_eigenvectors` leading eigenpairs of the Gram matrix (equation 1).
+    """Return the k = `num_eigenvectors` leading eigenpairs of the Gram matrix (equation 1).
 
-    Directions in which the client has no data (eigenvalue zero up to rounding) carry no
-    information and are left out: a client with fewer samples than `num_eigenvectors` has fewer
-    eigenpairs. Each eigenvector's sign is fixed so that its largest entry is positive.
-
-    Parameters
-    ----------
-    features : NDArray[np.float32], shape (n, d)
-        Φ(X), one row per sample.
-    num_eigenvectors : int
-        k, at most d.
-
-    Raises
-    ------
-    ValueError
-        If k is not within 1 to d, there is no sample, a feature is not finite, all are zero, or d
-        is above `MOST_DIMENSIONS` and there are more than d samples.
+    Directions in which the client has no data (eigenvalue zero up to rounding) carry no information
+    and are left out: a client with fewer samples than k has fewer eigenpairs. Each eigenvector's
+    sign is fixed so that its largest entry is positive. Features Φ(X) are float32 (n, d), one row
+    per sample.
     """
     count, dimension = features.shape
     _check_count(num_eigenvectors, dimension)
@@ -109,22 +80,9 @@ def leading_spectrum(features: Float32, num_eigenvectors: int) -> Spectrum:
 
 
 def spectrum_of_gram(gram: Float32, num_eigenvectors: int) -> Spectrum:
-    """Return the eigenpairs of a Gram matrix, the `num_eigenvectors` leading ones above zero.
+    """Return the eigenpairs of a Gram matrix, float32 (d, d), the k leading ones above zero.
 
-    For a matrix with noise, which has negative eigenvalues, too: that of
-    `clients.privacy.private_gram`.
-
-    Parameters
-    ----------
-    gram : NDArray[np.float32], shape (d, d)
-        Symmetric.
-    num_eigenvectors : int
-        k, at most d.
-
-    Raises
-    ------
-    ValueError
-        If k is not within 1 to d, or no eigenvalue is above zero.
+    For a matrix with noise, which has negative eigenvalues, too: `clients.privacy.private_gram`.
     """
     _check_count(num_eigenvectors, len(gram))
     values, vectors = scipy.linalg.eigh(gram.astype(np.float64), driver="evd")
@@ -168,17 +126,9 @@ def _eigenpairs_of_few(features: Float64) -> tuple[Float64, Float64]:
 
 
 def relevance(formula: str, own: Spectra, eigenvectors: Sequence[Float32]) -> list[float]:
-    """Return r(i, j) in [0, 1], this client's relevance of each client's eigenvectors.
+    """Return r(i, j) in [0, 1], this client's relevance of each client's eigenvectors, (d, k_j).
 
-    Parameters
-    ----------
-    formula : str
-        One of `fl_core.relevance.FORMULAS`.
-    own : Spectra
-        All of this client's eigenpairs.
-    eigenvectors : sequence of NDArray[np.float32], shapes (d, k_j)
-        Of each client j, in the order in which the answer is wanted, this client's among them.
-        With missed energy each answer depends on all, and they are orthonormal.
+    With missed energy each answer depends on all, and they are orthonormal.
     """
     others = Spectra.of_vectors(eigenvectors)
     return [float(one) for one in relevances(formula, own, others, others.vectors.shape[1])[0]]

@@ -21,17 +21,11 @@ of thirty others holds 0.997.
 def why_little_to_compare(
     name: str, samples: NDArray[Any], features: NDArray[np.float32], columns: Sequence[str] = ()
 ) -> str:
-    """Return why a client's features, of some name, say little of whom it is like, or nothing.
+    """Return why a client's features say little of which clients are similar; empty: nothing.
 
-    Random Fourier features are all of one size, however large a column of the samples is beside
-    the others. There the samples are judged, without their columns' means, which turn all features
-    alike. Where a single one varies, it is what there is to compare.
-
-    Parameters
-    ----------
-    samples, features : NDArray, shapes (n, …) and (n, d)
-    columns : sequence of str, optional
-        What samples' numbers are called.
+    Random Fourier features all have one size, however large a column of the samples is beside the
+    others. There the samples are judged, (n, …), without their columns' means, which turn all
+    features alike, unless only one column varies. `columns` are the columns' names.
     """
     rows = samples.reshape(len(samples), -1)
     if name != "fourier" or np.count_nonzero((rows != rows[0]).any(axis=0)) < 2:
@@ -40,16 +34,10 @@ def why_little_to_compare(
 
 
 def why_uninformative(features: NDArray[Any], names: Sequence[str] = ()) -> str:
-    """Return why a client's features say little of whom it is like; empty: they may say more.
+    """Return why features, (n, d), say little of which clients are similar; empty: they may.
 
-    The share of a column, not that of the first eigenvalue: features are not centred, so that one
-    is large where all is well.
-
-    Parameters
-    ----------
-    features : NDArray, shape (n, d)
-    names : sequence of str, optional
-        What samples' numbers are called: they are features' names where these are the samples.
+    By the share of a column, not of the first eigenvalue: features are not centred, so that one is
+    large where all is well. `names` are the columns' names.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""Training by local objective: what a client optimises, what it sends and what it keeps.
+"""Training by local objective: what a client optimises, sends and stores.
 
-The server says the objective with each message, and its `train` (fl_core/objectives) does it. Any
-ClientApp obeys that trains by `train_by_objective` and tests by `model_to_test`: how a model is
-trained, by `Fit`, is its own matter.
+The server names the objective with each message, and its `train` (fl_core/objectives) does it. Any
+ClientApp follows that trains by `train_by_objective` and tests by `model_to_test`, with any
+training loop, `Fit`.
 """
 
 from __future__ import annotations
@@ -21,26 +21,17 @@ from fl_core.objectives.objective import Fit, LocalObjective
 
 
 class Instructions(NamedTuple):
-    """What a message says of the local objective.
-
-    Attributes
-    ----------
-    objective : LocalObjective
-    layers : tuple of str
-        Those that stay here.
-    """
+    """A message's local objective."""
 
     objective: LocalObjective
-    layers: tuple[str, ...]
+    layers: tuple[str, ...]  # those that stay here
 
     @classmethod
     def of(cls, message: Message) -> Instructions:
-        """Read them; a message that says nothing means the plain objective.
+        """Read them; without any, the objective is the plain one.
 
-        Raises
-        ------
-        ValueError
-            If this client does not know the objective, or is not told what it takes.
+        A ValueError says that this client does not know the objective, or that an option is
+        missing.
         """
         said = message.content.config_records.get(protocol.CONFIG, ConfigRecord())
         objective = str(said.get(protocol.OBJECTIVE, "plain"))
@@ -66,15 +57,14 @@ class Instructions(NamedTuple):
 def train_by_objective(
     message: Message, personal: Personal, model: nn.Module, fit: Fit
 ) -> tuple[ArrayRecord, float]:
-    """Train by the objective that a message names; return what leaves the client, and the loss.
+    """Train by the objective that a message names; return the shared model, and the loss.
 
     Parameters
     ----------
     message : Message
-        With the shared model; what IFCA's clients have kept of it must be back in it
-        (`clients.handlers.restore_model`).
+        With the shared model (IFCA: after `clients.handlers.restore_model`).
     personal : Personal
-        What stays here is kept in it, once all has gone well.
+        Private layers are stored in it after the training.
     model : nn.Module
         Of the right architecture; any weights.
     fit : callable
@@ -83,7 +73,7 @@ def train_by_objective(
     Returns
     -------
     ArrayRecord
-        The shared model after its training, under the names that the message has.
+        The shared model after its training, by the names that the message has.
     float
         Its mean loss, as `fit` returns it.
 
@@ -104,12 +94,9 @@ def train_by_objective(
 
 
 def whole_model(message: Message, personal: Personal, shared: ArrayRecord) -> ArrayRecord:
-    """Return a shared model with this client's private layers, or else the message's first ones.
+    """Return a shared model with this client's private layers, or the message's first ones.
 
-    Raises
-    ------
-    ValueError
-        If the client has none, and the message brings none.
+    A ValueError says that there are neither.
     """
     if not Instructions.of(message).layers:
         return shared
@@ -123,10 +110,10 @@ def whole_model(message: Message, personal: Personal, shared: ArrayRecord) -> Ar
 
 
 def model_to_test(message: Message, personal: Personal) -> ArrayRecord:
-    """Return the model that is the client's own, for the shared one that a message carries.
+    """Return the client's model, for the shared one that a message carries.
 
-    With `ditto`, its personal model; with private layers, the shared ones and its own; otherwise
-    the model received.
+    With `ditto`, its personal model; with private layers, the shared ones and these; otherwise the
+    model received.
     """
     received = message.content.array_records[protocol.ARRAYS]
     if Instructions.of(message).objective.tests_own_model:

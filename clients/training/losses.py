@@ -1,4 +1,4 @@
-"""What a training minimises, and a metric of one's own: functions of outputs and labels."""
+"""The loss of a training, and user-defined metrics: functions of outputs and labels."""
 
 from __future__ import annotations
 
@@ -46,10 +46,9 @@ def _of_numbers(loss: Loss, outputs: torch.Tensor, labels: torch.Tensor) -> torc
 
 
 def of_each(loss: Loss) -> Loss:
-    """Return the mean of the losses of each sample by itself, whatever a function does with many.
+    """Return the mean of the losses of each sample by itself, for any loss function; 0 of none.
 
-    Of no samples it is 0. So no sample's gradient depends on another sample, as noise that is
-    counted for each needs it.
+    So no sample's gradient depends on another sample, as noise that is counted for each needs it.
     """
 
     def mean(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -64,9 +63,8 @@ def of_each(loss: Loss) -> Loss:
 def measure_of(path: str, scaling: Scaling | None = None) -> Measure | None:
     """Return the metric of an import path; none where it is empty.
 
-    Its function gets outputs as a loss of one's own does, on the CPU, but numbers in their own
-    unit. What is returned raises a ValueError where the function fails, or its result is no finite
-    number.
+    Its function gets outputs as a user-defined loss does, on the CPU, but numbers in their unit. A
+    ValueError says that the function fails, or that its result is no finite number.
     """
 
     def measured(outputs: torch.Tensor, labels: torch.Tensor) -> float:
@@ -91,16 +89,13 @@ def measure_of(path: str, scaling: Scaling | None = None) -> Measure | None:
 
 
 def check_own_metric(path: str, num_classes: int, *, is_regression: bool) -> None:
-    """Refuse a function that does not make a number of outputs and labels, by a ValueError.
-
-    It is tried on a few made-up ones.
-    """
+    """Refuse a function that does not make a number of a few random outputs and labels."""
     if measure := measure_of(path):
         measure(*_made_up(num_classes, is_regression=is_regression))
 
 
 def _made_up(num_classes: int, *, is_regression: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return what good functions take: different numbers above 0, or labels of all classes."""
+    """Return different numbers above 0, or labels of all classes."""
     count = max(3, min(num_classes, _MOST_TRIED))
     outputs = torch.rand((count, num_classes), generator=torch.Generator().manual_seed(0))
     if is_regression:
@@ -109,10 +104,7 @@ def _made_up(num_classes: int, *, is_regression: bool) -> tuple[torch.Tensor, to
 
 
 def check_own_loss(path: str, num_classes: int, *, is_regression: bool) -> None:
-    """Refuse a function that does not make one number of outputs and labels, by a ValueError.
-
-    It is tried on a few made-up ones.
-    """
+    """Refuse a function that does not make one number of a few random outputs and labels."""
     outputs, labels = _made_up(num_classes, is_regression=is_regression)
     outputs.requires_grad_()
     found = call_own(_KEY, path, outputs.squeeze(1) if is_regression else outputs, labels)

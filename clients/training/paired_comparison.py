@@ -1,7 +1,7 @@
-"""How a client's models of several strategies compare on samples that none of them trained on.
+"""How a client's models of several strategies compare on samples that none was trained on.
 
-Right or wrong is kept per sample, in the client's context. What leaves it are counts: with how many
-samples one model is right where another is wrong.
+Each sample's score is stored in the client's context. Only counts leave it: on how many samples one
+model is right and another is wrong.
 """
 
 from __future__ import annotations
@@ -24,27 +24,25 @@ def compare_candidate(
     scores: NDArray[np.uint8] | NDArray[np.float32],
     loss: float,
 ) -> MetricRecord:
-    """Compare a strategy's model with those before it, and keep its scores for those to come.
+    """Compare a strategy's model with those before it, and store its scores for those to come.
 
     Parameters
     ----------
     context : Context
-        Whose state keeps the scores of one seed; others are dropped.
+        Whose state stores the scores of one seed; others are dropped.
     label, seed : str, int
         Which strategy, and of which of the run's repetitions.
     scores : NDArray, shape (n,)
-        Of each validation sample, as `clients.training.train.each_score` returns them: what a
-        client is right about, uint8, or how far it is off a number, float32.
+        Of each validation sample, as `clients.training.train.each_score` returns them.
     loss : float
-        On the same samples; NaN if it is not told.
+        On the same samples; NaN: not sent.
 
     Returns
     -------
     MetricRecord
-        `num-examples`, n; `score`, the mean; `loss`, if it is told; and, under the label of every
-        other strategy that was scored on the same samples, two numbers: on how many samples this
-        one is right and the other wrong, and the reverse; or, of numbers, the mean and the variance
-        (n − 1) of how much farther off the other one is.
+        `num-examples`, n; `score`, the mean; `loss`; and, by the label of every other strategy with
+        scores of these samples, two numbers: on how many only this one is right, and only the
+        other; or, of numbers, the mean and the variance (n − 1) of how much farther off it is.
     """
     state = context.state
     about = state.config_records.get(_ABOUT, ConfigRecord())

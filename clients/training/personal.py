@@ -1,7 +1,7 @@
-"""What a client keeps for itself from round to round: in its context, and on a device's disk.
+"""What a client stores from round to round: in its context, and on a device's disk.
 
-It never leaves the client. It belongs to one training, whose identity the server says with each
-message: what an earlier strategy, seed or run has left is not found by another one.
+It never leaves the client. It belongs to one training, by an identity that comes with each message,
+so that another strategy, seed or run does not read it.
 """
 
 from __future__ import annotations
@@ -27,15 +27,14 @@ _MOST_TRAININGS = 8
 
 
 class Personal:
-    """What a client keeps for the training that a message belongs to.
+    """A client's store for the training of a message.
 
     Parameters
     ----------
-    message : Message
     context : Context
         Its `state` holds it between messages.
     folder : Path, optional
-        Where it survives the end of the process and the run, too: a device's own.
+        Where a device stores it beyond the end of the process and the run.
     """
 
     def __init__(self, message: Message, context: Context, folder: Path | None = None) -> None:
@@ -59,12 +58,9 @@ class Personal:
             self._state.pop(_ABOUT, None)
 
     def load(self) -> ArrayRecord | None:
-        """Return the arrays that are kept for this training; None if there are none yet.
+        """Return the arrays that are stored for this training; None if there are none yet.
 
-        Raises
-        ------
-        ValueError
-            If a file of a device cannot be read.
+        A ValueError says that a device's file cannot be read.
         """
         self.forget_others()
         about = self._state.config_records.get(_ABOUT)
@@ -74,12 +70,12 @@ class Personal:
 
     @property
     def round_of_state(self) -> int:
-        """Return after which round it was saved; -1 if there is none in the context."""
+        """Return after which round the context's arrays were saved; -1: none."""
         about = self._state.config_records.get(_ABOUT, ConfigRecord())
         return int(str(about.get(_ROUND, -1)))
 
     def save(self, arrays: ArrayRecord, *, server_round: int | None = None) -> None:
-        """Keep arrays in the place of those before, as of this message's round or another one."""
+        """Store arrays in the place of those before, as of this message's round or another one."""
         if not self.identity:
             raise ValueError("this message belongs to no training for which anything is kept.")
         number = self.round if server_round is None else server_round
@@ -94,9 +90,9 @@ class Personal:
                 save_file(protocol.to_arrays(arrays), temporary, metadata=said)
 
     def hold(self) -> None:
-        """Let what is on disk now be found when a run goes on after this round (a checkpoint).
+        """Store what is on disk for a run that resumes after this round (a checkpoint).
 
-        What was held for the checkpoint before stays, too: this one may not be complete yet.
+        The one for the checkpoint before stays, too: this one may not be complete yet.
         """
         if self._folder is None or self.load() is None:
             return
@@ -137,7 +133,7 @@ def _opened(path: Path, *, arrays: bool = False) -> tuple[int, ArrayRecord]:
 
 
 def _forget_oldest(folder: Path) -> None:
-    """Remove what earlier trainings have left, but for the newest ones: runs may be resumed."""
+    """Remove the stores of all but the newest trainings: runs may be resumed."""
     others = [one for one in folder.parent.iterdir() if one.is_dir() and one != folder]
     others.sort(key=lambda one: one.stat().st_mtime_ns)
     for old in others[: max(0, len(others) - _MOST_TRAININGS + 1)]:

@@ -17,65 +17,39 @@ from fl_core.objectives.objective import GradientTerm, no_term
 
 
 class Scores(NamedTuple):
-    """How well a model does on a client's test samples.
+    """How well a model does on a client's test samples; shares are in [0, 1].
 
-    Macro-F1 and balanced accuracy are plain means over the classes that the test samples have, of
-    F1 (2 · right / (labelled + predicted as the class)) and of the share that was recognised. A
-    prediction of any other class is an error; that class has no F1 of its own.
-
-    Attributes
-    ----------
-    loss : float
-        Mean cross-entropy, or a loss of one's own.
-    accuracy, macro_f1, balanced_accuracy : float
-        Shares in [0, 1].
-    own_metric : float, optional
-        A metric of one's own, if there is one.
+    Macro-F1 and balanced accuracy are plain means over the classes of the test samples, of F1 (2 ·
+    right / (labelled + predicted as the class)) and of the share that was recognised. A prediction
+    of any other class is an error; that class has no F1.
     """
 
-    loss: float
+    loss: float  # mean cross-entropy, or a user-defined loss
     accuracy: float
     macro_f1: float
     balanced_accuracy: float
-    own_metric: float | None = None
+    own_metric: float | None = None  # a user-defined metric
 
 
 class Errors(NamedTuple):
-    """How far a model is off the numbers of a client's test samples.
+    """How far a model is off the numbers of a client's test samples, in their unit.
 
-    Attributes
-    ----------
-    loss : float
-        Mean squared error, or a loss of one's own.
-    rmse, mae : float
-        The root of the mean squared error, and the mean absolute error, in the numbers' own unit.
-    r2 : float, optional
-        1 − squared error / squared distance from the test samples' own mean. As in scikit-learn,
-        where all numbers are the same: 1 if all are predicted right, else 0. None for one sample.
-    own_metric : float, optional
-        A metric of one's own, if there is one.
+    As in scikit-learn, R² of equal numbers is 1 if all are predicted right, else 0; None for one
+    sample.
     """
 
-    loss: float
+    loss: float  # mean squared error, or a user-defined loss
     rmse: float
     mae: float
-    r2: float | None
+    r2: float | None  # 1 − squared error / squared distance from the test samples' mean
     own_metric: float | None = None
 
 
 class OtherTest(NamedTuple):
-    """A second test of the same model, which shares samples with the first one.
+    """A second test of the same model, which shares samples with the first one."""
 
-    Attributes
-    ----------
-    shared : torch.Tensor, int64, shape (s,)
-        Which samples of the first test belong to this one, too.
-    images, labels : torch.Tensor, shapes (n, …) and (n,)
-        All others of this one.
-    """
-
-    shared: torch.Tensor
-    images: torch.Tensor
+    shared: torch.Tensor  # the indices of the first test's samples that are in this one, shape (s,)
+    images: torch.Tensor  # all others of this one, shape (n, …)
     labels: torch.Tensor
 
 
@@ -104,7 +78,7 @@ def train(
     generator: torch.Generator,
     add_term: GradientTerm = no_term,
 ) -> float:
-    """Train `model` in place on one client's samples and return its mean loss.
+    """Train `model` in place on one client's samples; return the last epoch's loss per sample.
 
     Parameters
     ----------
@@ -113,16 +87,11 @@ def train(
     images : torch.Tensor, uint8, shape (n, C, H, W)
         On the model's device, as the labels.
     labels : torch.Tensor, int64 or float32, shape (n,)
-        Labels as the client knows them: classes, or numbers.
+        Classes, or numbers.
     generator : torch.Generator
         Draws the order of the samples in each epoch, on the CPU.
     add_term : callable
-        Called in each step once gradients are there: a local objective adds its own.
-
-    Returns
-    -------
-    float
-        Loss per sample over the last epoch, as seen while training.
+        Called in each step after `backward`: a local objective adds its gradient.
     """
     model.train()
     loss_function = loss_of(settings.loss, labels)
@@ -156,17 +125,7 @@ def evaluate(
 ) -> Scores | Errors:
     """Test a model on a client's samples, in one pass.
 
-    Parameters
-    ----------
-    model : nn.Module
-        Takes pixels in [0, 1] and returns one logit per class; of a number, the number, (n, 1).
-    images : torch.Tensor, uint8, shape (n, C, H, W)
-        On the model's device, as the labels.
-    labels : torch.Tensor, int64 or float32, shape (n,)
-    loss : str
-        As in `loss_of`.
-    measure : callable, optional
-        A metric of one's own, as in `measure_of`.
+    Samples and labels are as in `train`, `loss` as in `loss_of`, `measure` as in `measure_of`.
     """
     return evaluate_both(model, images, labels, None, loss, measure)[0]
 
@@ -180,7 +139,7 @@ def evaluate_both(
     loss: str = "",
     measure: Measure | None = None,
 ) -> tuple[Scores | Errors, Scores | Errors | None]:
-    """Test a model as `evaluate` does, and on another test; it sees a sample of both once."""
+    """Test a model as `evaluate` does, and by another test; it sees a sample of both once."""
     outputs = _outputs(model, images)
     found = _found(outputs, labels, loss, measure)
     if other is None:
@@ -196,10 +155,10 @@ def evaluate_both(
 def each_score(
     model: nn.Module, images: torch.Tensor, labels: torch.Tensor, loss: str = ""
 ) -> tuple[NDArray[np.uint8] | NDArray[np.float32], float]:
-    """Return how a model does on each sample, shape (n,), and its loss on all, in one pass.
+    """Return a model's score of each sample, shape (n,), and its loss on all, in one pass.
 
-    A sample's score is 1 if the model is right and 0 if it is wrong, uint8; of a number, how far
-    the model is off, float32. Parameters are as in `evaluate`.
+    A score is 1 if the model is right and 0 if it is wrong, uint8; of a number, how far the model
+    is off, float32. Parameters are as in `evaluate`.
     """
     outputs = _outputs(model, images)
     whole = _found(outputs, labels, loss).loss
@@ -211,7 +170,7 @@ def each_score(
 
 
 def _outputs(model: nn.Module, images: torch.Tensor) -> torch.Tensor:
-    """Return what a model says of samples, shape (n, outputs)."""
+    """Return a model's outputs for samples, shape (n, outputs)."""
     model.eval()
     # So few at once are in the cache. To the bit as in one go.
     return torch.cat([model(as_pixels(part)) for part in torch.split(images, 250)])
@@ -230,7 +189,7 @@ def _found(
 
 
 def _scores(outputs: torch.Tensor, labels: torch.Tensor, loss: float | None) -> Scores:
-    """Return how well outputs tell classes apart, with a `loss` of one's own, if there is one."""
+    """Return how well outputs classify; `loss` is a user-defined one."""
     if loss is None:
         loss = float(F.cross_entropy(outputs.double(), labels))
     num_classes = outputs.shape[1]
@@ -249,10 +208,7 @@ def _scores(outputs: torch.Tensor, labels: torch.Tensor, loss: float | None) -> 
 
 
 def _errors(numbers: torch.Tensor, truths: torch.Tensor, loss: float | None) -> Errors:
-    """Return how far predicted numbers, float64 (n,), are off the true ones.
-
-    With a `loss` of one's own, if there is one.
-    """
+    """Return how far predicted numbers, float64 (n,), are off; `loss` is a user-defined one."""
     off = numbers - truths
     squared, r2 = float(off.square().sum()), None
     if len(truths) > 1:

@@ -33,11 +33,12 @@ def eigenvectors_answer(client: Client) -> RecordDict:
     """Return the client's leading eigenvectors (RCC-PFL, Procedure 1), as the message asks."""
     count = protocol.setting(client.message, protocol.NUM_EIGENVECTORS)
     at_server = bool(protocol.setting(client.message, protocol.WITH_EIGENVALUES, 0))
-    own = _spectrum(client, count, at_server=at_server)
+    alone = at_server or bool(protocol.setting(client.message, protocol.COMPARED_THERE, 0))
+    own = _spectrum(client, count, at_server=at_server, only_leading=alone)
     shared = {protocol.EIGENVECTORS: Array(own.eigenvectors)}
     if at_server:
         shared[protocol.EIGENVALUES] = Array(np.asarray(own.eigenvalues, np.float32))
-    if at_server or protocol.setting(client.message, protocol.COMPARED_THERE, 0):
+    if alone:
         return RecordDict({protocol.ARRAYS: ArrayRecord(shared)})
     # What the second query needs waits on the client, since that may reach another process, so that
     # features are computed once.
@@ -46,12 +47,13 @@ def eigenvectors_answer(client: Client) -> RecordDict:
     return RecordDict({protocol.ARRAYS: ArrayRecord(shared)})
 
 
-def _spectrum(client: Client, count: int, *, at_server: bool) -> Spectrum:
+def _spectrum(client: Client, count: int, *, at_server: bool, only_leading: bool) -> Spectrum:
     """Return the client's spectrum; of a Gram matrix with noise, if that is promised."""
     features = client.features()
     if not client.promise().pre_round_epsilon:
         # For the server they stand for the Gram matrix: there are no more than dimensions.
-        return leading_spectrum(features, min(count, features.shape[1]) if at_server else count)
+        count = min(count, features.shape[1]) if at_server else count
+        return leading_spectrum(features, count, only_leading=only_leading)
     gram = _private_gram(client, features)
     return spectrum_of_gram(gram, min(count, len(gram)) if at_server else count)
 

@@ -309,3 +309,13 @@ def test_every_relevance_has_a_usual_number_of_eigenvectors():
         assert scores.shape == (6, 6)
         assert np.allclose(np.diag(scores), 1, atol=1e-3)
         assert isinstance(function(clients[0].whole, [c.eigenvectors for c in clients])[0], float)
+
+
+@pytest.mark.parametrize("samples", [1_200, 1_050])
+def test_the_leading_pairs_alone_are_those_of_all(samples):
+    data = np.random.default_rng(0).normal(size=(samples, 1_100)).astype(np.float32)
+    data[:, :3] *= 30, 20, 10
+    whole, alone = (leading_spectrum(data, 3, only_leading=only) for only in (False, True))
+    assert len(alone.whole.values[0]) == 3 < len(whole.whole.values[0])
+    np.testing.assert_allclose(alone.eigenvalues, whole.eigenvalues, rtol=1e-6)
+    np.testing.assert_allclose(alone.eigenvectors, whole.eigenvectors, atol=1e-5)

@@ -244,6 +244,8 @@ class ClusteredStrategy(Strategy):
         checkpoint: Mapping[str, Any] | None,
     ) -> None:
         """Register the clients, and start a training with them or restore the checkpoint's."""
+        self.clustering.forget()
+        self.aggregation.forget()
         patience = self._timeout if self.pre_round_timeout is None else self.pre_round_timeout
         roster = Roster() if self.met is None else self.met.for_another_training()
         per_client = self.aggregation.per_client

@@ -73,25 +73,14 @@ class PersonalStore(Protocol):
 
 @dataclass(frozen=True)
 class LocalObjective:
-    """What a client optimises.
+    """What a client optimises."""
 
-    Attributes
-    ----------
-    name : str
-        By which a configuration and messages name it.
-    keeps_state : bool
-        Whether a client stores something from round to round.
-    may_be_noisy : bool
-        Whether `training-epsilon` covers all that depends on a client's samples, test scores of
-        its stored model among them: what is trained beside, and then tested, has no noise.
-    tests_own_model : bool
-        Whether the client's stored model is tested in the place of the one received.
-    """
-
-    name: ClassVar[str] = ""
-    keeps_state: ClassVar[bool] = False
+    name: ClassVar[str] = ""  # by which a configuration and messages name it
+    keeps_state: ClassVar[bool] = False  # whether a client stores something from round to round
+    # Whether `training-epsilon` covers all that depends on a client's samples: a model that is
+    # trained beside the shared one, and then tested, has no noise.
     may_be_noisy: ClassVar[bool] = True
-    tests_own_model: ClassVar[bool] = False
+    tests_own_model: ClassVar[bool] = False  # whether the client's stored model is tested
 
     def private_layers_of(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return the layers that stay at the clients, of a model with arrays of these names.

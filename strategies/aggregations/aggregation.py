@@ -14,21 +14,12 @@ from strategies.rounds.state import Remembers
 
 
 class Aggregation(Remembers, ABC):
-    """From the current models and the clients' updates to the next models.
+    """From the current models and the clients' updates to the next models."""
 
-    Attributes
-    ----------
-    name : str
-        By which a configuration pairs it with a clustering.
-    per_client : bool
-        False: there is one model for each cluster; True: one for each client.
-    weighted : bool
-        Whether clients count by their number of samples. The class's value is the default for pairs
-        that no paper describes.
-    """
-
-    name: ClassVar[str] = ""
+    name: ClassVar[str] = ""  # by which a configuration pairs it with a clustering
+    # Whether there is a model for each client, not for each cluster
     per_client: ClassVar[bool] = False
+    # Whether clients count by their number of samples: the default for pairs of no paper.
     weighted: bool = False
 
     @abstractmethod

@@ -27,18 +27,10 @@ class LpsGps(Aggregation):
     Each cluster's local parameter server (LPS) runs FedAvg. Every `local_rounds` rounds, the LPSs
     send their common layers to the global parameter server (GPS), which averages them, weighted by
     the number of samples of each LPS's clients, and sends them back; the other layers stay.
-
-    Attributes
-    ----------
-    common_layers : tuple of str
-        Names of modules: `conv1` stands for all parameters and buffers below it. A ValueError says
-        that the model has no such layer.
-    weighted : bool
-        Whether clients count by their number of samples, as in the paper, or equally; at the GPS,
-        an LPS counts as much as its clients that have trained.
     """
 
     name: ClassVar[str] = "lps-gps"
+    # Names of modules: `conv1` stands for all arrays below it
     common_layers: tuple[str, ...] = option(
         "paper",
         replace(LAYER_NAMES, allowed='"paper", "conv", or names of modules separated by commas'),
@@ -47,7 +39,7 @@ class LpsGps(Aggregation):
         default=MISSING,
     )
     local_rounds: int = option(1, COUNT, "rounds in the clusters for each exchange between them")
-    weighted: bool = True
+    weighted: bool = True  # at the GPS, an LPS counts as much as its clients that have trained
 
     def __call__(self, state: Round) -> list[NDArrays]:
         """Return each LPS's model."""

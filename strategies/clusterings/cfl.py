@@ -67,7 +67,6 @@ class RecursiveBipartition(Clustering):
 
     def find(self, conversation: Conversation) -> Clusters:
         """Return one cluster with all clients: none has trained."""
-        self._longest, self._last = 0.0, {}
         return Clusters(dict.fromkeys(conversation.nodes, 0))
 
     def after_training(self, state: Round) -> Clusters:

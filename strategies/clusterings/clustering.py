@@ -28,46 +28,28 @@ class Clustering(Remembers, ABC):
 
     Only `find` must be written. A clustering that groups in every round does so before the clients
     train, by asking them (`before_training`), or afterwards, by what they sent (`after_training`).
-
-    Attributes
-    ----------
-    name : str
-        By which a configuration pairs it with an aggregation.
-    needs_packages : tuple of str
-        Which must be installed for it, beside the project's requirements.
-    shares : str
-        What clients reveal of their data in order to be grouped: "eigenvectors", "centroids", …;
-        "updates": no more than what they send when they train; "nothing": not even that is used.
-    exact_number : bool
-        Whether it makes exactly as many clusters as requested, and so needs as many clients. A
-        clustering that cannot choose the number has no default for its field `num_clusters`.
-    count_rules : tuple of str
-        The words that its field `num_clusters` may hold instead of a number: rules by which it is
-        chosen.
-    needs_tasks : bool
-        Whether it needs the clients' true tasks, which only a simulation knows.
-    keeps_models : bool
-        What happens when clusters change. True: cluster c remains cluster c with its model, and
-        clients that join it take that model over (IFCA); False: clusters are new sets of clients,
-        and each starts from the mean of its clients' models (FedHC).
-    shows_groups : bool
-        Whether results have grouping.json, with each client's certainty, and pictures of groups.
-    together : bool
-        Whether clients train with others at all.
-    knows_by_training : bool
-        Whether it knows nothing of a client before its first update: such clients then train in
-        every round until they have sent one, whatever share of the clients is drawn.
     """
 
-    name: ClassVar[str] = ""
-    needs_packages: ClassVar[tuple[str, ...]] = ()
+    name: ClassVar[str] = ""  # by which a configuration pairs it with an aggregation
+    needs_packages: ClassVar[tuple[str, ...]] = ()  # beside the project's requirements
+    # What clients reveal of their data in order to be grouped: "eigenvectors", "centroids", …;
+    # "updates": no more than what they send when they train; "nothing": not even that is used.
     shares: ClassVar[str] = "updates"
+    # Whether it makes exactly as many clusters as requested, and so needs as many clients. A
+    # clustering that cannot choose the number has no default for its field `num_clusters`.
     exact_number: ClassVar[bool] = False
+    # The words that its field `num_clusters` may hold instead of a number.
     count_rules: ClassVar[tuple[str, ...]] = ()
-    needs_tasks: ClassVar[bool] = False
+    needs_tasks: ClassVar[bool] = False  # whether it needs the clients' true tasks, of a simulation
+    # When clusters change, True: cluster c keeps its model, and clients that join it take that over
+    # (IFCA); False: clusters are new sets of clients, and each starts from the mean of its clients'
+    # models (FedHC).
     keeps_models: ClassVar[bool] = False
+    # Whether results have grouping.json, with each client's certainty, and pictures of groups.
     shows_groups: ClassVar[bool] = False
-    together: ClassVar[bool] = True
+    together: ClassVar[bool] = True  # whether clients train with others at all
+    # Whether it knows nothing of a client before its first update: such clients then train in every
+    # round until they have sent one, whatever share of the clients is drawn.
     knows_by_training: ClassVar[bool] = False
 
     def wants_all(self, number: int) -> bool:
@@ -138,7 +120,7 @@ class GivenClusters(Clustering):
 
     def find(self, conversation: Conversation) -> Clusters:
         """Look every client up; a ValueError says that one has no cluster."""
-        self._now, self._names = self.labels, {}
+        self._now = self.labels
         return self._look_up(list(conversation.nodes))
 
     def before_training(self, state: Round, conversation: Conversation) -> Clusters:
@@ -205,7 +187,7 @@ class RandomClusters(Clustering):
             )
         dealt = np.random.default_rng([self.seed, 0xD1CE]).permutation(places)
         labels = canonical_labels([int(dealt[client]) for client in clients])
-        return Clusters(dict(zip(clients, labels.tolist(), strict=True)))
+        return Clusters.of_labels(clients, labels)
 
 
 @dataclass(frozen=True)

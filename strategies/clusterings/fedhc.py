@@ -59,7 +59,6 @@ class UpdateClustering(Clustering):
 
     def find(self, conversation: Conversation) -> Clusters:
         """Return one cluster with all clients: none has trained."""
-        self._vectors = {}
         return Clusters(dict.fromkeys(conversation.nodes, 0))
 
     def place(
@@ -82,8 +81,9 @@ class UpdateClustering(Clustering):
             number if isinstance(number, str) else min(number, len(clients)),
             "ward",
         )
-        found = Clusters(
-            dict(zip(clients, grouping.labels.tolist(), strict=True)),
+        found = Clusters.of_labels(
+            clients,
+            grouping.labels,
             comparison=Comparison(
                 tuple(clients),
                 similarity,

@@ -45,7 +45,6 @@ class ModelClustering(Clustering):
 
     def find(self, conversation: Conversation) -> Clusters:
         """Return one inhabited cluster, with all clients: none has trained."""
-        self._grouped = False
         return Clusters(dict.fromkeys(conversation.nodes, 0), self.num_clusters)
 
     def after_training(self, state: Round) -> Clusters:

@@ -36,6 +36,7 @@ from strategies.rounds.updates import directions, last_layer, update_vector
 Float64 = NDArray[np.float64]
 
 
+@dataclass
 class OnceByTraining(Clustering):
     """What both papers share: all clients train one model, are grouped by it, and then stay.
 
@@ -48,13 +49,12 @@ class OnceByTraining(Clustering):
 
     keeps_models: ClassVar[bool] = True
     knows_by_training: ClassVar[bool] = True
-    _moves: dict[int, Float64]
-    _found: int
-    _grouped: list[int]
+    _moves: dict[int, Float64] = learnt(dict)  # each client's first movement, shape (p,)
+    _found: int = learnt(int)  # number of clusters; waiting clients are in the next one
+    _grouped: list[int] = learnt(list)  # the clients of the clustering, which others join
 
     def find(self, conversation: Conversation) -> Clusters:
         """Return one cluster with all clients: none has trained."""
-        self._moves, self._found = {}, 0
         return Clusters(dict.fromkeys(conversation.nodes, 0))
 
     def place(
@@ -133,9 +133,6 @@ class FirstUpdateClustering(OnceByTraining):
     count_rules: ClassVar[tuple[str, ...]] = COUNT_RULES
     num_clusters: NumClusters = "elbow"  # an upper bound; the paper cuts at a height instead
     linkage: str = SpectralClustering.linkage
-    _moves: dict[int, Float64] = learnt(dict)
-    _found: int = learnt(int)
-    _grouped: list[int] = learnt(list)
 
     def move(self, update: Update) -> Float64:
         """Return how far the last layer has moved."""
@@ -146,8 +143,9 @@ class FirstUpdateClustering(OnceByTraining):
         distances, number = cdist(moves, moves), self.num_clusters
         number = number if isinstance(number, str) else min(number, len(clients))
         grouping = agglomerate_distances(distances, number, self.linkage)
-        return Clusters(
-            dict(zip(clients, grouping.labels.tolist(), strict=True)),
+        return Clusters.of_labels(
+            clients,
+            grouping.labels,
             comparison=Comparison(
                 tuple(clients),
                 1 / (1 + distances),
@@ -177,9 +175,6 @@ class FirstDirectionClustering(OnceByTraining):
     name: ClassVar[str] = "first-direction"
     num_clusters: int  # M, an upper bound
     seed: int = 0
-    _moves: dict[int, Float64] = learnt(dict)
-    _found: int = learnt(int)
-    _grouped: list[int] = learnt(list)
 
     def move(self, update: Update) -> Float64:
         """Return how far the whole model has moved."""
@@ -190,7 +185,7 @@ class FirstDirectionClustering(OnceByTraining):
         # Rounded, so that those who moved the same way are at one point.
         coordinates = decomposed_cosines(moves, self.num_clusters).round(9)
         labels = k_means(coordinates, self.num_clusters, self.seed)
-        return Clusters(dict(zip(clients, labels.tolist(), strict=True)))
+        return Clusters.of_labels(clients, labels)
 
     def nearest(
         self, moves: Float64, known: Float64, members: NDArray[np.int64]

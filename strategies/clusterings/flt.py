@@ -50,41 +50,18 @@ class SignatureClustering(Clustering):
     Once it has been above `change_threshold` for more than `max_changed` of them, or every
     `refresh_every` rounds, all clients are asked again, newcomers included. Until then, a newcomer
     joins the cluster with the mean embedding nearest to its embedding.
-
-    Attributes
-    ----------
-    encoder : dict of arrays
-        Of an autoencoder, by the names in the clients' code. Those that start with `encoder.` are
-        sent; the others, too, when clients fine-tune.
-    num_clusters : int, "elbow" or "silhouette"
-        C; "elbow": from Ward's dendrogram of the graph's rows.
-    num_centroids : int
-        k.
-    threshold : float
-        γ: clients that are within it are neighbours.
-    centroid_distance : "closest" or "matching"
-        Between two clients: see `signatures.closest_distances` and `signatures.matching_distances`.
-    fine_tune : "refresh", "always" or "never"
-        When clients fit the autoencoder to their images before they encode them: when they are
-        asked again (Enc1, trained on data like theirs), or before training, too (Enc2, on others).
-    change_threshold : float
-        How large δ must be to be a flag, in units of the spread of the client's images.
-    max_changed : int or None
-        λ; None: flags are ignored.
-    refresh_every : int
-        τ, in rounds; 0: never.
-    seed : int
-        Of UMAP.
     """
 
     name: ClassVar[str] = "signature"
     needs_packages: ClassVar[tuple[str, ...]] = ("umap",)
     shares: ClassVar[str] = "centroids"
     exact_number: ClassVar[bool] = True
+    # Of an autoencoder; without fine-tuning only `encoder.…` is sent
     encoder: NDArrays = field(compare=False, repr=False)
     count_rules: ClassVar[tuple[str, ...]] = COUNT_RULES
-    num_clusters: NumClusters = "elbow"
-    num_centroids: int = option(5, COUNT, "centroids that each client sends")
+    num_clusters: NumClusters = "elbow"  # C; "elbow": from Ward's dendrogram of the graph's rows
+    num_centroids: int = option(5, COUNT, "centroids that each client sends")  # k
+    # Γ: clients that are within it are neighbours
     threshold: float = option(
         THRESHOLD,
         number(float, 0),
@@ -98,6 +75,7 @@ class SignatureClustering(Clustering):
         "`matching` each with another, as its authors' code has it with one centroid for each "
         "class (`num-centroids`)",
     )
+    # Enc1, trained on data like the clients', is refreshed; Enc2, on others, always
     fine_tune: FineTune = option(
         "refresh",
         one_of(get_args(FineTune)),
@@ -109,12 +87,13 @@ class SignatureClustering(Clustering):
         number(float, 0),
         "a client's data have changed if their mean has moved by this share of their spread",
     )
+    # Λ; None: flags are ignored
     max_changed: int | None = option(
         0,
         or_none(NATURAL, "never"),
         "ask clients again once the data of more than this many have changed",
     )
-    refresh_every: int = option(0, NATURAL, "ask clients again every so many rounds; 0: never")
+    refresh_every: int = option(0, NATURAL, "ask clients again every so many rounds; 0: never")  # τ
     seed: int = 0
     _signatures: dict[int, Float32] = learnt(dict)
     _means: NDArray[np.float64] = field(init=False, repr=False, compare=False)
@@ -126,8 +105,6 @@ class SignatureClustering(Clustering):
 
     def find(self, conversation: Conversation) -> Clusters:
         """Form the clients' relatedness (FCR, Algorithm 2)."""
-        self._changed, self._silent = set(), set()
-        self._flags, self._sketches = {}, {}
         self._fine_tuned = self.fine_tune == "always"
         self._signatures = self._ask(conversation, None)
         return self._relate()
@@ -203,8 +180,9 @@ class SignatureClustering(Clustering):
         graph = relatedness_graph(distances, self.threshold)
         grouping = group_graph(graph, self.num_clusters)
         self._means = cluster_means(rows, grouping.labels)
-        return Clusters(
-            dict(zip(signatures, grouping.labels.tolist(), strict=True)),
+        return Clusters.of_labels(
+            signatures,
+            grouping.labels,
             neighbours=neighbours_in(graph, tuple(signatures)),
             comparison=Comparison(
                 tuple(signatures),

@@ -99,29 +99,18 @@ class LossClustering(Clustering):
 
     All are asked before training; then, once a round, the participants. The models stay at the
     client until it has trained one of them: M models go down, not M + 1.
-
-    Attributes
-    ----------
-    num_clusters : int
-        M.
-    draw_model : callable
-        From 0, 1, 2, … to a freshly initialised model, a different one for each number: models that
-        are copies of one have the same losses, and all clients choose the first.
-    enforce : bool
-        True: IFCA-PFL: models are drawn again until clients choose every cluster, and later no
-        cluster stays empty; False: IFCA: an empty cluster keeps its model.
-    initial_models : {"drawn", "warm"}
-        How the clusters' models start.
-    stop_after : int
-        Clients are not asked again once none has moved for so many rounds; 0: always.
     """
 
     name: ClassVar[str] = "loss-inhabited"
     shares: ClassVar[str] = "losses"
     exact_number: ClassVar[bool] = True
     keeps_models: ClassVar[bool] = True
-    num_clusters: int
+    num_clusters: int  # M
+    # From 0, 1, 2, … to a freshly initialised model, a different one for each number: equal models
+    # have equal losses, and all clients choose the first.
     draw_model: DrawModel = field(compare=False)
+    # True: IFCA-PFL: models are drawn again until clients choose every cluster, and later no
+    # cluster stays empty; False: IFCA: an empty cluster keeps its model.
     enforce: bool = True
     initial_models: InitialModels = option(
         "drawn",
@@ -149,7 +138,6 @@ class LossClustering(Clustering):
         A RuntimeError says that some cluster was empty in each of `MAX_DRAWS` draws. Before a warm
         start nothing is asked.
         """
-        self._models, self._unchanged = [], 0
         self._warms_up = self.initial_models == "warm"
         self._check_number(len(conversation.nodes))
         if self._warms_up:
@@ -160,8 +148,9 @@ class LossClustering(Clustering):
             self._check_number(len(losses))
             labels = lowest_loss(np.array(list(losses.values())))
             if not self.enforce or len(set(labels.tolist())) == self.num_clusters:
-                found = dict(zip(losses, labels.tolist(), strict=True))
-                return Clusters(found, self.num_clusters, models=self._models)
+                return Clusters.of_labels(
+                    losses, labels, num_clusters=self.num_clusters, models=self._models
+                )
         raise RuntimeError(
             f"in {MAX_DRAWS} draws of {self.num_clusters} initial models there was always one that "
             "no client preferred: lower num-clusters, or take the strategy ifca, which allows "

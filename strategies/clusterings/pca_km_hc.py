@@ -66,8 +66,9 @@ class LinearSignatureClustering(Clustering):
         self._signatures = signatures = self._ask(conversation, None, None)
         distances = self._distances(signatures.values())
         grouping = agglomerate_distances(distances, self.num_clusters, self.linkage)
-        return Clusters(
-            dict(zip(signatures, grouping.labels.tolist(), strict=True)),
+        return Clusters.of_labels(
+            signatures,
+            grouping.labels,
             comparison=Comparison(
                 tuple(signatures),
                 1 / (1 + distances),

@@ -46,30 +46,15 @@ class PrincipalAngleClustering(Clustering):
 
     A newcomer joins the cluster that is nearest on average, or, if none is within `threshold`, is
     grouped with other such newcomers. Earlier clients stay where they are.
-
-    Attributes
-    ----------
-    num_clusters : int, "elbow" or "silhouette"
-        Where there is no threshold.
-    num_eigenvectors : int
-        p.
-    measure : {"smallest", "sum"}
-        The smallest principal angle (equation 2), or the sum of the angles between the first
-        vectors of both, the second ones, and so on (equation 3).
-    threshold : float or None
-        β: clusters are merged up to this height, in degrees, however many are left.
-    linkage : str
-        What the authors' code calls average linkage, SciPy calls "weighted".
-    dimension : int, optional
-        The length of a vector; by default, the most common among those that come.
     """
 
     name: ClassVar[str] = "principal-angle"
     shares: ClassVar[str] = "eigenvectors"
     exact_number: ClassVar[bool] = True
     count_rules: ClassVar[tuple[str, ...]] = COUNT_RULES
-    num_clusters: NumClusters = "elbow"
-    num_eigenvectors: int = 3
+    num_clusters: NumClusters = "elbow"  # where there is no threshold
+    num_eigenvectors: int = 3  # p
+    # Equation 2, or equation 3
     measure: Measure = option(
         "smallest",
         one_of(get_args(Measure)),
@@ -77,6 +62,7 @@ class PrincipalAngleClustering(Clustering):
         "between their first vectors, their second ones, …",
         key="principal-angle",
     )
+    # Β
     threshold: float | None = option(
         "never",
         or_none(number(float, 0), "never"),
@@ -84,8 +70,8 @@ class PrincipalAngleClustering(Clustering):
         "`num-clusters`",
         key="angle-threshold",
     )
-    linkage: str = SpectralClustering.linkage
-    dimension: int | None = None
+    linkage: str = SpectralClustering.linkage  # the authors' average linkage is SciPy's "weighted"
+    dimension: int | None = None  # of a vector; None: the most common one
     _vectors: dict[int, Float32] = learnt(dict)
 
     def find(self, conversation: Conversation) -> Clusters:
@@ -97,8 +83,9 @@ class PrincipalAngleClustering(Clustering):
         angles = self._angles(self._vectors, self._vectors)
         number = 1 if self.threshold is not None else self.num_clusters
         grouping = agglomerate_distances(angles, number, self.linkage)
-        return Clusters(
-            dict(zip(similar, self._cut(grouping.labels, grouping.merges), strict=True)),
+        return Clusters.of_labels(
+            similar,
+            self._cut(grouping.labels, grouping.merges),
             comparison=Comparison(
                 tuple(similar),
                 self._closeness(angles),
@@ -124,8 +111,7 @@ class PrincipalAngleClustering(Clustering):
             among = [client for client, is_far in zip(fresh, far, strict=True) if is_far]
             apart = {client: fresh[client] for client in among}
             grouping = agglomerate_distances(self._angles(apart, apart), 1, self.linkage)
-            own = self._cut(grouping.labels, grouping.merges)
-            labels[far] = clusters.count + np.array(own)
+            labels[far] = clusters.count + self._cut(grouping.labels, grouping.merges)
         self._vectors = {**known, **fresh}
         compared = np.isin([*known], clusters.compared)
         late = self._closeness(angles[:, compared])
@@ -133,11 +119,11 @@ class PrincipalAngleClustering(Clustering):
             dict(zip(fresh, labels.tolist(), strict=True)), dict(zip(fresh, late, strict=True))
         )
 
-    def _cut(self, labels: NDArray[np.int64], merges: Float64) -> list[int]:
+    def _cut(self, labels: NDArray[np.int64], merges: Float64) -> NDArray[np.int64]:
         """Return the labels, or, with a threshold, those of the clusters within it."""
-        if self.threshold is not None:
-            labels = cut_dendrogram(merges, number_within(merges, self.threshold))
-        return [int(label) for label in labels]
+        if self.threshold is None:
+            return labels
+        return cut_dendrogram(merges, number_within(merges, self.threshold))
 
     def _angles(self, own: Mapping[int, Float32], others: Mapping[int, Float32]) -> Float64:
         one, other = (Spectra.of_vectors(list(vectors.values())) for vectors in (own, others))

@@ -55,45 +55,29 @@ DIMENSIONS = "its features have {} dimensions"
 
 @dataclass
 class SpectralClustering(Clustering):
-    """Clients upload eigenvectors and compute how relevant all clients' are to them.
-
-    Attributes
-    ----------
-    num_clusters : int, "auto", "elbow" or "silhouette"
-        M, or how it is chosen from the dendrogram.
-    num_eigenvectors : int, optional
-        k, how many leading eigenvectors each client uploads; by default as many as are usual with
-        the relevance (`fl_core.relevance.USUAL_EIGENVECTORS`).
-    relevance : str
-        The formula by which clients compare: a name that their ClientApp knows
-        (`fl_core.relevance.FORMULAS`).
-    relevance_at : str
-        "clients": each compares itself with all clients, as in the paper; "server": each also sends
-        its eigenvalues, and nothing is sent to it (`fl_core.relevance`).
-    dimension : int, optional
-        d, the length of an eigenvector; by default, the most common among those that come.
-    """
+    """Clients upload eigenvectors and compute how relevant all clients' are to them."""
 
     name: ClassVar[str] = "spectral"
     shares: ClassVar[str] = "eigenvectors"
     exact_number: ClassVar[bool] = True
     shows_groups: ClassVar[bool] = True
     count_rules: ClassVar[tuple[str, ...]] = (AUTO, *COUNT_RULES)
-    num_clusters: NumGroups = "auto"
+    num_clusters: NumGroups = "auto"  # M
+    # K; None: as usual with the relevance (`fl_core.relevance.USUAL_EIGENVECTORS`)
     num_eigenvectors: int | None = None
     linkage: str = option(
         "average",
         one_of(LINKAGES),
         "how the distance between two clusters is measured, in SciPy's words",
     )
-    relevance: str = PAPER
+    relevance: str = PAPER  # one of `fl_core.relevance.FORMULAS`, if clients know it
     relevance_at: str = option(
         AT_CLIENTS,
         one_of((AT_CLIENTS, AT_SERVER)),
         "where clients are compared; `server`: clients send their eigenvalues, too, and receive "
         "nothing: docs/privacy.md, docs/scale.md",
     )
-    dimension: int | None = None
+    dimension: int | None = None  # d, of an eigenvector; None: the most common one
     _spectra: dict[int, Eigenvectors] = learnt(dict)
     _values: dict[int, Float64] = learnt(dict)  # eigenvalues, if the server compares
 
@@ -155,8 +139,9 @@ class SpectralClustering(Clustering):
         for why in sorted(set(odd.values())):
             own = [str(client) for client, reason in odd.items() if reason == why]
             logger.warning("odd: %s: %s", why, listed(own, _MOST_LISTED))
-        return Clusters(
-            dict(zip(clients, groups.labels.tolist(), strict=True)),
+        return Clusters.of_labels(
+            clients,
+            groups.labels,
             odd=odd,
             comparison=Comparison(
                 tuple(clients[place] for place in groups.compared.tolist()),

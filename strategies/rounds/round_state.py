@@ -5,9 +5,10 @@ Clusterings and aggregations are handed these and know nothing of each other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +57,11 @@ class Clusters:
     resamples: Resamples | None = None
     # Why a client's data say little of which others are similar; None: unknown
     uninformative: Mapping[int, str] | None = None
+
+    @classmethod
+    def of_labels(cls, clients: Iterable[int], labels: NDArray[np.int64], **more: Any) -> Clusters:
+        """Return clusters by each client's label; `more` are other fields."""
+        return cls(dict(zip(clients, labels.tolist(), strict=True)), **more)
 
     @property
     def compared(self) -> tuple[int, ...]:

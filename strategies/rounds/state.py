@@ -28,6 +28,12 @@ class Remembers:
         learnt = [f.name for f in own if not f.init and hasattr(self, f.name)]
         return {name: copy(getattr(self, name)) for name in learnt}
 
+    def forget(self) -> None:
+        """Return to the state of a new part, before another training."""
+        for one in getattr(self, "__dataclass_fields__", {}).values():
+            if not one.init and callable(one.default_factory):
+                object.__setattr__(self, one.name, one.default_factory())
+
     def recall(self, memory: Mapping[str, Any]) -> None:
         """Restore what `memory` returned."""
         for name, value in memory.items():

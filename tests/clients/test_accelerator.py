@@ -8,11 +8,10 @@ from clients.accelerator import gpu_name, torch_device
 from clients.features.compute import feature_map
 from clients.settings import AUTO, CPU, CUDA, TrainingSettings
 from clients.signatures.autoencoder import build_autoencoder, encode, fit
-from clients.training import train as training
 from clients.training.train import evaluate, train
 from fl_app.simulation import node
 from fl_core.data.datasets import load_dataset
-from fl_core.models.build import build_model, empty_model
+from fl_core.models.build import build_model
 from fl_core.partitions.federation import simulate_federation
 from fl_core.partitions.settings import FederationSettings
 
@@ -42,34 +41,6 @@ def test_without_a_gpu_auto_is_the_cpu_and_cuda_an_error(monkeypatch):
     assert torch_device(AUTO).type == torch_device(CPU).type == CPU
     with pytest.raises(ValueError, match=r'device is "cuda", but .* set device to auto or cpu'):
         torch_device(CUDA)
-
-
-def on_meta(*shape, dtype):
-    """Return a tensor on PyTorch's device without memory: it refuses to meet one on the CPU."""
-    return torch.empty(shape, dtype=dtype, device="meta")
-
-
-@pytest.mark.parametrize("name", ["mlp", "cnn"])
-def test_nothing_leaves_the_models_device_before_the_loss(monkeypatch, name):
-    steps = []
-
-    def counting(_, model):
-        optimizer = torch.optim.SGD(model.parameters(), 0.1)  # fused ones do not know that device
-        optimizer.register_step_post_hook(lambda *_: steps.append(1))
-        return optimizer
-
-    monkeypatch.setattr(training, "build_optimizer", counting)
-    model = empty_model(name, (1, 28, 28), 10, torch.device("meta"))
-    images = on_meta(70, 1, 28, 28, dtype=torch.uint8)
-    labels = on_meta(70, dtype=torch.int64)
-    # The loss cannot be read from there: that is the first thing that is asked for.
-    with pytest.raises((NotImplementedError, RuntimeError), match="meta"):
-        train(model, images, labels, TrainingSettings(), torch.Generator().manual_seed(0))
-    assert len(steps) == 6  # two epochs of three batches
-    with pytest.raises((NotImplementedError, RuntimeError), match="meta"):
-        evaluate(model, images, labels)
-    with pytest.raises(RuntimeError, match=r"(?i)meta"):  # the boundary is one
-        model(torch.zeros(2, 1, 28, 28))
 
 
 def test_a_federation_moves_once_and_stays(monkeypatch):

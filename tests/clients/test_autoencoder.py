@@ -1,5 +1,3 @@
-import multiprocessing
-import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,7 +15,6 @@ from clients.signatures.pretraining import (
     save_autoencoder,
 )
 from fl_core.data.datasets import load_dataset
-from tests.cifar_files import write_cifar20
 
 
 def pictures(count=8, channels=1, height=28, width=28, seed=0):
@@ -100,24 +97,6 @@ def test_by_hand_the_first_loss_is_the_mean_squared_error_before_training():
     assert fit(autoencoder, images, 1, draws(), batch_size=4) == [pytest.approx(expected, rel=1e-5)]
 
 
-def test_each_image_counts_alike_in_an_uneven_last_batch():
-    autoencoder, images = build_autoencoder(1, seed=0), pictures(5)
-    pixels = images.float() / 255
-    with torch.no_grad():
-        expected = float(((autoencoder(pixels) - pixels) ** 2).mean())
-    (loss,) = fit(autoencoder, images, 1, draws(), batch_size=4, learning_rate=0.0)
-    assert loss == pytest.approx(expected, rel=1e-5)
-
-
-def test_an_epoch_may_be_some_of_the_images():
-    images = torch.cat([pictures(50) // 200, pictures(50)])
-    losses = fit(
-        build_autoencoder(1, seed=0), images, 20, draws(), learning_rate=0.0, images_per_epoch=1
-    )
-    assert len({round(loss, 2) for loss in losses}) > 1  # other images each time
-    assert fit(build_autoencoder(1, seed=0), images, 0, draws()) == []
-
-
 @settings(max_examples=15)
 @given(st.integers(1, 300), st.data())
 def test_an_embedding_is_a_function_of_its_image_alone(count, data):
@@ -138,14 +117,6 @@ def test_images_of_any_size_are_resized(channels, side, height, width):
     same = torch.full((2, channels, side, side), 77, dtype=torch.uint8)
     assert np.array_equal(encode(autoencoder, level), encode(autoencoder, same))
     assert len(fit(autoencoder, level, 1, draws())) == 1
-
-
-def test_enlarged_images_have_nearly_the_same_embedding():
-    images = load_dataset("mnist-5k").train_samples[:50]
-    large = images.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3)
-    autoencoder = build_autoencoder(1, seed=0)
-    small, again = encode(autoencoder, images), encode(autoencoder, large)
-    assert np.abs(small - again).mean() < 0.2 * small.std()
 
 
 @pytest.mark.parametrize(
@@ -265,23 +236,6 @@ def test_pretraining_is_remembered_and_a_broken_file_is_made_again(cache, monkey
     assert set(load_file(path)) == set(first.state_dict())
 
 
-def test_cifar20_is_all_of_cifar10_and_some_of_cifar100(cache, monkeypatch, tmp_path):
-    write_cifar20(monkeypatch, tmp_path)
-    seen = {}
-
-    def counted(autoencoder, images, epochs, generator, **options):
-        seen[len(images)] = options
-        return fit(autoencoder, images, epochs, generator, **options)
-
-    monkeypatch.setattr(module, "fit", counted)
-    for source in ("cifar20", "cifar100"):
-        first = pretrained_autoencoder(source, 3, data_dir=str(tmp_path), epochs=1)
-        again = pretrained_autoencoder(source, 3, data_dir=str(tmp_path), epochs=1)
-        (_,) = cache.glob(f"autoencoder-{source}-3-channels-1-epochs-seed-0-v1-*.safetensors")
-        assert torch.equal(first.encoder.conv1.weight, again.encoder.conv1.weight)
-    assert list(seen) == [10 + 3, 10]  # each once
-
-
 def test_other_images_under_the_same_name_make_another_encoder(cache, monkeypatch):
     found = []
     for seed in (0, 1, 0):
@@ -298,31 +252,6 @@ def test_a_data_set_with_other_channels(cache):
     with pytest.raises(ValueError, match="have 1 channels, but the autoencoder takes 3"):
         pretrained_autoencoder("mnist-5k", 3, epochs=1)
     assert not list(cache.glob("*.safetensors"))
-
-
-def count_trainings(folder):
-    os.environ["FL_CACHE_DIR"] = folder
-    torch.set_num_threads(1)
-    trainings = []
-
-    def counted(*arguments, **options):
-        trainings.append(1)
-        return fit(*arguments, **options)
-
-    module.fit = counted
-    found = pretrained_autoencoder("mnist-5k", 1, epochs=1)
-    return len(trainings), float(found.state_dict()["encoder.latent.weight"].sum())
-
-
-@pytest.mark.slow
-@pytest.mark.faults
-def test_of_two_processes_one_trains(tmp_path):
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        counts, sums = zip(
-            *pool.map(count_trainings, [str(tmp_path)] * 2, chunksize=1), strict=True
-        )
-    assert sorted(counts) == [0, 1]
-    assert sums[0] == sums[1]
 
 
 @pytest.mark.slow

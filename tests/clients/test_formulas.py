@@ -38,12 +38,6 @@ def test_fourier_features_are_the_same_everywhere():
     np.testing.assert_allclose(found[0, :3], [0.999405, 0.958721, 0.999929], atol=1e-5)
 
 
-def test_pixels_are_numbers_between_0_and_1():
-    images = torch.tensor([[[[0, 255]]], [[[51, 0]]]], dtype=torch.uint8)
-    fourier = feature_map("fourier")
-    assert torch.equal(fourier(images), fourier(torch.tensor([[0.0, 1.0], [0.2, 0.0]])))
-
-
 # ------------------------------------------------------------------------------------- series
 
 

@@ -21,7 +21,6 @@ from clients.training.local_training import (
 from fl_core.messages import protocol
 from fl_core.objectives.known import OBJECTIVES
 from fl_core.objectives.objective import no_term, proximal_term
-from fl_core.objectives.private_head import trained_alone
 from tests.local_messages import context, message, personal, sgd, two_numbers
 
 
@@ -83,18 +82,6 @@ def test_ditto_by_hand():
         two_numbers(0.7), round=2, kind=protocol.EVALUATE, objective="ditto", ditto_weight=lam
     )
     assert weight(model_to_test(tested, personal(tested, own))) == pytest.approx(v, abs=1e-6)
-
-
-def test_ditto_without_a_pull_trains_v_as_if_alone():
-    """v with λ = 0 is what plain training makes of it, round after round, whatever w is."""
-    own, alone = context(), ArrayRecord(two_numbers(0.1).state_dict())
-    for number, w in enumerate((0.1, -2.0, 5.0), start=1):
-        asked = message(two_numbers(w), round=number, objective="ditto", ditto_weight=0.0)
-        trained(asked, own, sgd(2, momentum=0.5))
-        alone, _ = trained(message(alone, identity=""), context(), sgd(2, momentum=0.5))
-    kept = personal(message(two_numbers(), round=4), own).load()
-    for name in alone:
-        assert kept[name].numpy().tobytes() == alone[name].numpy().tobytes()
 
 
 def test_a_client_that_never_trained_is_tested_with_what_it_was_sent():
@@ -161,15 +148,6 @@ def test_fedrep_trains_the_head_and_then_the_body():
     assert seen == [(head, 4), (body, 2)]
     assert sorted(answer) == body
     assert all(parameter.requires_grad for parameter in model.parameters())
-
-
-def test_what_is_held_back_has_no_gradient_left():
-    model = two_layers()
-    model(torch.ones(1, 1)).sum().backward()
-    with trained_alone(model, ["output"], within=True):
-        assert model.body.weight.grad is None
-        assert not model.body.weight.requires_grad
-        assert model.output.weight.requires_grad
 
 
 def test_norms_and_their_statistics_stay():

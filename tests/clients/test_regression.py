@@ -76,13 +76,6 @@ def test_errors_are_those_of_scikit_learn_whatever_the_order(seed):
     assert errors_of(guesses[::-1].tolist(), truths[::-1].tolist()) == pytest.approx(found)
 
 
-def test_in_another_unit_errors_are_too_and_r2_is_the_same():
-    guesses, truths = np.random.default_rng(0).normal(size=(2, 20))
-    small, large = (errors_of((s * guesses).tolist(), (s * truths).tolist()) for s in (1, 10))
-    assert large[1:3] == pytest.approx([10 * error for error in small[1:3]])
-    assert (large.loss, large.r2) == pytest.approx((100 * small.loss, small.r2))
-
-
 def test_one_step_of_sgd_by_hand():
     """From ŷ = 0·x + 0, with x = 1, 3 and y = 2, 4: ∂w = −2·(2 + 12)/2, ∂b = −2·(2 + 4)/2."""
     model = nn.Linear(1, 1)

@@ -111,19 +111,6 @@ def test_fewer_images_than_eigenvectors_give_fewer_eigenvectors():
     assert len(relevance(many.whole, [few.eigenvectors, *three])) == 2
 
 
-def test_clients_of_one_kind_are_more_relevant_to_each_other():
-    rng = np.random.default_rng(0)
-    bases = [np.linalg.qr(rng.normal(size=(30, 30)))[0] * np.geomspace(3, 0.1, 30) for _ in "ab"]
-    clients = [
-        leading_spectrum((rng.normal(size=(200, 30)) @ bases[i % 2].T).astype(np.float32), 10)
-        for i in range(6)
-    ]
-    vectors = [c.eigenvectors for c in clients]
-    scores = np.array([relevance(c.whole, vectors) for c in clients])
-    same = np.add.outer(np.arange(6), np.arange(6)) % 2 == 0
-    assert scores[same].min() > scores[~same].max() + 0.1
-
-
 @pytest.mark.parametrize(
     ("data", "k", "message"),
     [
@@ -239,10 +226,6 @@ def test_invariants_of_missed_energy(seed, k, count, data):
     assert scaled == pytest.approx(scores, abs=1e-9)
 
 
-def test_all_dimensions_miss_nothing():
-    assert np.array_equal(scores_of_all(federation(0, k=12)), np.ones((6, 6)))
-
-
 def test_a_client_alone_and_two_clients():
     one, two = federation(0, count=2)
     assert scores_of_all([one]).tolist() == [[1]]
@@ -258,47 +241,12 @@ def test_clients_with_the_same_images_are_as_relevant_as_oneself_and_do_not_move
     assert np.allclose(twins[0, 2:], scores[0, 1:])
 
 
-def test_others_who_are_all_alike_are_halfway():
-    own, other = federation(0, count=2)
-    vectors = [own.eigenvectors, other.eigenvectors, -other.eigenvectors, other.eigenvectors]
-    assert missed_energy_relevance(own.whole, vectors) == pytest.approx(
-        [1, 0.5, 0.5, 0.5], abs=1e-3
-    )
-
-
 def test_clients_with_fewer_images_than_eigenvectors_are_compared_all_the_same():
     few = leading_spectrum(features(9, n=2), 4)
     scores = scores_of_all([few, *federation(0)])
     assert few.eigenvectors.shape == (12, 2)
     assert (np.diag(scores) == 1).all()
     assert ((scores >= 0) & (scores <= 1)).all()
-
-
-def kinds_with_a_common_part(seed=0, images=(8, 16, 32, 64, 128, 256), strength=12.0):
-    """Spectra of clients of two kinds, in turn, whose images mostly look alike.
-
-    Every image has the same strong part; each kind varies in its own eight of 40 directions.
-    """
-    rng = np.random.default_rng(seed)
-    scale = np.full((2, 40), 0.3)
-    scale[0, 1:9] = scale[1, 9:17] = 1.5
-    clients = []
-    for i, count in enumerate(images):
-        data = rng.normal(size=(count, 40)) * scale[i % 2]
-        data[:, 0] += strength
-        clients.append(leading_spectrum(data.astype(np.float32), 5))
-    return clients, np.arange(len(images)) % 2
-
-
-def test_what_all_images_share_hides_the_kinds_from_the_energy_but_not_from_its_comparison():
-    clients, kinds = kinds_with_a_common_part()
-    same = kinds[:, None] == kinds
-    off_diagonal = ~np.eye(len(kinds), dtype=bool)
-    energy, missed = scores_of_all(clients, captured_energy), scores_of_all(clients)
-    # Almost all energy is in what all share, whatever the kind.
-    assert energy.min() > 0.8
-    assert energy[same & off_diagonal].min() - energy[~same].max() < 0.1
-    assert missed[same & off_diagonal].mean() - missed[~same].mean() > 0.2
 
 
 def test_every_relevance_has_a_usual_number_of_eigenvectors():

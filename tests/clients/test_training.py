@@ -1,14 +1,10 @@
-from collections import OrderedDict
-
 import pytest
 import torch
 from sklearn.metrics import f1_score, recall_score
 from torch import nn
-from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
 from clients.settings import TrainingSettings
 from clients.training.train import OtherTest, Scores, as_pixels, evaluate, evaluate_both, train
-from fl_core.models.build import cnn
 from tests.own_modules import own_modules
 
 
@@ -112,17 +108,6 @@ def test_every_image_is_used_once_an_epoch_even_in_a_last_small_batch():
     assert seen[:7] != seen[7:]
 
 
-def test_training_helps_and_evaluation_counts():
-    model, (images, labels) = linear(), data(200)
-    before = evaluate(model, images, labels).loss
-    train(model, images, labels, TrainingSettings(learning_rate=0.1), torch.Generator())
-    loss, accuracy, *_ = evaluate(model, images, labels)
-    assert loss < before
-    logits = model(as_pixels(images)).detach()
-    assert accuracy == pytest.approx((logits.argmax(1) == labels).float().mean().item())
-    assert loss == pytest.approx(nn.functional.cross_entropy(logits, labels).item(), rel=1e-5)
-
-
 class Says(nn.Module):
     """Takes an image's first pixel for its class, one of four."""
 
@@ -205,47 +190,6 @@ def test_pixels():
     images = torch.tensor([[[[0, 51, 255]]]], dtype=torch.uint8)
     assert torch.allclose(as_pixels(images), torch.tensor([[[[0, 0.2, 1]]]]))
     assert images.tolist() == [[[[0, 51, 255]]]]
-
-
-def cnn_in_pytorchs_own_layout():
-    """The CNN before its images went into oneDNN's layout, and before it pooled before ReLU."""
-    layers = dict(cnn((3, 32, 32), 10).named_children())
-    order = "conv1 relu1 pool1 conv2 relu2 pool2 flatten hidden1 relu3 hidden2 relu4 output"
-    return nn.Sequential(OrderedDict((name, layers[name]) for name in order.split()))
-
-
-@torch.inference_mode()
-def loss_in_one_go(model, images, labels):
-    logits = model.eval()(as_pixels(images))
-    return float(F.cross_entropy(logits.double(), labels))
-
-
-@pytest.mark.parametrize("levels", [2, 256])
-def test_the_cnn_learns_to_the_bit_what_it_does_in_pytorchs_own_layout(levels):
-    """With two levels of grey in blocks of 8×8, so that pixels to be pooled are often equal."""
-    generator = torch.Generator().manual_seed(0)
-    blocks = torch.randint(0, levels, (330, 3, 4, 4), generator=generator)
-    images = (blocks * (255 // (levels - 1))).to(torch.uint8)
-    images = images.repeat_interleave(8, dim=2).repeat_interleave(8, dim=3)
-    labels = torch.randint(0, 10, (330,), generator=generator)
-    settings = TrainingSettings(batch_size=16, local_epochs=3, learning_rate=0.003)
-    models = cnn_in_pytorchs_own_layout(), cnn((3, 32, 32), 10)
-    models[1].load_state_dict(models[0].state_dict())
-    losses = [
-        train(model, images, labels, settings, torch.Generator().manual_seed(1)) for model in models
-    ]
-    assert losses[0] == losses[1]
-    own, ours = (model.state_dict() for model in models)
-    assert all(torch.equal(ours[name], own[name]) for name in own)
-    assert evaluate(models[1], images, labels).loss == loss_in_one_go(models[0], images, labels)
-
-
-def test_a_model_that_was_tested_is_trained_as_one_that_was_not():
-    model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(16), nn.Linear(16, 2))
-    evaluate(model, *data())
-    settings = TrainingSettings("sgd", learning_rate=0.1, batch_size=20, local_epochs=1)
-    train(model, *data(), settings, torch.Generator().manual_seed(0))
-    assert model[1].num_batches_tracked == 2
 
 
 def test_what_a_loss_of_ones_own_raises_is_told_with_its_line(tmp_path):

@@ -4,15 +4,12 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.spatial.distance import squareform
 
 from strategies import SpectralClustering
 from strategies.clusterings.agglomeration import gaps, merge_heights
 from strategies.clusterings.certainty import (
     APART,
-    SAME_SCORES,
     candidates,
     certainty,
     pair_shares,
@@ -168,35 +165,6 @@ def scores(count, highest=0.5, lowest=0.5):
 )
 def test_nothing_is_told_apart_by_hand(own, similarity, said):
     assert re.search(said, why_untold(own, similarity))
-
-
-clients_scores = st.integers(3, 8).flatmap(
-    lambda count: st.lists(
-        st.floats(0, 1), min_size=count * (count - 1) // 2, max_size=count * (count - 1) // 2
-    ).map(lambda known: squareform(known) + np.eye(count))
-)
-
-
-@given(clients_scores, st.randoms(use_true_random=False), st.data())
-def test_the_order_of_clients_does_not_matter(similarity, random, data):
-    own = np.array(
-        data.draw(st.lists(st.integers(0, 3), min_size=len(similarity), max_size=len(similarity)))
-    )
-    order = random.sample(range(len(similarity)), len(similarity))
-    moved = why_untold(own[order], similarity[np.ix_(order, order)])
-    assert bool(moved) == bool(why_untold(own, similarity))
-
-
-@given(clients_scores, st.floats(0, 1))
-def test_scores_that_differ_are_told_apart_and_others_are_not(similarity, level):
-    """Whatever they are; what a client is to itself does not count."""
-    others = ~np.eye(len(similarity), dtype=bool)
-    own = np.arange(len(similarity)) % 2
-    differ = np.ptp(similarity[others]) >= SAME_SCORES
-    assert (why_untold(own, similarity) == "") == differ
-    shrunk = level + (similarity - 0.5) * SAME_SCORES * 0.99
-    np.fill_diagonal(shrunk, 1)
-    assert "the same" in why_untold(own, shrunk)
 
 
 def test_nine_of_ten_resamples_are_no_doubt_and_eight_are():

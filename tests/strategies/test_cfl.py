@@ -1,11 +1,7 @@
 """CFL: a cluster is split when its mean update vanishes but its clients' do not."""
 
-from itertools import combinations
-
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fl_core.messages import protocol
 from strategies import Clusters, RecursiveBipartition, Round, Update, make_strategy
@@ -98,38 +94,6 @@ def test_parts_of_fewer_than_five_clients_are_not_made_by_default():
     ]
 
 
-def test_the_longest_mean_is_forgotten_between_runs():
-    clustering = RecursiveBipartition(0.5, 0.7, **PAPER)
-    split(clustering, {0: (4, 0), 1: (4, 0)})
-    grid = LocalGrid(toy_app(), 2)
-    strategy = make_strategy("cfl", 0.5, 0.7, **PAPER)
-    strategy.clustering = clustering
-    run(strategy, grid)
-    # Against steps of (1, 0) and (2, 0) the longest mean is now 1.5: (0.5, 2) and (0.5, −2) part.
-    assert groups(split(clustering, {0: (0.5, 2), 1: (0.5, -2)})) == [[0], [1]]
-
-
-@settings(max_examples=100)
-@given(st.integers(0, 10**6), st.integers(2, 7), st.integers(2, 4))
-def test_no_bipartition_has_a_lower_maximal_similarity_across(seed, count, width):
-    vectors = np.random.default_rng(seed).normal(size=(count, width))
-    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    similarity = units @ units.T
-
-    def across(part):
-        rest = [client for client in range(count) if client not in part]
-        return similarity[np.ix_(part, rest)].max()
-
-    best = min(
-        across([0, *others])
-        for size in range(count - 1)
-        for others in combinations(range(1, count), size)
-    )
-    found = groups(split(RecursiveBipartition(**ALWAYS), dict(enumerate(vectors))))
-    assert len(found) == 2
-    assert across(found[0]) == pytest.approx(best, abs=1e-6)
-
-
 def test_two_successive_splits_of_interleaved_clients():
     # The fault: places in the second split's smaller matrix taken for client indices. There,
     # clients 1, 3, 4, 6 are rows 0 to 3.
@@ -205,16 +169,6 @@ def test_the_smallest_part_counts_those_that_sat_out():
         clustering = RecursiveBipartition(min_size=min_size)
         split(clustering, SIX)
         assert groups(split(clustering, FOUR, TOGETHER)) == parts
-
-
-def test_a_last_update_stays_known_in_whatever_cluster_its_client_is():
-    # Client 3 sat the second split out: its (−1, 1) is nearer to (−1, 0.1) than to (−0.1, −1).
-    clustering = RecursiveBipartition(**ALWAYS)
-    steps = {0: (1, 0), 1: (1, 0.1), 2: (-1, 0), 3: (-1, 1), 4: (-1, -1)}
-    once = split(clustering, steps)
-    assert once == {0: 0, 1: 0, 2: 1, 3: 1, 4: 1}
-    twice = split(clustering, {2: (-1, 0.1), 4: (-0.1, -1)}, once)
-    assert twice == {0: 0, 1: 0, 2: 1, 3: 1, 4: 2}
 
 
 def test_all_train_once_and_then_a_share_of_them():

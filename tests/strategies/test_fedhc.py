@@ -2,9 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy.cluster.hierarchy import linkage
 
 from strategies import Clusters, Round, Update, UpdateClustering, make_strategy
 from strategies.rounds.updates import cosine_similarities, directions, flatten, update_vector
@@ -61,18 +58,6 @@ def test_by_hand_ward():
     assert found.of_client == {0: 0, 1: 1, 2: 0}
     assert np.allclose(found.comparison.merges[:, 2], [0, np.sqrt(4 / 3) * 2], atol=1e-6)
     assert np.allclose(found.comparison.similarity, [[1, -1, 1], [-1, 1, -1], [1, -1, 1]])
-
-
-@settings(max_examples=40)
-@given(st.integers(0, 10**6), st.integers(2, 9))
-def test_ward_is_that_of_unit_vectors_and_lengths_say_nothing(seed, count):
-    rng = np.random.default_rng(seed)
-    steps = rng.normal(size=(count, 2))
-    found = grouped(by_received(2), updates(*steps))
-    units = steps / np.linalg.norm(steps, axis=1, keepdims=True)
-    assert np.allclose(found.comparison.merges[:, 2], linkage(units, "ward")[:, 2], atol=1e-3)
-    longer = grouped(by_received(2), updates(*steps * rng.uniform(1, 9, (count, 1))))
-    assert np.allclose(longer.comparison.similarity, found.comparison.similarity, atol=1e-4)
 
 
 @pytest.mark.parametrize("rule", ["silhouette", "elbow", 3])
@@ -144,22 +129,6 @@ def test_by_hand_means_are_weighted_by_samples():
     result = run(strategy, LocalGrid(toy_app(step=lambda c, t: steps[c]), 3))
     assert strategy.clusters.of_client == {0: 0, 1: 0, 2: 1}
     assert weights(result) == [3, 2]
-
-
-def test_by_hand_clients_that_meet_in_a_cluster_leave_with_one_model():
-    # Round 1: {0, 1} are at (4, 0), {2} at (0, 4). In round 2, client 1 turns up, to (4, 2), and is
-    # with client 2, which is at (0, 8): (20·(4, 2) + 30·(0, 8))/50 = (1.6, 5.6).
-    steps = {0: (4, 0), 1: (4, 0), 2: (0, 4)}
-    turn = in_rounds(2, spoil=with_arrays(lambda a: a.update(w=np.array([4, 2], np.float32))))
-    strategy = make_strategy("fedhc", 2, reference="received", weighted_mean=None)
-    app = toy_app(spoil={("train", 1): turn}, step=lambda c, t: steps[c])
-    result = run(strategy, LocalGrid(app, 3), rounds=2)
-    assert [groups(report.clusters) for report in strategy.reports] == [
-        [[0, 1], [2]],
-        [[0], [1, 2]],
-    ]
-    assert weights(result) == pytest.approx([8, 1.6])
-    assert result.arrays["1/w"].numpy() == pytest.approx([1.6, 5.6])
 
 
 def test_by_hand_a_new_cluster_in_which_nobody_trained_starts_from_what_its_clients_held():

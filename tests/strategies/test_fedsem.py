@@ -1,10 +1,9 @@
 """FedSEM: k-means over client models, then one step of it in every round."""
 
-import numpy as np
 import pytest
 
-from strategies import Clusters, ModelClustering, Round, Update, make_strategy
-from tests.local_grid import LocalGrid, Visits
+from strategies import make_strategy
+from tests.local_grid import LocalGrid
 from tests.toy_app import fail, groups, in_rounds, run, toy_app, weights, with_arrays
 
 STEPS = {0: (1, 0), 1: (10, 0), 2: (2, 0)}
@@ -72,15 +71,6 @@ def test_clients_that_do_not_take_part_stay_where_they_are():
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 1, 3: 1, 4: 1}
 
 
-def test_a_first_round_that_is_lost_is_made_up_for():
-    """All that are there fail in it: otherwise everybody would stay in the one cluster."""
-    lost = dict.fromkeys((("train", client) for client in range(3)), in_rounds(1, spoil=fail))
-    strategy, steps = make_strategy("fedsem", 3), (1, 10, 2, 20)
-    app = toy_app([0] * 4, lost, step=lambda client, task: (steps[client], 0))
-    run(strategy, Visits(app, 4, {3: {1}}), rounds=2)
-    assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0, 3: 2}
-
-
 def test_by_hand_all_are_grouped_in_round_1_and_a_share_trains_on():
     # Models 1, 10, 2, 11, 3 and 9 in round 1: means 2 and 10. Then 2 of the 6 train.
     strategy = make_strategy("fedsem", 2, fraction_train=1 / 3)
@@ -96,14 +86,3 @@ def test_all_models_alike_are_one_cluster():
     strategy = make_strategy("fedsem", 3)
     run(strategy, LocalGrid(toy_app(step=lambda client, task: (1, 0)), 4), rounds=2)
     assert groups(strategy.clusters.of_client) == [[0, 1, 2, 3]]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_clear_groups_of_interleaved_clients_are_found_in_many_dimensions(seed):
-    truth = np.array([0, 1, 0, 2, 0, 1, 0, 0, 2, 0, 1])
-    rng = np.random.default_rng(seed)
-    trained = rng.normal(size=(3, 50))[truth] * 5 + rng.normal(size=(len(truth), 50)) * 0.1
-    updates = [Update(i, 0, {"w": row}, 1) for i, row in enumerate(trained)]
-    state = Round(1, Clusters(dict.fromkeys(range(11), 0), 3), (), updates)
-    found = ModelClustering(3, seed).after_training(state)
-    assert list(found.of_client.values()) == truth.tolist()

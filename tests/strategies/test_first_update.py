@@ -2,10 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from fl_core.messages import protocol
 from strategies import (
     Clusters,
     FirstDirectionClustering,
@@ -89,24 +86,6 @@ def test_by_hand_flexcfl_groups_by_direction_and_not_by_length():
     ]
 
 
-@settings(max_examples=25)
-@given(st.integers(0, 10**6), st.sampled_from([1e-3, 1, 1e3]))
-@pytest.mark.parametrize("kind", [FirstUpdateClustering, FirstDirectionClustering])
-def test_units_and_who_is_who_change_nothing(kind, seed, scale):
-    rng = np.random.default_rng(seed)
-    kinds = rng.permutation([0, 0, 0, 1, 1, 1, 2, 2])
-    corners = np.array([(8, 0), (0, 8), (-6, -6)])
-    steps = corners[kinds] + 0.5 * rng.normal(size=(8, 2))  # none at another corner
-    expected = {frozenset(np.flatnonzero(kinds == k).tolist()) for k in range(3)}
-    for number in (3, "elbow") if kind is FirstUpdateClustering else (3,):
-        found = grouped(kind(number), updates(*steps * scale))
-        assert set(map(frozenset, groups(found.of_client))) == expected
-    order = rng.permutation(8).tolist()
-    again = grouped(kind(3), updates(*steps[order], clients=[10 * c for c in order])).of_client
-    assert {frozenset(c // 10 for c in one) for one in groups(again)} == expected
-    assert list(again) == sorted(again)
-
-
 @BOTH
 @pytest.mark.parametrize("steps", [[(1, 1)] * 4, [(0, 0)] * 4, [(2, 1)]])
 def test_updates_that_are_all_alike_or_zero_and_a_single_client_are_no_error(kind, steps):
@@ -165,25 +144,6 @@ def test_by_hand_who_fails_in_round_1_joins_later_and_what_it_trained_alone_coun
     assert result.arrays["1/w"].numpy().tolist() == [0, 3]
 
 
-@pytest.mark.parametrize("name", ["fedclust", "flexcfl"])
-def test_newcomers_of_several_rounds_all_train_the_first_model_first(name):
-    strategy = make_strategy(name, 2)
-    grid = Visits(moves_right_or_up(), 5, {3: {0, 1}, 4: {0, 1, 2}})
-    result = run(strategy, grid, rounds=3)
-    first = {}
-    for message in grid.sent:
-        if message.metadata.message_type == "train":
-            first.setdefault(
-                message.metadata.dst_node_id, protocol.to_arrays(message.content["arrays"])["w"]
-            )
-    assert all(sent.tolist() == [0, 0] for sent in first.values())
-    # Client 4 has come in the last round: it is tested with the model of its cluster.
-    assert groups(strategy.clusters.of_client) == [[0, 1, 3], [2, 4]]
-    assert strategy.reports[-1].clusters == strategy.clusters.of_client
-    assert weights(result) == [3, 0]
-    assert result.arrays["1/w"].numpy().tolist() == [0, 3]
-
-
 def test_fedclusts_newcomers_are_in_the_picture_and_joined_by_mean_distance():
     # Clients 0 and 1, at (0, 0) and (8, 0), are one cluster; client 2 is at (0, 90). Client 3, at
     # (4, 2), is √20 from each of the former.
@@ -202,15 +162,6 @@ def test_by_hand_flexcfls_newcomers_join_by_the_direction_of_the_mean_update():
     strategy = make_strategy("flexcfl", 2)
     run(strategy, Visits(toy_app(step=lambda c, _: steps[c]), 4, {3: {0, 1}}), rounds=2)
     assert strategy.clusters.of_client == {0: 0, 1: 0, 2: 1, 3: 1}
-
-
-@pytest.mark.parametrize("name", ["fedclust", "flexcfl"])
-def test_what_an_earlier_run_knew_is_forgotten(name):
-    strategy = make_strategy(name, 2)
-    for count in (3, 2):
-        run(strategy, LocalGrid(moves_right_or_up(), count))
-    assert list(strategy.clusters.of_client) == [0, 1]
-    assert groups(strategy.clusters.of_client) == ([[0], [1]] if name == "fedclust" else [[0, 1]])
 
 
 @pytest.mark.parametrize("name", ["fedclust", "flexcfl"])

@@ -68,16 +68,6 @@ def test_by_hand_case_1_means_over_neighbours():
     assert weights(plain) == [1.5, 2, 2.5]
 
 
-def test_by_hand_case_1_a_client_that_does_not_take_part_gets_its_neighbours_mean():
-    # Round 2 without client 1: its neighbours have but themselves, 5/3 + 1 = 8/3 and 13/5 + 3,
-    # and it has them: (8/3·10 + 5.6·30)/40 = 4.867.
-    app = on_a_line(0, 0.8, 1.6, spoil={("train", 1): in_rounds(2)})
-    strategy = make_strategy("flt-graph", ENCODER, threshold=1, weighted_mean=None)
-    assert weights(run(strategy, LocalGrid(app, 3), rounds=2)) == pytest.approx(
-        [8 / 3, (80 / 3 + 168) / 40, 5.6]
-    )
-
-
 def test_gamma_decides_who_is_linked():
     for threshold, linked in ((0.5, {0}), (0.8, {0, 1}), (1.6, {0, 1, 2})):
         strategy = make_strategy("flt", ENCODER, 1, threshold=threshold)
@@ -99,19 +89,6 @@ def test_by_hand_matched_centroids_tell_clients_with_a_common_class_apart():
         found[distance] = groups(strategy.clusters.of_client)
     assert found == {"closest": [[0, 1, 2]], "matching": [[0, 2], [1]]}
     assert np.allclose(strategy.clusters.comparison.similarity[0], [1, 1 / (1 + np.sqrt(8)), 1])
-
-
-@pytest.mark.parametrize("fraction", [1, 0.3])
-def test_case_1_on_cliques_is_case_2(fraction):
-    graph, clusters = (
-        make_strategy(name, ENCODER, 3, fraction_train=fraction) for name in ("flt-graph", "flt")
-    )
-    for strategy in (graph, clusters):
-        run(strategy, LocalGrid(toy_app(TASKS), 7), rounds=4)
-    for client in range(7):
-        own, cluster = (s.training.models[s.model_of_client[client]] for s in (graph, clusters))
-        assert all(np.array_equal(own[name], cluster[name]) for name in cluster)
-    assert len(set(graph.reports[-1].tested.values())) == 3
 
 
 @pytest.mark.parametrize("number", [3, "elbow", "silhouette"])
@@ -188,15 +165,6 @@ def test_a_client_that_fails_when_all_are_asked_again_stays_in(caplog):
     assert 4 in strategy.reports[1].clusters
     assert list(strategy.reports[2].clusters.values()) == TASKS
     assert 4 in strategy.reports[1].tested
-
-
-def test_a_client_that_fails_when_all_are_asked_again_keeps_its_last_signature():
-    # Alone in its task: without its signature there would be two clients for three clusters.
-    app = toy_app([0, 1, 2], spoil={("query.signature", 1): in_rounds(2, 3)})
-    strategy = asking_in_every_round(make_strategy("flt", ENCODER, 3))
-    run(strategy, LocalGrid(app, 3), rounds=4)
-    assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 2}
-    assert strategy.failures == {}
 
 
 def test_when_nobody_answers_again_the_clusters_stay():
@@ -318,15 +286,3 @@ def test_a_client_whose_centroids_are_none_is_named_and_the_others_go_on(word, s
     run(strategy, LocalGrid(toy_app(TASKS, {("query.signature", 4): spoil}), 7))
     assert strategy.failures == {4: word}
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0, 3: 2, 5: 0, 6: 2}
-
-
-def test_labels_and_models_are_not_looked_at():
-    # Everybody's training ends the same, or all over the place: the clusters are those of the data.
-    found = []
-    for step in ((lambda c, t: (0, 0)), (lambda c, t: (c**3, -t))):
-        strategy = make_strategy("flt", ENCODER, 3)
-        run(strategy, LocalGrid(toy_app(TASKS, step=step), 7))
-        found.append(
-            (strategy.clusters.of_client, strategy.clusters.comparison.similarity.tolist())
-        )
-    assert found[0] == found[1]

@@ -215,18 +215,6 @@ def test_a_move_starts_the_count_of_quiet_rounds_again():
     assert grid.trained(4) == {0: 0}
 
 
-def test_a_newcomer_starts_the_count_of_quiet_rounds_again():
-    grid = Visits(toy_app([0, 1, 0], step=lambda client, task: (0.1, 0)), 3, {2: range(5)})
-    run(make_strategy("ifca", 2, draw_model, stop_after=2), grid, rounds=7)
-    # Asked in rounds 2 and 3, then quiet; client 2 comes in round 5, and two more rounds are asked.
-    asked = [
-        m.content["config"]["server-round"]
-        for m in grid.sent
-        if (m.metadata.dst_node_id, m.metadata.message_type) == (grid.node_of(0), "query.losses")
-    ]
-    assert asked == [0, 2, 3, 5, 6]
-
-
 def test_a_client_that_failed_in_training_is_not_taken_to_have_its_models_still():
     # Each client has a model of its own; that of client 1, which fails in round 2, stays as it was.
     grid = Notes(toy_app([0, 1], {("train", 1): in_rounds(2)}, step=lambda c, t: (0.1, 0)), 2)
@@ -249,33 +237,6 @@ def test_by_hand_whoever_moves_trains_its_new_clusters_model(combining, losses):
     assert [report.clusters[1] for report in strategy.reports] == [1, 1, losses.index(0)]
     held = [weights(result)[strategy.model_of_client[client]] for client in range(2)]
     assert held == pytest.approx([3, 7] if losses[0] else [2 + 5 / 3] * 2)
-
-
-@pytest.mark.parametrize("combining", [ClusterMean, GraphMean])
-def test_a_newcomer_trains_the_model_of_an_empty_cluster_that_it_prefers(combining):
-    # Clients 0 and 1 add 1 and 2 to the model at 0: (10·1 + 20·2)/30 in each of 3 rounds. Client 2
-    # adds 3 to that at 10 in two.
-    app = toy_app([0, 0, 1])
-    clustering = LossClustering(2, constant(0, 10), enforce=False)
-    strategy = ClusteredStrategy(clustering, combining(weighted=True))
-    result = run(strategy, Visits(app, 3, {2: (0, 1)}), rounds=3)
-    assert strategy.clusters.of_client == {0: 0, 1: 0, 2: 1}
-    held = [weights(result)[strategy.model_of_client[client]] for client in range(3)]
-    assert held == pytest.approx([5, 5, 16])
-
-
-def test_clients_with_models_of_their_own_keep_them_while_they_stay():
-    class Own(GraphMean):
-        """Each client goes on with what it trained."""
-
-        def __call__(self, state):
-            return [update.arrays for update in state.updates]
-
-    # Clients add 1, 2 and 3 in each round; nobody has the model at 90.
-    strategy = ClusteredStrategy(LossClustering(2, constant(0, 90), enforce=False), Own())
-    result = run(strategy, LocalGrid(toy_app([0, 0, 0]), 3), rounds=4)
-    held = [weights(result)[strategy.model_of_client[client]] for client in range(3)]
-    assert held == pytest.approx([4, 8, 12])
 
 
 def test_clients_are_asked_about_the_models_of_empty_clusters_as_they_are():
@@ -349,17 +310,6 @@ def test_all_train_the_model_that_warms_up_whatever_share_is_drawn():
     assert strategy.clusters.of_client == {0: 0, 1: 0, 2: 0}
 
 
-def test_a_warm_up_whose_last_round_is_lost_is_made_up_for():
-    """All that are there fail in it: otherwise clusters would go on as copies of one model."""
-    steps = {0: (4, 0), 1: (0, 3), 2: (6, 0), 3: (0, 3)}
-    lost = dict.fromkeys((("train", client) for client in range(3)), in_rounds(1, spoil=fail))
-    app = toy_app([0, 1, 0, 1], lost, step=lambda client, task: steps[client])
-    strategy = make_strategy("ifca", 2, draw_model, initial_models="warm")
-    result = run(strategy, Visits(app, 4, {3: {1}}), rounds=2)
-    assert strategy.reports[-1].clusters == {0: 0, 1: 1, 2: 0, 3: 1}
-    assert weights(result) == [5, 0]
-
-
 def test_a_newcomer_before_warm_models_are_compared_has_a_place():
     grid = Visits(toy_app(), 4, {3: range(2)})
     strategy = make_strategy("ifca", 2, draw_model, initial_models="warm")
@@ -372,17 +322,6 @@ def test_more_clusters_than_clients_only_where_they_may_be_empty():
         run(make_strategy("ifca-pfl", 3, draw_model), LocalGrid(toy_app([0, 1]), 2))
     result = run(make_strategy("ifca", 3, draw_model), LocalGrid(toy_app([0, 1]), 2))
     assert weights(result) == [1, 12, 20]
-
-
-def test_a_warm_start_with_a_cluster_in_which_nobody_is_goes_on_with_a_model_for_each_client():
-    found = []
-    for combining in (ClusterMean(True), GraphMean(True)):
-        clustering = LossClustering(4, draw_model, False, initial_models="warm")
-        strategy = ClusteredStrategy(clustering, combining)
-        result = run(strategy, LocalGrid(toy_app([0, 1, 1]), 3), rounds=4)
-        models = [weights(result)[strategy.model_of_client[client]] for client in range(3)]
-        found.append((strategy.clusters.of_client, models))
-    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("initial", ["drawn", "warm"])

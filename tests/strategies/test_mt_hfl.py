@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
-from torch import nn
 
 from fl_core.messages import protocol
 from fl_core.models.build import build_model
-from fl_core.options import options_of
-from strategies import Clusters, LpsGps, Round, Update, make_strategy
+from strategies import Clusters, LpsGps, Round, make_strategy
 from strategies.aggregations.lps_gps import common_layers
 from strategies.rounds.ask import Traffic
 from tests.local_grid import LocalGrid
@@ -127,18 +125,6 @@ def test_integer_buffers_in_common_layers_keep_their_type():
     assert [(m["bn.n"].dtype, int(m["bn.n"])) for m in found] == [(np.dtype(np.int64), 4)] * 2
 
 
-def test_an_empty_lps_says_nothing_and_is_told_nothing_by_bytes():
-    # Cluster 1 is empty: its model does not count, and it is given the common layer all the same.
-    models = [{"w": np.array([1.0])}, {"w": np.array([100.0])}, {"w": np.array([3.0])}]
-    clusters = Clusters({0: 0, 1: 2}, 3)
-    updates = [Update(0, 0, {"w": np.array([5.0])}, 10), Update(1, 2, {"w": np.array([9.0])}, 30)]
-    rounds = state(models, examples={0: 10, 1: 30}, clusters=clusters, updates=updates)
-    aggregation = LpsGps(("w",))
-    assert values(aggregation(rounds), "w") == [[8], [8], [8]]  # (5·10 + 9·30)/40
-    assert aggregation.bytes_between_servers(rounds) == 2 * 8
-    assert values(models, "w") == [[1], [100], [3]]
-
-
 def test_before_anybody_has_trained_nothing_is_averaged():
     models = [{"w": np.array([1.0])}, {"w": np.array([3.0])}]
     found = LpsGps(("w",))(state(models, examples={}, clusters=Clusters({0: 0, 1: 1})))
@@ -158,17 +144,6 @@ def test_before_anybody_has_trained_nothing_is_averaged():
 def test_the_layers_that_clusters_share(wanted, model, common):
     side = (3, 32, 32) if model == "cnn" else (1, 28, 28)
     assert common_layers(wanted, build_model(model, side, 10, seed=0), model) == common
-
-
-def test_a_layer_may_be_a_number_and_stands_for_all_below_it():
-    block = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
-    network = nn.Sequential(block, nn.ReLU(), nn.Linear(3, 2))
-    for wanted in ("0", "0.0", "0,2"):
-        layers = common_layers(wanted, network, "one's own")
-        assert options_of(LpsGps)["common-layers"].rule.parse(wanted) == wanted
-        assert layers == tuple(wanted.split(","))
-    with pytest.raises(ValueError, match='common-layers names "1", but the model\'s layers'):
-        common_layers("1", network, "one's own")
 
 
 def test_by_hand_where_clients_count_alike_their_samples_do_not_count_at_the_gps():

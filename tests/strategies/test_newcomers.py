@@ -1,12 +1,11 @@
 """Clients that appear, vanish and come back between rounds."""
 
-import numpy as np
 import pytest
 from flwr.app import ConfigRecord
 
 from fl_core.text import one_line
 from strategies import make_strategy
-from strategies.rounds.round_state import Clusters, Comparison
+from strategies.rounds.round_state import Clusters
 from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import (
     ENCODER,
@@ -22,7 +21,6 @@ from tests.toy_app import (
     run,
     toy_app,
     weights,
-    with_arrays,
     with_metrics,
 )
 
@@ -108,29 +106,10 @@ def test_a_newcomer_of_low_index_is_listed_first():
     assert listed == [0.001, 0.004, 0.006]
 
 
-def test_random_places_are_the_same_whenever_one_comes():
-    at_once, late = make_strategy("random", [3, 2, 2]), make_strategy("random", [3, 2, 2])
-    run(at_once, LocalGrid(toy_app(), 7), rounds=3)
-    run(late, Visits(toy_app(), 7, {0: {0, 1}, 4: {0, 1, 2}}), rounds=3)
-    everybody = groups(at_once.clusters.of_client)
-    assert groups(late.clusters.of_client) == everybody
-    without = [[client for client in group if client not in (0, 4)] for group in everybody]
-    assert groups(late.reports[0].clusters) == sorted(filter(None, without))
-
-
 def test_newcomers_without_federation_are_each_alone():
     strategy = make_strategy("local")
     assert weights(run(strategy, Visits(toy_app(), 4, {1: {0, 1}, 3: {0, 1}}), 2)) == [2, 6, 2, 4]
     assert strategy.clusters.of_client == {0: 0, 1: 2, 2: 1, 3: 3}
-
-
-def test_nobody_knows_where_a_newcomer_belongs_that_has_not_trained():
-    # It fails in its first round, and is by itself until it trains.
-    app = toy_app([0, 1, 0, 1], {("train", 3): in_rounds(2)})
-    strategy = make_strategy("fedhc", 2)
-    run(strategy, Visits(app, 4, {3: {0, 1}}), rounds=3)
-    assert strategy.reports[1].clusters == {0: 0, 1: 1, 2: 0, 3: 2}
-    assert strategy.reports[2].clusters == {0: 0, 1: 1, 2: 0, 3: 1}
 
 
 @every_path
@@ -173,28 +152,6 @@ def test_a_newcomer_that_does_not_tell_its_index_is_named_and_left_out(caplog):
     strategy = make_strategy("single")
     run(strategy, grid, rounds=2)
     assert f"node {grid.node_of(6)} is left out, it could not take part" in caplog.text
-    assert set(strategy.reports[-1].tested) == set(range(6))
-
-
-WIDER = {
-    "eigenvectors": with_arrays(lambda a: a.update(eigenvectors=np.eye(9, 3, dtype=np.float32))),
-    "centroids": with_arrays(lambda a: a.update(centroids=np.ones((2, 4), np.float32))),
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "query", "what", "reason"),
-    [
-        ("rcc-pfl", "spectrum", "eigenvectors", "its features have 9 dimensions, the others' 8"),
-        ("pacfl", "spectrum", "eigenvectors", "its features have 9 dimensions, the others' 8"),
-        ("flt", "signature", "centroids", "its centroids have 4 numbers, the others' 3"),
-    ],
-)
-def test_a_newcomer_of_another_width_is_named_and_left_out(name, query, what, reason):
-    strategy = STRATEGIES[name]()
-    app = toy_app(TASKS, {(f"query.{query}", 6): WIDER[what]})
-    run(strategy, Visits(app, 7, {6: {0, 1}}), rounds=3)
-    assert strategy.failures == {6: reason}
     assert set(strategy.reports[-1].tested) == set(range(6))
 
 
@@ -327,15 +284,6 @@ def test_what_a_client_says_of_its_failure_is_one_short_line(caplog):
 def test_one_long_word_is_cut_and_not_dropped():
     assert one_line("x" * 400) == "x" * 298 + " …"
     assert one_line("x" * 300) == "x" * 300
-
-
-def test_who_comes_back_is_compared_and_not_late():
-    """Or it would be twice in the similarity of all, with two clusters perhaps."""
-    known = Clusters({0: 0, 1: 1}, comparison=Comparison((0, 1), np.eye(2), np.zeros((1, 4))))
-    found = known.with_clients({1: 0, 2: 1}, {1: np.ones(2), 2: np.ones(2)})
-    assert found.compared == (0, 1)
-    assert list(found.comparison.late) == [2]
-    assert found.of_client == {0: 0, 1: 0, 2: 1}
 
 
 def test_whoever_comes_back_to_another_cluster_is_no_neighbour_of_those_that_it_left():

@@ -1,7 +1,6 @@
 """What a server says, sends and never sees again, by local objective."""
 
 import itertools
-import random
 
 import numpy as np
 import pytest
@@ -133,30 +132,10 @@ def test_who_comes_back_as_another_node_costs_no_round(local, secure, caplog):
 
 
 @every_keeping
-def test_a_client_that_comes_late_begins_from_the_shared_model(local):
-    world = Visits(small_app(), NUM_CLIENTS, {4: {0, 1, 2}})
-    one = strategy(local)
-    run(one, world, 4)
-    assert [4 in report.tested for report in one.reports] == [False, False, True, True]
-    assert "personal" in world.contexts[world.node_of(4)].state
-
-
-@every_keeping
 def test_one_client_alone(local):
     one = ClusteredStrategy(SingleCluster(), local=local)
     run(one, LocalGrid(small_app(), 1))
     assert one.reports[-1].loss < one.reports[0].loss
-
-
-@pytest.mark.parametrize("local", [Prox(0.3), *KEEPING.values()], ids=["prox", *KEEPING])
-def test_the_order_of_replies_does_not_matter(local):
-    def shuffled(replies):
-        random.Random(7).shuffle(replies)  # noqa: S311 - any order will do
-        return replies
-
-    assert arrays_of(run(strategy(local), grid())) == arrays_of(
-        run(strategy(local), grid(order=shuffled))
-    )
 
 
 def test_without_a_pull_prox_and_the_shared_model_of_ditto_are_plain():
@@ -165,17 +144,6 @@ def test_without_a_pull_prox_and_the_shared_model_of_ditto_are_plain():
     assert arrays_of(run(strategy(Ditto(0.0)), grid())) == plain
     assert arrays_of(run(strategy(Ditto(2.0)), grid())) == plain
     assert arrays_of(run(strategy(Prox(0.5)), grid())) != plain
-
-
-@every_keeping
-def test_strategies_of_one_run_leave_nothing_to_each_other(local):
-    """Not even to clients that sit out the rounds in which the other one has kept something."""
-    world, found = grid(), []
-    run(strategy(local), world, 1)
-    for clients in (world, grid()):
-        one = strategy(local, fraction_train=0.4)
-        found.append((arrays_of(run(one, clients)), one.reports))
-    assert found[0] == found[1]
 
 
 class CutOffError(Exception):

@@ -5,7 +5,7 @@ import pytest
 
 from strategies import make_strategy
 from tests.local_grid import LocalGrid
-from tests.toy_app import TASKS, groups, run, toy_app, weights, with_arrays
+from tests.toy_app import TASKS, run, toy_app, weights, with_arrays
 
 
 def sends(*rows):
@@ -34,34 +34,6 @@ def test_by_hand_the_distance_is_that_of_the_closest_centroids():
         strategy.clusters.comparison.merges[:, 2], [1, (np.sqrt(202) + np.sqrt(185)) / 2]
     )
     assert weights(result) == [2, 2]  # (1 + 3)/2
-
-
-def test_by_hand_matched_centroids_tell_clients_with_a_common_class_apart():
-    # All share (5,0): by the closest centroids all are at 0. Matched, 0 and 1 are least apart by
-    # two steps of 5: √(25 + 25)/2; 1 and 2 by (5,0)–(0,2) and 5: √(29 + 25)/2; 0 and 2: 2/2.
-    app = app_with({0: [(0, 0), (5, 0)], 1: [(5, 0), (10, 0)], 2: [(0, 2), (5, 0)]})
-    strategy = make_strategy("pca-km-hc", 2, centroid_distance="matching")
-    run(strategy, LocalGrid(app, 3))
-    assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0}
-    between = np.sqrt([50, 54, 4]) / 2
-    distances = np.array([[0, between[0], between[2]], [0, 0, between[1]], [0, 0, 0]])
-    distances += distances.T
-    assert np.allclose(strategy.clusters.comparison.similarity, 1 / (1 + distances))
-    closest = make_strategy("pca-km-hc", 2)
-    run(closest, LocalGrid(app, 3))
-    assert np.allclose(closest.clusters.comparison.similarity, 1)
-
-
-def test_the_linkage_is_an_option():
-    # On a line: 0, 2, 5, 9, so that gaps are 2, 3, 4. Single linkage chains 0, 2, 5; complete
-    # linkage joins 5 and 9 (at 4) before 5 and {0, 2} (at 5).
-    app = app_with({client: [(place, 0)] for client, place in enumerate((0, 2, 5, 9))})
-    found = {}
-    for linkage in ("single", "complete"):
-        strategy = make_strategy("pca-km-hc", 2, linkage=linkage)
-        run(strategy, LocalGrid(app, 4))
-        found[linkage] = groups(strategy.clusters.of_client)
-    assert found == {"single": [[0, 1, 2], [3]], "complete": [[0, 1], [2, 3]]}
 
 
 @pytest.mark.parametrize("number", [3, "elbow", "silhouette"])

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.linalg import subspace_angles
 
 from fl_core.relevance import Spectra, corresponding_angles
 from strategies import make_strategy
@@ -91,15 +90,6 @@ def shares(vectors):
     }
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_the_smallest_angle_is_scipys(seed):
-    vectors = bases(seed, 5)
-    strategy = make_strategy("pacfl", 2)
-    run(strategy, LocalGrid(toy_app(spoil=shares(vectors)), 5))
-    expected = [[np.degrees(subspace_angles(a, b)[-1]) for a in vectors] for b in vectors]
-    assert np.allclose(90 * (1 - strategy.clusters.comparison.similarity), expected, atol=0.1)
-
-
 @settings(max_examples=20)
 @given(st.integers(0, 10**6))
 @pytest.mark.parametrize("measure", ["smallest", "sum"])
@@ -126,15 +116,6 @@ def test_interleaved_tasks_are_found(number, measure):
     strategy = make_strategy("pacfl", number, measure=measure, num_eigenvectors=2)
     run(strategy, LocalGrid(toy_app(TASKS), 7))
     assert list(strategy.clusters.of_client.values()) == TASKS
-
-
-def test_clients_that_are_all_alike_and_a_single_one_are_no_error():
-    for threshold in (None, 0.0, 5.0):
-        assert found_of(
-            make_strategy("pacfl", 1, threshold=threshold, num_eigenvectors=1), 30
-        ).of_client == {0: 0}
-    found = found_of(make_strategy("pacfl", 2, num_eigenvectors=1), 30, 30, 30)
-    assert found.count == 2
 
 
 def test_vectors_go_up_once_and_nothing_comes_down():

@@ -6,7 +6,6 @@ from functools import partial
 import numpy as np
 import pytest
 
-from fl_core.messages import protocol
 from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
 from strategies import ClusteredStrategy, ClusterMean, SingleCluster, make_strategy
 from strategies.aggregations.aggregation import Aggregation
@@ -104,41 +103,6 @@ def test_a_resumed_run_ends_as_an_undisturbed_one(name, after, tmp_path):
         )
 
 
-def test_what_is_asked_after_a_resumption_counts_as_finding_clusters(tmp_path):
-    def make(**options):
-        return make_strategy("flt", ENCODER, 3, refresh_every=1, **options)
-
-    undisturbed = make()
-    run(undisturbed, grid(), ROUNDS)
-    cut_off(make, 2, tmp_path / "c")
-    resumed = make()
-    resumed.resume(load_checkpoint(tmp_path / "c"))
-    run(resumed, grid(), ROUNDS)
-    assert resumed.training.pre_round_traffic == undisturbed.training.pre_round_traffic
-
-
-@pytest.mark.parametrize("name", ["rcc-pfl", "flt", "pca-km-hc"])
-def test_clustering_is_not_asked_for_again(name, tmp_path):
-    make = STRATEGIES[name]
-    cut_off(make, 2, tmp_path / "c")
-    resumed = make()
-    resumed.resume(load_checkpoint(tmp_path / "c"))
-    again = grid()
-    run(resumed, again, ROUNDS)
-    kinds = {m.metadata.message_type for m in again.sent}
-    assert kinds == {"query.describe", "train", "evaluate"}
-
-
-def test_starting_again_without_a_checkpoint_starts_from_the_beginning(tmp_path):
-    cut_off(STRATEGIES["rcc-pfl"], 2, tmp_path / "c")
-    strategy = STRATEGIES["rcc-pfl"]()
-    strategy.resume(load_checkpoint(tmp_path / "c"))
-    run(strategy, grid(), ROUNDS)
-    wanted = run(STRATEGIES["rcc-pfl"](), grid(), ROUNDS)
-    same_models(run(strategy, grid(), ROUNDS), wanted)
-    assert [report.round for report in strategy.reports] == list(range(1, ROUNDS + 1))
-
-
 def test_what_clients_said_before_the_interruption_is_remembered(tmp_path):
     """FLT: a flag of the last round asks everybody again in the first one after it, and once."""
 
@@ -163,22 +127,6 @@ def test_what_clients_said_before_the_interruption_is_remembered(tmp_path):
     asked = [m for m in again.sent if m.metadata.message_type == "query.signature"]
     assert len(asked) == len(TASKS)
     assert {m.metadata.group_id for m in asked} == {"3"}
-
-
-def test_cfl_remembers_the_longest_update_and_everybodys_last(tmp_path):
-    def make(**options):
-        return make_strategy("cfl", 2, 0.1, min_size=2, fraction_train=0.4, **options)
-
-    undisturbed = make()
-    wanted = run(undisturbed, grid(), ROUNDS)
-    cut_off(make, 1, tmp_path / "c")
-    resumed = make()
-    resumed.resume(load_checkpoint(tmp_path / "c"))
-    assert resumed.clustering._longest == 0
-    same_models(run(resumed, grid(), ROUNDS), wanted)
-    assert resumed.reports == undisturbed.reports
-    assert resumed.clustering._longest == undisturbed.clustering._longest > 0
-    assert len(resumed.clustering._last) == len(TASKS)
 
 
 @dataclass
@@ -224,17 +172,6 @@ def test_a_client_that_had_failed_and_one_that_is_new_are_placed_after_the_resum
     assert set(resumed.reports[-1].tested) == set(range(7))
 
 
-def test_a_client_that_is_away_after_the_resumption_is_placed_when_it_returns(tmp_path):
-    make = STRATEGIES["rcc-pfl"]
-    cut_off(make, 2, tmp_path / "c")
-    resumed = make()
-    resumed.resume(load_checkpoint(tmp_path / "c"))
-    run(resumed, Visits(toy_app(TASKS), 7, {4: {0, 1}}), ROUNDS)
-    present = [4 in report.tested for report in resumed.reports]
-    assert present == [True, True, False, True, True]
-    assert resumed.clusters.of_client[4] == resumed.clusters.of_client[1]
-
-
 def turned(client, task):
     """Let no two clients' updates be parallel."""
     angle = 0.5 * task + 0.02 * client
@@ -271,24 +208,3 @@ def test_a_resumed_run_that_nobody_can_join_says_what_to_do(tmp_path):
     )
     with pytest.raises(RuntimeError, match="no client is left to train: start those"):
         run(resumed, only_a_stranger, 2)
-
-
-def test_a_checkpoint_is_not_changed_by_what_follows():
-    strategy = STRATEGIES["fedhc"]()
-    kept = []
-    strategy.on_round = lambda report: kept.append(strategy.checkpoint())
-    run(strategy, grid(), 3)
-    first = kept[0]
-    assert first["round"] == len(first["reports"]) == 1
-    resumed = STRATEGIES["fedhc"]()
-    resumed.resume(first)
-    same_models(run(resumed, grid(), 3), run(STRATEGIES["fedhc"](), grid(), 3))
-
-
-def test_models_that_clients_share_are_stored_once(tmp_path):
-    strategy = STRATEGIES["flt-graph"]()
-    run(strategy, grid(), 1, initial=protocol.to_record({"w": np.zeros((10_000, 2), np.float32)}))
-    assert len({id(model) for model in strategy.training.models}) == 3
-    save_checkpoint(tmp_path / "c", strategy.checkpoint())
-    # Three groups' models and the initial one.
-    assert (tmp_path / "c").stat().st_size < 4.3 * 80_000

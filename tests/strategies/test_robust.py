@@ -140,26 +140,6 @@ def test_models_are_looked_at_in_blocks(kind, monkeypatch):
 
 
 @BY_NAME
-@settings(max_examples=20, deadline=None)
-@given(order=st.permutations(range(6)))
-def test_the_order_of_replies_changes_no_bit(kind, order):
-    rng = np.random.default_rng(0)
-    updates = updates_of(*rng.normal(size=(6, 30)))
-    assert combined(kind(), [updates[i] for i in order]) == combined(kind(), updates)
-
-
-@BY_NAME
-def test_clusters_are_apart_and_empty_ones_keep_their_models(kind):
-    rng = np.random.default_rng(1)
-    first, second = updates_of(*rng.normal(size=(5, 4))), updates_of(*rng.normal(9, 1, (6, 4)))
-    second = [Update(10 + u.client, 2, u.arrays, 1, u.received) for u in second]
-    models = [model([0] * 4), model([5] * 4), model([0] * 4)]
-    found = combined(kind(), [*second, *first], models)
-    alone = [Update(u.client, 0, u.arrays, 1, u.received) for u in second]
-    assert found == [combined(kind(), first)[0], [5] * 4, combined(kind(), alone)[0]]
-
-
-@BY_NAME
 def test_samples_do_not_count(kind):
     updates = updates_of([1], [2], [3], [4], [50], [60])
     claimed = [Update(u.client, 0, u.arrays, 10.0**u.client, u.received) for u in updates]
@@ -181,18 +161,6 @@ def test_equal_models_stay_and_types_are_kept(kind):
         assert found[name].dtype == array.dtype
         assert found[name].shape == array.shape
         assert np.allclose(found[name], array, rtol=1e-12)
-
-
-@BY_NAME
-def test_counters_are_rounded(kind):
-    sent = {"w": np.zeros(1, np.float32), "n": np.array(0)}
-    updates = [
-        Update(i, 0, {"w": np.float32([value]), "n": np.array(count)}, 1, sent)
-        for i, (value, count) in enumerate([(1, 5), (1.1, 6), (0.9, 6), (1.2, 5), (0.8, 90)])
-    ]
-    (found,) = kind()(Round(1, Clusters(dict.fromkeys(range(5), 0)), [sent], updates))
-    assert found["n"].dtype == np.int64
-    assert 5 <= found["n"] <= 27
 
 
 @BY_NAME

@@ -83,13 +83,3 @@ def test_a_node_that_gives_another_name_is_its_former_client_no_more():
     join(roster, {7: "paris"})
     assert roster.nodes == {1: 8, 2: 7}
     assert roster.failures == {0: "its node says now that it is paris"}
-
-
-def test_the_node_of_whoever_joins_or_returns_is_not_looked_for_at_all_the_others(monkeypatch):
-    looked_for = []
-    monkeypatch.setattr(Roster, "_remove", lambda _, node, *reason: looked_for.append(node))
-    roster = Roster(by_name=True)
-    for _ in range(2):
-        join(roster, {7: "berlin", 8: "rome"})
-    assert roster.nodes == {0: 7, 1: 8}
-    assert not looked_for

@@ -1,7 +1,6 @@
 """Strategies on clients whose numbers can be worked out by hand (see toy_app)."""
 
 import itertools
-import logging
 
 import numpy as np
 import pytest
@@ -90,23 +89,6 @@ def test_by_hand_clusters_that_are_given_anew_in_a_later_round():
     assert weights(result) == [3.5, 5]
 
 
-def test_single_and_local_by_hand():
-    assert weights(run(make_strategy("single"), LocalGrid(toy_app(), 3))) == [2]
-    assert weights(run(make_strategy("local"), LocalGrid(toy_app(), 3))) == [1, 2, 3]
-
-
-@every_path
-def test_integer_buffers_keep_their_type(make):
-    # Whoever trains, and in whatever cluster: after two rounds everybody's count is 2.
-    strategy = make()
-    models = protocol.unpack_models(run(strategy, LocalGrid(toy_app(TASKS), 7), rounds=2).arrays)
-    for number in strategy.model_of_client.values():
-        steps = protocol.to_arrays(models[number])["steps"]
-        assert steps.dtype == np.int64
-        assert steps.shape == ()
-        assert steps == 2
-
-
 def test_rcc_pfl_finds_the_tasks_of_interleaved_clusters_of_unequal_size():
     strategy = rcc_pfl()
     run(strategy, LocalGrid(toy_app(TASKS), len(TASKS)))
@@ -191,19 +173,6 @@ def test_one_cluster_of_all_is_the_single_model(make):
             run(make_strategy("single", weighted_mean=weighted), LocalGrid(toy_app(), 7), rounds=2)
         )
         assert set(found) == set(single)
-
-
-@every_path
-def test_each_node_gets_its_own_clusters_model_only(make):
-    strategy, grid = make(), LocalGrid(toy_app(TASKS), len(TASKS))
-    run(strategy, grid, rounds=2)
-    for message in (m for m in grid.sent if m.metadata.message_type == "train"):
-        assert set(message.content.array_records["arrays"]) == {"w", "steps"}
-    last = {m.metadata.dst_node_id: m for m in grid.sent if m.metadata.message_type == "evaluate"}
-    final = {}
-    for client, cluster in strategy.clusters.of_client.items():
-        arrays = protocol.to_arrays(last[grid.node_of(client)].content["arrays"])
-        assert final.setdefault(cluster, arrays["w"][0]) == arrays["w"][0]
 
 
 @every_path
@@ -304,28 +273,6 @@ def test_a_model_with_a_complex_parameter_is_refused_by_name_before_anybody_is_a
     with pytest.raises(ValueError, match="waves is complex64, but parameters must be real numbers"):
         run(make_strategy("single"), grid, initial=waves)
     assert not grid.sent
-
-
-def test_a_round_in_which_all_that_were_drawn_fail_is_lost_and_the_next_one_goes_on(caplog):
-    app = toy_app(spoil={("train", client): in_rounds(1) for client in range(3)})
-    strategy = make_strategy("single", fraction_train=0.4)
-    run(strategy, LocalGrid(app, 3), rounds=2)
-    assert "round 1 is lost: no participant sent a usable model" in caplog.text
-    assert strategy.reports[0].score == 0 < strategy.reports[1].score
-
-
-def test_replies_that_are_lost_are_failures(caplog):
-    grid = LocalGrid(
-        toy_app(),
-        3,
-        order=lambda replies: [
-            r
-            for r in replies
-            if (r.metadata.message_type, r.metadata.src_node_id) != ("train", LocalGrid.node_of(1))
-        ],
-    )
-    assert weights(run(make_strategy("single"), grid)) == [2]
-    assert "client 1 failed in round 1 and is left out of it: no answer in time" in caplog.text
 
 
 RAY_RAISED = """<class 'ray.exceptions.RayTaskError(ClientAppException)'>:<'\
@@ -532,11 +479,6 @@ def test_a_second_test_is_kept_beside_the_first_and_costs_nothing():
     assert strategy.training.evaluate_traffic == plain.training.evaluate_traffic
 
 
-def test_weights_below_one_count():
-    app = toy_app(spoil={("train", c): with_metrics(num_examples=0.5) for c in range(2)})
-    assert weights(run(make_strategy("single", weighted_mean=True), LocalGrid(app, 2))) == [1.5]
-
-
 def test_two_nodes_with_one_index():
     app = toy_app(spoil={("query.describe", 1): with_metrics(client_index=0)})
     with pytest.raises(ValueError, match="both say that they are client 0"):
@@ -607,13 +549,6 @@ def test_in_partial_participation_all_are_tested_and_the_drawn_ones_train(make):
         assert set(report.tested) == set(report.clusters) == set(range(7))
 
 
-def test_with_the_smallest_fraction_one_client_trains():
-    strategy = make_strategy("single", fraction_train=0.001)
-    grid = LocalGrid(toy_app(), 5)
-    run(strategy, grid)
-    assert sum(m.metadata.message_type == "train" for m in grid.sent) == 1
-
-
 def test_evaluation_every_so_many_rounds_and_after_the_last():
     seen = []
     strategy = make_strategy("single", evaluate_every=2, on_round=seen.append)
@@ -654,12 +589,6 @@ def test_a_strategy_can_be_started_again(make):
     assert len(strategy.reports) == 2
     assert strategy.training.train_traffic == fresh.training.train_traffic
     assert strategy.training.pre_round_traffic == fresh.training.pre_round_traffic
-
-
-def test_the_initial_model_is_left_as_it_was():
-    before = [a.data for a in MODEL.values()]
-    run(make_strategy("local"), LocalGrid(toy_app(), 3))
-    assert [a.data for a in MODEL.values()] == before
 
 
 # Every clustering and the number of clusters it ends with. By bipartition, 7 clients are 3 and 4,
@@ -725,13 +654,6 @@ def test_the_random_clusters_are_seeded_and_of_the_given_sizes():
     assert sorted(np.bincount(clusters(0))) == [2, 3, 5]
     assert clusters(0) == clusters(0)
     assert len({tuple(clusters(seed)) for seed in range(5)}) > 1
-
-
-def test_the_strategy_says_what_it_is_made_of(caplog):
-    caplog.set_level(logging.INFO)
-    rcc_pfl().summary()
-    assert "SpectralClustering(num_clusters=3" in caplog.text
-    assert "ClusterMean(weighted=False)" in caplog.text
 
 
 def test_who_tests_is_not_drawn_as_who_trains():

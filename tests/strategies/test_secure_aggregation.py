@@ -10,14 +10,13 @@ from flwr.app import Array, ConfigRecord
 from flwr.common.secure_aggregation.crypto.shamir import combine_shares, create_shares
 from flwr.common.secure_aggregation.crypto.symmetric_encryption import decrypt
 from flwr.common.secure_aggregation.secaggplus_utils import share_keys_plaintext_separate
-from flwr.supercore.primitives.asymmetric import bytes_to_public_key, public_key_to_bytes
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from clients.secure_aggregation import STATE
 from fl_core import masking
 from fl_core.messages import protocol
-from strategies import ClusterMean, GivenClusters, LpsGps, make_strategy
+from strategies import make_strategy
 from strategies.secure_aggregation import ClusterSum, bounded_norm
-from strategies.strategy import ClusteredStrategy
 from tests.local_grid import LocalGrid, Visits
 from tests.samples import sampled
 from tests.toy_app import (
@@ -93,16 +92,6 @@ def test_the_others_come_to_the_same_as_without(name, weighted):
     assert not other.samples  # nobody tells the server
 
 
-def test_pairs_that_need_single_models_are_refused():
-    for clustering, aggregation in (
-        (GivenClusters({0: 0}), LpsGps(("steps",))),
-        (STRATEGIES["fedhc"](3).clustering, ClusterMean()),
-    ):
-        ClusteredStrategy(clustering, aggregation)
-        with pytest.raises(ValueError, match="choose another strategy, or set secure-aggregation"):
-            ClusteredStrategy(clustering, aggregation, secure_aggregation=True)
-
-
 # Clients 0 to 4 of the first cluster add 1 to 5; the others' cluster has 6, 7 and 8.
 @pytest.mark.parametrize(
     ("stage", "gone", "mean"),
@@ -129,15 +118,6 @@ def test_who_drops_out_costs_the_others_nothing(stage, gone, mean, caplog):
     # They are back in the next round.
     grid = grid_of({(stage, client): in_rounds(1) for client in gone})
     assert weights(run(strategy, grid, 2)) == pytest.approx([mean + 3, 14])
-
-
-def test_drop_outs_at_every_stage_at_once(caplog):
-    tasks = [0] * 9
-    stages = (KEYS, SHARES, protocol.TRAIN, UNMASK)
-    spoil = {(stage, client): in_rounds(2) for client, stage in enumerate(stages)}
-    # Nobody hears of 0 any more; 3's update is in the sum. 4 to 9 are left, and 5 are needed.
-    (found,) = weights(run(optimum(tasks), grid_of(spoil, tasks), 2))
-    assert found == 5 + np.mean([4, 5, 6, 7, 8, 9])
 
 
 @pytest.mark.parametrize(
@@ -178,25 +158,6 @@ def test_a_share_that_is_too_small_for_any_sum_ends_the_run():
     assert {m.metadata.message_type for m in grid.sent} == {protocol.query(protocol.DESCRIBE)}
 
 
-def test_a_share_that_suffices_goes_on_sufficing_when_a_client_fails():
-    """Half of six are three, and of five that are left two, which no sum is of."""
-    spoil = {(protocol.query(protocol.SPECTRUM), 5): fail}
-    strategy = make_strategy(
-        "rcc-pfl", 1, num_eigenvectors=3, fraction_train=0.5, secure_aggregation=True
-    )
-    grid = LocalGrid(toy_app([0] * 6, spoil), 6)
-    run(strategy, grid, 2)
-    assert strategy.failures.keys() == {5}
-    for number in ("1", "2"):
-        assert sum(message.metadata.group_id == number for message in trainings(grid)) == 3
-
-
-def test_a_round_in_which_nobody_sends_an_update_ends_the_run():
-    spoil = {(protocol.TRAIN, client): in_rounds(2) for client in range(8)}
-    with pytest.raises(RuntimeError, match="no client sent a usable model in round 2"):
-        run(optimum(), grid_of(spoil), 3)
-
-
 def test_a_round_without_keys_is_lost_and_a_run_of_such_rounds_fails(caplog):
     spoil = {(KEYS, client): in_rounds(1, 2) for client in range(8)}
     assert weights(run(optimum(), grid_of(spoil), 3)) == [3, 7]
@@ -216,12 +177,6 @@ def test_an_app_without_the_mod_is_told_so(caplog):
         line.startswith("client 0 failed") and "its ClientApp needs the mod" in line
         for line in logged(caplog)
     )
-
-
-def test_a_share_of_the_clients_takes_part():
-    strategy = optimum([0] * 8, fraction_train=0.5)
-    (found,) = weights(run(strategy, grid_of(tasks=[0] * 8)))
-    assert strategy.reports[-1].train_loss + 1 == pytest.approx(found)
 
 
 class Listening(LocalGrid):
@@ -310,35 +265,6 @@ def test_a_coalition_below_the_threshold_learns_no_secret():
         assert of_seed != seed
         # Three would have found this secret, whose public key is known; two do not.
         assert of_key != combine_shares(held_by(grid, [0, 1, 2], victim, 1))
-
-
-def test_two_others_and_the_server_do_not_unmask_an_update():
-    """The coalition takes off all that it knows, and noise is left."""
-    grid = grid_of(kind=Leaking)
-    run(optimum(), grid)
-    victim, others = 4, (0, 1)
-    words = grid.arrays(protocol.TRAIN, victim)[protocol.MASKED].copy()
-    own = grid.kept[victim]
-    # What the server learnt in the end, and what the two clients have in common with the victim.
-    words -= masking.mask(own["seed"], len(words))
-    keys = pair_keys(grid, victim)
-    for other in others:  # the victim comes last, so it took common masks away
-        words += masking.mask(keys[other], len(words))
-    assert not sensible(words)
-    for other in (2, 3):
-        words += masking.mask(keys[other], len(words))
-    assert sensible(words)
-
-
-def pair_keys(grid, victim):
-    """Return, by all shares of its key, the keys of the masks that a client has with others."""
-    private = masking.private_key(combine_shares(held_by(grid, [0, 1, 2], victim, 1)))
-    publics = {c: grid.arrays(KEYS, c)[protocol.KEYS][0].tobytes() for c in range(5)}
-    return {c: masking.common_key(private, bytes_to_public_key(k)) for c, k in publics.items()}
-
-
-def sensible(words):
-    return bool((np.abs(words.view(np.int64).astype(float)) < 2**40).all())
 
 
 class Asking(LocalGrid):
@@ -589,24 +515,6 @@ def test_failures_are_counted_by_cluster_and_only_in_a_row():
     assert weights(run(optimum(), grid_of(spoil), 6)) == pytest.approx([2 * 3, 4 * 7])
 
 
-def test_a_failure_with_a_culprit_is_not_one_of_the_three():
-    """Clients 1 and 3 lie about their secrets, one after the other; others send garbage."""
-    spoil = {(SHARES, client): in_rounds(client, spoil=garbage("digests")) for client in (1, 3)}
-    spoil |= garbage_in(2, client=0) | garbage_in(4, client=2)
-    assert weights(run(optimum([0] * 8), grid_of(spoil, [0] * 8), 5)) == pytest.approx([30 / 6])
-
-
-@pytest.mark.parametrize("clients", [5, 12])
-def test_too_few_answers_are_no_failure_and_the_next_sum_may_be_over_others(clients):
-    """In rounds 2 to 5 too few reveal shares; from round 6 on client 0 has left for good."""
-    tasks = [0] * clients
-    spoil = {(UNMASK, client): in_rounds(2, 3, 4, 5) for client in range(1, clients)}
-    grid = Visits(toy_app(tasks, spoil), clients, {0: {6, 7}})
-    (found,) = weights(run(optimum(tasks), grid, 7))
-    mean = [np.mean(range(1 + gone, clients + 1)) for gone in (0, 1, 1)]
-    assert found == pytest.approx(sum(mean))
-
-
 def read_sums(monkeypatch):
     """Return a list to which the clients of each sum are added that is unmasked."""
 
@@ -633,24 +541,6 @@ def test_after_a_sum_that_is_not_right_none_over_others_is_read(caplog, monkeypa
         "failed: the last sum was over other clients, and both may show a single update"
     )
     assert lost in logged(caplog)
-
-
-def test_sums_that_would_show_an_update_end_the_run_after_three_in_a_row(monkeypatch):
-    read = read_sums(monkeypatch)
-    spoil = garbage_in(1, client=4) | {(protocol.TRAIN, 0): in_rounds(2, 3)}
-    with pytest.raises(RuntimeError, match="both may show a single update"):
-        run(optimum([0] * 5), grid_of(spoil, [0] * 5), 4)
-    assert read == [[0, 1, 2, 3, 4]]
-
-
-def test_after_a_sum_that_is_not_right_its_culprit_may_be_missing(monkeypatch):
-    """Client 1 shares nothing readable with itself, and sends garbage: it is known from then on."""
-    read = read_sums(monkeypatch)
-    spoil = garbage_in(1) | {(SHARES, 1): in_rounds(1, spoil=garbage("shares", 1))}
-    strategy = optimum([0] * 5)
-    assert weights(run(strategy, grid_of(spoil, [0] * 5), 2)) == pytest.approx([13 / 4])
-    assert list(strategy.reports[-1].left_out_of_sums) == [1]
-    assert read == [[0, 1, 2, 3, 4], [0, 2, 3, 4]]
 
 
 TWELVE = [0] * 12
@@ -690,17 +580,6 @@ def bounded(norms):
 def test_norms_are_bounded_by_four_times_the_median_of_the_rounds_before():
     assert bounded([1, 4, 2, 8, 8.1]) == [1, 4, 2, 8, 8.1]  # medians 1, 2.5, 2, 3
     assert bounded([1, 4.1, 10.1]) == [1, 1, 2.5]  # 4.1 is noted as 4
-
-
-def test_no_single_client_makes_large_norms_usual_at_once_and_small_ones_do_not_stay():
-    assert max(bounded([1, 1e6, 1e6, 1e6, 1e6])) < 10
-    counted = bounded([0.1, 0.1, *[1.0] * 8])
-    assert counted[2] == 0.1
-    assert counted[-1] == 1
-
-
-def test_until_a_cluster_moves_at_all_nothing_is_usual():
-    assert bounded([0, 0, 5, 50]) == [0, 0, 5, 50]
 
 
 def test_an_update_of_usual_length_is_trusted_whatever_its_direction():
@@ -762,14 +641,6 @@ def trainings(grid):
     return [m for m in grid.sent if m.metadata.message_type == protocol.TRAIN]
 
 
-def test_who_is_left_out_is_still_tested_and_may_leave_a_cluster_without_a_sum(caplog):
-    strategy = optimum()
-    grid = grid_of({(SHARES, 6): shortened("shares")})
-    assert weights(run(strategy, grid, 2)) == pytest.approx([6, 0])  # of three, two are left
-    assert any("2 of its clients take part, and it takes 3" in line for line in logged(caplog))
-    assert sorted(strategy.reports[-1].tested) == list(range(8))
-
-
 def test_a_secret_that_is_not_that_of_the_public_key_is_found(monkeypatch, caplog):
     """Client 1 shares something else, in shares that fit each other, and drops out."""
     advertised, another = [], bytes(31) + b"\7"
@@ -796,11 +667,6 @@ def test_the_steps_of_a_round_have_its_deadline_and_not_that_of_the_pre_round():
     seconds = {m.metadata.message_type: m.metadata.ttl for m in grid.sent}
     assert seconds.pop(protocol.query(protocol.DESCRIBE)) == 7
     assert seconds == dict.fromkeys((KEYS, SHARES, protocol.TRAIN, UNMASK, protocol.EVALUATE), 50)
-
-
-def test_the_same_to_the_last_bit_whatever_the_keys():
-    first, second = (run(optimum(), grid_of(), 2).arrays for _ in range(2))
-    assert protocol.to_arrays(first)["0/w"].tobytes() == protocol.to_arrays(second)["0/w"].tobytes()
 
 
 def test_bytes_are_counted_as_training():

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.sparse.csgraph import connected_components
 
 from strategies import make_strategy
 from strategies.clusterings import signatures
@@ -74,23 +73,6 @@ def matched(a, b):
     return np.sqrt(min(((few - many[list(p)]) ** 2).sum() for p in chosen)) / len(few)
 
 
-@pytest.mark.parametrize(
-    ("distances", "term"), [(closest_distances, closest), (matching_distances, matched)]
-)
-@settings(max_examples=50)
-@given(st.integers(0, 10**6), st.integers(1, 12), st.data())
-def test_distances_term_by_term(distances, term, seed, count, data):
-    rng = np.random.default_rng(seed)
-    embedded = [rng.normal(size=(rng.integers(1, 5), 2)) for _ in range(count)]
-    found = distances(embedded)
-    assert np.allclose(found, [[term(a, b) for b in embedded] for a in embedded])
-    assert np.array_equal(found, found.T)
-    order = data.draw(st.permutations(range(count)))
-    assert np.array_equal(distances([embedded[i] for i in order]), found[np.ix_(order, order)])
-    assert np.allclose(distances([rng.permutation(own) for own in embedded]), found)
-    assert np.allclose(distances([3 * own for own in embedded]), 3 * found)
-
-
 def test_tasks_that_share_classes_are_told_apart_by_matching_alone():
     # Five tasks in a ring, each of three classes, one shared with the next: FLT's scenario 2.
     rng = np.random.default_rng(0)
@@ -149,45 +131,10 @@ def test_a_complete_graph_is_one_cluster_and_an_empty_one_has_none_alike():
     assert group_graph(np.ones((2, 2), bool), "elbow").labels.tolist() == [0, 0]
 
 
-@settings(max_examples=60)
-@given(st.integers(0, 10**6), st.integers(2, 15), st.floats(0, 1), st.data())
-def test_any_graph_gives_as_many_clusters_as_asked(seed, count, share, data):
-    upper = np.triu(np.random.default_rng(seed).random((count, count)) < share, 1)
-    graph = upper | upper.T | np.eye(count, dtype=bool)
-    wanted = data.draw(st.integers(1, count))
-    found = group_graph(graph, wanted)
-    assert len(set(found.labels.tolist())) == wanted
-    assert np.array_equal(found.labels, canonical_labels(found.labels))
-    assert found.merges.shape == (count - 1, 4)
-    for rule in ("elbow", "silhouette"):
-        chosen = group_graph(graph, rule).labels
-        assert connected_components(graph)[0] <= chosen.max() + 1 <= count
-
-
-def test_one_wrong_link_between_cliques_is_overlooked():
-    labels = [0, 1, 2] * 6
-    graph = cliques(labels)
-    graph[0, 1] = graph[1, 0] = True
-    assert group_graph(graph, "elbow").labels.tolist() == labels
-    order = np.random.default_rng(0).permutation(18)
-    shuffled = group_graph(graph[np.ix_(order, order)], 3).labels
-    assert np.array_equal(shuffled, canonical_labels(np.array(labels)[order]))
-
-
 @pytest.mark.parametrize("num_clusters", [0, 4])
 def test_no_such_number_of_clusters(num_clusters):
     with pytest.raises(ValueError, match=f"num-clusters is {num_clusters}, but 3 clients"):
         group_graph(np.eye(3, dtype=bool), num_clusters)
-
-
-@pytest.mark.faults
-@pytest.mark.slow
-@pytest.mark.parametrize("tasks", [2, 3, 5])
-def test_clear_tasks_are_found_from_signatures(tasks, monkeypatch):
-    monkeypatch.setattr(signatures, "NUM_NEIGHBORS", 5)
-    embedded = embed_signatures(clients(tasks), seed=0)
-    labels = group_graph(relatedness_graph(closest_distances(embedded), 1.0), tasks).labels
-    assert labels.tolist() == list(range(tasks)) * 5
 
 
 @pytest.mark.faults
@@ -213,19 +160,6 @@ def test_places_do_not_depend_on_the_order_of_the_clients_and_repeat():
         assert np.array_equal(again[place], first[client])
     other = embed_signatures(own, seed=8)
     assert not np.array_equal(other[0], first[0])
-
-
-@pytest.mark.faults
-@pytest.mark.slow
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 16])
-@pytest.mark.parametrize("k", [1, 2, 5])
-def test_a_few_clients_are_placed_without_warnings(count, k):
-    rng = np.random.default_rng(count)
-    embedded = embed_signatures(
-        [rng.normal(size=(k, 8)).astype(np.float32) for _ in range(count)], seed=0
-    )
-    assert [e.shape for e in embedded] == [(k, 2)] * count
-    assert all(np.isfinite(e).all() for e in embedded)
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 30])
@@ -263,16 +197,6 @@ def test_by_hand_a_newcomer_joins_the_nearest_mean():
     assert (
         nearest_cluster(np.array([[6, 1]], np.float32), np.array([[5.0, 1], [7, 1]])) == 0
     )  # a tie
-
-
-def test_every_client_is_nearest_to_its_own_cluster():
-    own = clients(4)
-    labels = np.array([0, 1, 2, 3] * 5)
-    means = cluster_means(own, labels)
-    assert [nearest_cluster(s, means) for s in own] == labels.tolist()
-    # Clusters by another name are the same clusters.
-    renamed = np.array([2, 0, 3, 1])
-    assert np.allclose(cluster_means(own, renamed[labels])[renamed], means)
 
 
 def test_umap_is_imported_only_when_it_is_needed():

@@ -77,21 +77,6 @@ def test_the_same_model_is_sent_as_the_same_record():
     assert state.records[0] is state.records[1] is not state.records[2]
 
 
-def test_clients_are_looked_through_once_for_the_members_of_all_clusters():
-    class Looked(dict):
-        times = 0
-
-        def items(self):
-            self.times += 1
-            return super().items()
-
-    of_client = Looked({0: 1, 1: 0, 2: 1})
-    clusters = Clusters(of_client, num_clusters=3)
-    assert [clusters.members(cluster) for cluster in range(3)] == [[1], [0, 2], []]
-    assert [clusters.neighbours_of(client) for client in range(3)] == [{0, 2}, {1}, {0, 2}]
-    assert of_client.times == 1
-
-
 def test_what_clusters_have_worked_out_is_not_in_a_checkpoint():
     state = training(False, {0: 0, 1: 1, 2: 1}, [model(1), model(5)])
     assert state.clusters.neighbours_of(2) == {1, 2}

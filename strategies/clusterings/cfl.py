@@ -56,9 +56,6 @@ class RecursiveBipartition(Clustering):
     )
     # "single", as in the paper; "complete", as in its authors' code
     split_linkage: Literal["average", "complete", "single"] = "average"
-    # Γ_max, how far a client's gradient may be from its group's: the parts must differ by more,
-    # √((1 − α)/2) > γ_max, α the highest cosine across (section V)
-    gamma_max: float | None = None
     min_size: int = option(
         5, COUNT, "split only into parts of at least so many clients", key="cfl-min-size"
     )
@@ -101,14 +98,11 @@ class RecursiveBipartition(Clustering):
         return mean < self.mean_norm * self._longest and longest > self.max_norm * self._longest
 
     def _smaller_part(self, known: list[int]) -> list[int]:
-        """Return the clients that leave, if the parts are large and different enough."""
+        """Return the clients that leave, if both parts are large enough."""
         similarities = cosine_similarities(self._updates(known))
         labels = agglomerate(similarities, 2, self.split_linkage).labels
         sizes = np.bincount(labels)
-        across = similarities[labels == 0][:, labels == 1].max()
-        if sizes.min() < self.min_size or (
-            self.gamma_max is not None and np.sqrt((1 - across) / 2) <= self.gamma_max
-        ):
+        if sizes.min() < self.min_size:
             return []
         smaller = int(sizes.argmin())
         return [client for client, label in zip(known, labels, strict=True) if label == smaller]

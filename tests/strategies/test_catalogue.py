@@ -62,7 +62,7 @@ def test_every_argument_of_a_name_is_an_option_or_found():
     fields = [field for part in parts for field in c.parameters(part).values()]
     known = {*DEFAULTS, *(name.replace("_", "-") for name in FOUND)}
     options = {key_of(field) for field in fields}
-    without_key = {"weighted", "enforce", "split-linkage", "gamma-max"}
+    without_key = {"weighted", "enforce", "split-linkage"}
     assert options - known == without_key  # the catalogue's and constructors' own
 
 

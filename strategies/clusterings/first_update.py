@@ -173,7 +173,7 @@ class FirstDirectionClustering(OnceByTraining):
     """
 
     name: ClassVar[str] = "first-direction"
-    num_clusters: int  # M, an upper bound
+    num_clusters: int  # type: ignore[misc] # M, an upper bound; no default, on purpose
     seed: int = 0
 
     def move(self, update: Update) -> Float64:

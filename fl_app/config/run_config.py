@@ -180,7 +180,7 @@ class Config(
         0,
         NATURAL,
         "a strategy ends after so many tests in a row without a better score or loss on most "
-        "clients' validation samples, or in which others did better at every client; 0: never",
+        "clients' validation samples; 0: never",
         needs="validation-share",
     )
     tune: str = option(

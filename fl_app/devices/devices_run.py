@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from flwr.app import ConfigRecord, ConfigRecordValues
+from flwr.app import ConfigRecord
 from flwr.serverapp import Grid
 
 from fl_app.config.run_config import Config
@@ -20,6 +20,7 @@ from fl_app.devices.registry import KnowsRegistrations, refused_names
 from fl_app.results.run_result import RunResult
 from fl_app.results.verdict import NONE, SeedVerdicts
 from fl_app.run.checkpoints import Checkpoints
+from fl_app.run.client_pool import ClientPool
 from fl_app.run.personal_store import ConfigValues, keep_states
 from fl_app.run.progress import Progress
 from fl_app.run.writer import ResultsFolder
@@ -35,24 +36,35 @@ logger = logging.getLogger(__name__)
 _LOOK_AGAIN = 0.5  # seconds
 
 
-class Devices:
+class Devices(ClientPool):
     """The devices of a run, which have agreed on their classes and the shape of samples."""
 
     def __init__(self, config: Config, grid: Grid, checkpoints: Checkpoints) -> None:
         self._config, self._grid = config, grid
-        known = checkpoints.took_part  # a resumed run waits for these
-        wait_for_devices(grid, config.num_clients or len(known), config.pre_round_deadline)
-        self.met = Roster(by_name=True, names=dict(checkpoints.names))
+        awaited = config.num_clients or len(checkpoints.took_part)  # all of a resumed run
+        wait_for_devices(grid, awaited, config.pre_round_deadline)
+        known = self._known = Roster(by_name=True, names=dict(checkpoints.names))
         if isinstance(grid, KnowsRegistrations):
-            self.met.refused = partial(refused_names, grid)
+            known.refused = partial(refused_names, grid)
         self._roll = Conversation(
-            grid, {protocol.SEED: config.seed}, config.pre_round_deadline, Training(self.met)
+            grid,
+            {protocol.SEED: config.seed},
+            config.pre_round_deadline,
+            Training(self._known),
         )
         self._roll.register_clients()
         self._agreement = checkpoints.agreement or self._agreed()
         checkpoints.agreement = self._agreement
-        self.num_clients, self.num_at_start = len(self.met.names), len(self.met.nodes)
-        self.told: dict[str, ConfigRecordValues] = {**self._agreement.as_config()}
+        self.num_clients, self.num_at_start = (
+            len(self._known.names),
+            len(self._known.nodes),
+        )
+        self.message_config = {**self._agreement.as_config()}
+
+    @property
+    def known_clients(self) -> Roster:
+        """Return names and nodes of the devices: strategies need not register them again."""
+        return self._known
 
     def _agreed(self) -> Agreement:
         found = agree(_surveys(self._roll))
@@ -64,14 +76,10 @@ class Devices:
         """Return the values that strategies are built from, without tasks."""
         return Setting(self._config.for_samples(self._agreement), self._agreement, seed)
 
-    def resolved(self, config: Config) -> Config:
-        """Return the configuration as it is."""
-        return config
-
     def begin(self, results: ResultsFolder, progress: Progress) -> None:
         """Print which devices take part."""
         self._results, self._progress = results, progress
-        names = [self.met.names[client] for client in self.met.nodes]
+        names = [self._known.names[client] for client in self._known.nodes]
         progress.meet(names, self._agreement, self._config, results.folder)
 
     def begin_run(self, setting: Setting, done: int) -> Grid:
@@ -81,13 +89,10 @@ class Devices:
         self._seen: set[int] = set()
         return self._grid
 
-    def keep_states(self, strategy: ClusteredStrategy, told: ConfigValues) -> dict[int, Any]:
+    def keep_states(self, strategy: ClusteredStrategy, sent: ConfigValues) -> dict[int, Any]:
         """Let devices save their private state on their disks; the server gets nothing of it."""
-        keep_states(self._grid, strategy, told, self._config.round_deadline)
+        keep_states(self._grid, strategy, sent, self._config.round_deadline)
         return {}
-
-    def restore_states(self, states: Mapping[int, Any], told: ConfigValues) -> None:
-        """Do nothing: devices have their private state on their disks."""
 
     def after_round(
         self,
@@ -100,11 +105,8 @@ class Devices:
         clusters = strategy.clusters.of_client
         if self._seen:
             for client in sorted(clusters.keys() - self._seen):
-                self._progress.joined(self.met.names[client], report.round, clusters[client])
+                self._progress.joined(self._known.names[client], report.round, clusters[client])
         self._seen.update(clusters)
-
-    def note_uninformative(self, setting: Setting, strategy: ClusteredStrategy) -> None:
-        """Do nothing: devices look at their features themselves, and warn their owners."""
 
     def end_run(self, run: RunResult, strategy: ClusteredStrategy) -> None:
         """Send devices the models of the first strategy.
@@ -114,14 +116,14 @@ class Devices:
         judged = self._config.validation_share > 0
         if self._results.runs and not (judged and run.seed == self._config.seed):
             return
-        told = {**self.told, protocol.SEED: run.seed, protocol.STRATEGY: run.strategy}
+        told = {**self.message_config, protocol.SEED: run.seed, protocol.STRATEGY: run.strategy}
         if judged:
             told[protocol.CANDIDATE] = run.label
         deadline = self._config.round_deadline
         failures = hand_out_models(strategy, self._grid, ConfigRecord(told), deadline)
         _note_not_kept(run, failures)
         if not judged:
-            self._progress.handed_out(failures, self.met.names)
+            self._progress.handed_out(failures, self._known.names)
 
     def end_seed(self, seed: int, verdicts: SeedVerdicts | None) -> None:
         """Let each device use the model of its verdict.
@@ -135,25 +137,25 @@ class Devices:
         first = next(iter(runs.values()))
         judged = {one.client: one for one in verdicts.clients} if verdicts else {}
         chosen = {}
-        for client in self.met.nodes:
+        for client in self._known.nodes:
             verdict = judged.get(client)
             text = to_json(verdict) if verdict else json.dumps({"verdict": NONE})
             had = (run for run in runs.values() if client in run.of_client)
             run = runs[verdict.strategy] if verdict else next(had, first)
             chosen[client] = ConfigRecord(
                 {
-                    **self.told,
+                    **self.message_config,
                     protocol.SEED: seed,
                     protocol.CANDIDATE: run.label,
                     protocol.VERDICT: text,
                 }
             )
-        failures = deploy_models(self.met.nodes, chosen, self._grid, self._config.round_deadline)
-        away = self.met.names.keys() - self.met.nodes.keys()
+        failures = deploy_models(self._known.nodes, chosen, self._grid, self._config.round_deadline)
+        away = self._known.names.keys() - self._known.nodes.keys()
         failures |= dict.fromkeys(sorted(away), "it is not connected")
         for run in runs.values():  # a failure concerns the model that a device is to use
             _note_not_kept(run, {c: why for c, why in failures.items() if c < run.num_clients})
-        self._progress.handed_out(failures, self.met.names)
+        self._progress.handed_out(failures, self._known.names)
 
 
 def _note_not_kept(run: RunResult, failures: Mapping[int, str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from fl_app.config.run_config import OPTIONS, Config
+from fl_app.config.run_config import Config
 from fl_app.results.layout import CHECKPOINTS, WHOLE, output_folder
 from fl_app.run.watch import LOCK_FILE
 from fl_core.agreement.agreement import Agreement
@@ -31,43 +30,23 @@ _MAY_DIFFER = {
 }
 
 PATIENCE = 90.0  # seconds
-PERSONAL = "personal"
 
 
 class Checkpoints:
     """One file for each strategy and seed, the last round's only.
 
-    Parameters
-    ----------
-    config : Config
-        As it was given: a checkpoint of a run with other options is refused.
-    folder : Path
-        The results folder.
-
-    Attributes
-    ----------
-    agreement : Agreement, optional
-        Of the devices of an interrupted run; to be set in a new one.
-    names : dict of str
-        From client index to the device's name, of an interrupted run.
-    took_part : set of int
-        The clients of an interrupted run that were in a training: a refused one has a name, too.
-    num_clients : int
-        Of an interrupted simulation; to be set in a new one. On devices, 0.
-
-    Raises
-    ------
-    ValueError, OSError
-        If the run that is to be resumed had other options, or its checkpoints are damaged.
+    A checkpoint of a run with other options than `config`, or a damaged one, is refused by a
+    ValueError or an OSError.
     """
 
     def __init__(self, config: Config, folder: Path) -> None:
         self.folder = folder
         self.every = config.checkpoint_every
-        self.agreement: Agreement | None = None
-        self.names: dict[int, str] = {}
-        self.took_part: set[int] = set()
-        self.num_clients = 0
+        # Of an interrupted run; agreement and number of clients are to be set in a new one.
+        self.agreement: Agreement | None = None  # of devices
+        self.names: dict[int, str] = {}  # of devices, by client index
+        self.took_part: set[int] = set()  # in a training: a refused client has a name, too
+        self.num_clients = 0  # of a simulation
         self._options = config.as_run_config()
         self._resumes = bool(config.resume)
         self._found: dict[Path, dict[str, Any]] = {}
@@ -83,8 +62,7 @@ class Checkpoints:
 
     def _take_over(self, saved: Mapping[str, Any]) -> None:
         for key, value in self._options.items():
-            # An option that the run did not know yet was, in effect, at its default.
-            before = saved["options"].get(key, OPTIONS[key].default)
+            before = saved["options"].get(key, value)
             if key not in _MAY_DIFFER and before != value:
                 raise ValueError(
                     f"{key} is {value}, but the run in {self.folder} was started with {before}: "
@@ -100,13 +78,8 @@ class Checkpoints:
     def only_run(self) -> Iterator[None]:
         """Keep other runs out of the results folder.
 
-        Raises
-        ------
-        RuntimeError
-            If another run does not leave it soon. That of a SuperLink that was killed ends within
-            a minute.
-        ValueError
-            If a new run finds results there.
+        A RuntimeError if another run does not leave it soon: that of a SuperLink that was killed
+        ends within a minute.
         """
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = FileLock(self.folder / LOCK_FILE)
@@ -133,9 +106,18 @@ class Checkpoints:
         return self.every > 0 and (last or report.round % self.every == 0)
 
     def save(
-        self, name: str, seed: int, strategy: ClusteredStrategy, seconds: float, data: SampleKind
+        self,
+        name: str,
+        seed: int,
+        strategy: ClusteredStrategy,
+        seconds: float,
+        data: SampleKind,
+        states: Mapping[int, Any],
     ) -> None:
-        """Write a strategy's checkpoint, whole or not at all, in the place of its last one."""
+        """Write a strategy's checkpoint, whole or not at all, in the place of its last one.
+
+        `states` are what simulated clients keep for themselves.
+        """
         save_checkpoint(
             self._path(name, seed),
             {
@@ -146,20 +128,18 @@ class Checkpoints:
                 "data": self._digest(seed, data),
                 "seconds": seconds,
                 "strategy": strategy.checkpoint(),
+                "states": states,
             },
         )
-        self._forget_personal(name, seed, strategy.training.round)
 
     def load(self, name: str, seed: int, data: SampleKind) -> dict[str, Any] | None:
         """Return a strategy's checkpoint, if the run is resumed and had come so far.
 
-        Raises
-        ------
-        ValueError
-            If it was trained on other data: `data-dir` may have moved, what is in it may not.
+        A ValueError if it was trained on other data: `data-dir` may have moved, its files may not
+        have changed.
         """
         found = self._found.pop(self._path(name, seed), None)
-        if found is not None and found.get("data") not in (None, self._digest(seed, data)):
+        if found is not None and found["data"] != self._digest(seed, data):
             raise ValueError(
                 f"the data are not those with which the run in {self.folder} was started: resume "
                 "it with these, or start anew."
@@ -171,34 +151,6 @@ class Checkpoints:
         if seed not in self._digests:
             self._digests[seed] = data.checksum() if isinstance(data, Dataset) else ""
         return self._digests[seed]
-
-    def save_personal(self, name: str, seed: int, number: int, states: Mapping[int, Any]) -> None:
-        """Write what simulated clients keep for themselves, before a round's checkpoint.
-
-        Each round has a file of its own, which must be whole before the checkpoint is.
-        """
-        save_checkpoint(self._personal_path(name, seed, number), {"states": states})
-
-    def load_personal(self, name: str, seed: int, number: int) -> dict[int, Any]:
-        """Read simulated clients' own layers and models as of a round's checkpoint.
-
-        Raises
-        ------
-        ValueError, OSError
-            If it cannot be read.
-        """
-        states: dict[int, Any] = load_checkpoint(self._personal_path(name, seed, number))["states"]
-        return states
-
-    def _personal_path(self, name: str, seed: int, number: int) -> Path:
-        folder = self.folder / CHECKPOINTS / PERSONAL
-        return folder / f"{name}-seed-{seed}-round-{number:09}.safetensors"
-
-    def _forget_personal(self, name: str, seed: int, but: int) -> None:
-        kept = self._personal_path(name, seed, but)
-        for path in kept.parent.glob(f"{glob.escape(name)}-seed-{seed}-round-*.safetensors"):
-            if path != kept:
-                path.unlink()
 
     def _path(self, name: str, seed: int) -> Path:
         return self.folder / CHECKPOINTS / f"{name}-seed-{seed}.safetensors"

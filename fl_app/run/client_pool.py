@@ -1,4 +1,4 @@
-"""Where the clients of a run are: simulated or devices, and what is different then."""
+"""The clients of a run, simulated or devices, and what is different between the two."""
 
 from __future__ import annotations
 
@@ -19,26 +19,16 @@ from fl_app.run.writer import ResultsFolder
 from strategies import ClusteredStrategy, Roster, RoundReport
 
 
-class World(Protocol):
-    """The clients of a run; methods stand in the order in which a run comes to them.
-
-    Attributes
-    ----------
-    num_clients, num_at_start : int
-        All of them, and those that are there when the training begins.
-    told : dict
-        What every message tells a client, beside the seed.
-    met : Roster
-        What they are called, and who they are, where strategies need not ask them again.
-    """
+class ClientPool(Protocol):
+    """The clients of a run; methods stand in the order in which a run calls them."""
 
     num_clients: int
-    num_at_start: int
-    told: dict[str, ConfigRecordValues]
+    num_at_start: int  # of these, how many are there when the training begins
+    message_config: dict[str, ConfigRecordValues]  # in every message, beside the seed
 
     @property
-    def met(self) -> Roster:
-        """Return what they are called, and who they are, where strategies need not ask again."""
+    def known_clients(self) -> Roster:
+        """Return names, and nodes where strategies need not register the clients again."""
         ...
 
     def setting(self, seed: int) -> Setting:
@@ -47,19 +37,17 @@ class World(Protocol):
 
     def resolved(self, config: Config) -> Config:
         """Return the configuration with what it leaves open spelled out."""
-        ...
+        return config
 
     def begin(self, results: ResultsFolder, progress: Progress) -> None:
         """Say what is about to happen."""
-        ...
 
     def begin_run(self, setting: Setting, done: int) -> Grid:
         """Return the way to the clients for a strategy of which `done` rounds are done."""
         ...
 
-    def restore_states(self, states: Mapping[int, Any], told: ConfigValues) -> None:
-        """Give clients back what they kept for themselves until an interruption."""
-        ...
+    def restore_states(self, states: Mapping[int, Any], sent: ConfigValues) -> None:
+        """Give clients back their private state of before an interruption."""
 
     def after_round(
         self,
@@ -68,24 +56,20 @@ class World(Protocol):
         show: Callable[[RoundReport], None],
     ) -> None:
         """Show a round."""
-        ...
 
-    def keep_states(self, strategy: ClusteredStrategy, told: ConfigValues) -> dict[int, Any]:
-        """Return clients' own layers and models, as far as a checkpoint is to hold them."""
+    def keep_states(self, strategy: ClusteredStrategy, sent: ConfigValues) -> dict[int, Any]:
+        """Let clients save their private state; return what a checkpoint is to hold of it."""
         ...
 
     def note_uninformative(self, setting: Setting, strategy: ClusteredStrategy) -> None:
-        """Note in a strategy's clusters which clients' features say little, where that is known."""
-        ...
+        """Note in a strategy's clusters which clients' features say little, if it is known."""
 
     def end_run(self, run: RunResult, strategy: ClusteredStrategy) -> None:
         """Do what is due when a strategy has ended, before its results are written."""
-        ...
 
     def end_seed(self, seed: int, verdicts: SeedVerdicts | None) -> None:
         """Do what is due when all strategies have ended on a seed, and clients are judged."""
-        ...
 
 
-Meet = Callable[[Config, Grid, Checkpoints], World]
+ConnectClients = Callable[[Config, Grid, Checkpoints], ClientPool]
 """Waits for the clients and returns them; a ValueError or RuntimeError if they do not come."""

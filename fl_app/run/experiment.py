@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp import Grid
@@ -28,18 +27,13 @@ from fl_app.config.strategy_factory import (
     wanted_clusters,
     with_values,
 )
-from fl_app.config.tuning import (
-    OF_TRAINING,
-    combinations,
-    label_of,
-    num_trainings,
-)
+from fl_app.config.tuning import OF_TRAINING, combinations, label_of, num_trainings
 from fl_app.results.layout import output_folder
 from fl_app.results.run_result import RunResult
 from fl_app.results.tuning import best_of
 from fl_app.run.checkpoints import Checkpoints
-from fl_app.run.client_pool import Meet, World
-from fl_app.run.early_stopping import EnoughRounds, Reports, why_enough
+from fl_app.run.client_pool import ClientPool, ConnectClients
+from fl_app.run.early_stopping import EnoughRounds, is_enough
 from fl_app.run.personal_store import compare_again
 from fl_app.run.progress import Progress
 from fl_app.run.quorum import QuorumGrid
@@ -48,10 +42,9 @@ from fl_app.run.tracking import Tracking, check_tracker
 from fl_app.run.writer import ResultsFolder
 from fl_core.extras import DRAWING, need_extra
 from fl_core.messages import protocol
-from fl_core.metrics import Metrics, metrics_of
+from fl_core.metrics import metrics_of
 from fl_core.options import Scalar
 from strategies import ClusteredStrategy, Clusters, RoundReport
-from strategies.catalogue import ALONE
 
 Redraw = Callable[[ClusteredStrategy, Config, int], Clusters]
 """From a strategy that has grouped its clients, the configuration and the seed to its clusters, and
@@ -61,7 +54,7 @@ how they would be on data drawn again."""
 def run_experiment(
     config: Config,
     grid: Grid,
-    meet: Meet,
+    connect: ConnectClients,
     *,
     redraw: Redraw | None = None,
     command: str = "",
@@ -73,11 +66,11 @@ def run_experiment(
 
     Parameters
     ----------
-    meet : callable
+    connect : callable
         Waits for the clients: a `Simulation`, or `fl_app.devices.devices_run.Devices`.
     redraw : callable, optional
-        Says how sure clusters are, where clients are only grouped and their images are at hand;
-        otherwise the server does, by what it was told.
+        Computes how certain clusters are, where clients are only grouped and their samples are at
+        hand; otherwise the server does, by what clients sent.
     command : str
         That does the same again; by default, made from the configuration.
 
@@ -94,265 +87,197 @@ def run_experiment(
     if isinstance(grid, QuorumGrid):
         grid.listener = status
     with status.running():
-        status.doing("meeting the clients")
-        world = meet(config, grid, checkpoints)
-        _run_all(config, world, checkpoints, status, redraw, command)
+        status.doing("waiting for the clients")
+        clients = connect(config, grid, checkpoints)
+        _Experiment(clients, checkpoints, status).run(config, redraw, command)
     return checkpoints.folder
 
 
-def _run_all(
-    config: Config,
-    world: World,
-    checkpoints: Checkpoints,
-    status: Status,
-    redraw: Redraw | None,
-    command: str,
-) -> None:
-    seeds = range(config.seed, config.seed + config.repeats)
-    status.doing(f"reading {config.dataset}")
-    for seed in reversed(seeds):  # the first seed last: it is still in memory when it is needed
-        setting = world.setting(seed)
-    status.doing("preparing what strategies need")
-    is_automatic = config.features == AUTO
-    config, left_out = able_strategies(setting)
-    setting = setting._replace(config=config)
-    check(setting, world.num_at_start)
-    trainings = num_trainings(config.tune, config.strategy)
-    progress = Progress(len(seeds) * trainings * config.num_server_rounds)
-    if is_automatic and shares_eigenvectors(config.strategy):
-        progress.took_features(setting.config.features, setting.images)
-    with checkpoints.only_run():
-        status.write_to(checkpoints.folder)
-        results = ResultsFolder(resolved(setting, world, checkpoints.folder), command, left_out)
-        for name, why in left_out.items():
-            print(f"{name} is left out: {why}", flush=True)
-        status.doing("waiting until all clients have started and have their data")
-        world.begin(results, progress)
-        if not config.num_server_rounds:
-            for name in one_shot(config.strategy):
-                grouped = group_only(name, setting, world, status, redraw)
-                results.add_grouping_alone(
-                    name, setting.seed, grouped, setting.images, setting.federation
-                )
-            results.finish_grouping()
-            return
-        with closing(Tracking(results.config)) as tracking:
-            watchers = Watchers(progress, status, tracking)
-            for seed in seeds:
-                setting = world.setting(seed)
-                for name in config.strategy:
-                    # Staying alone is what all others are compared with: none of them ends it.
-                    before = [run.reports for run in results.runs if run.seed == seed]
-                    rivals = [] if name == ALONE else before
-                    run, strategy = run_best(name, setting, world, watchers, checkpoints, rivals)
-                    world.note_uninformative(setting, strategy)
-                    results.add_run(run, strategy, setting.images, setting.federation)
-                if config.validation_share:
-                    world.end_seed(seed, results.judge(seed))
-                    results.end_seed()
-            status.doing("drawing pictures")
-            results.finish()
+class _Experiment:
+    """A run whose clients are connected."""
 
+    def __init__(self, clients: ClientPool, checkpoints: Checkpoints, status: Status) -> None:
+        self._clients, self._checkpoints, self._status = clients, checkpoints, status
 
-def measured(setting: Setting) -> Metrics:
-    """Return what tests of a run measure."""
-    own = setting.config.metric.partition(":")[2]
-    return metrics_of(is_regression=setting.images.is_regression, own=own)
+    def run(self, config: Config, redraw: Redraw | None, command: str) -> None:
+        clients, status, folder = self._clients, self._status, self._checkpoints.folder
+        seeds = range(config.seed, config.seed + config.repeats)
+        status.doing(f"reading {config.dataset}")
+        for seed in reversed(seeds):  # the first seed last: it is still in memory when it is needed
+            setting = clients.setting(seed)
+        status.doing("preparing what strategies need")
+        is_automatic = config.features == AUTO
+        config, left_out = able_strategies(setting)
+        setting = setting._replace(config=config)
+        _check(setting, clients.num_at_start)
+        trainings = num_trainings(config.tune, config.strategy)
+        self._progress = Progress(len(seeds) * trainings * config.num_server_rounds)
+        if is_automatic and shares_eigenvectors(config.strategy):
+            self._progress.took_features(setting.config.features, setting.images)
+        with self._checkpoints.only_run():
+            status.write_to(folder)
+            resolved = replace(
+                config,
+                num_clients=clients.num_clients,
+                num_clusters=wanted_clusters(setting) or config.num_clusters,
+                output_dir=str(folder),
+            )
+            results = ResultsFolder(clients.resolved(resolved), command, left_out)
+            for name, why in left_out.items():
+                print(f"{name} is left out: {why}", flush=True)
+            status.doing("waiting until all clients have started and have their data")
+            clients.begin(results, self._progress)
+            if not config.num_server_rounds:
+                for name in one_shot(config.strategy):
+                    grouped = self._group(name, setting, redraw)
+                    results.add_grouping_alone(
+                        name, setting.seed, grouped, setting.images, setting.federation
+                    )
+                results.finish_grouping()
+                return
+            with closing(Tracking(results.config)) as self._tracking:
+                for seed in seeds:
+                    self._run_seed(config.strategy, clients.setting(seed), results)
+                status.doing("drawing pictures")
+                results.finish()
 
+    def _run_seed(self, names: tuple[str, ...], setting: Setting, results: ResultsFolder) -> None:
+        for name in names:
+            run, strategy = self._run_best(name, setting)
+            self._clients.note_uninformative(setting, strategy)
+            results.add_run(run, strategy, setting.images, setting.federation)
+        if setting.config.validation_share:
+            self._clients.end_seed(setting.seed, results.judge(setting.seed))
+            results.end_seed()
 
-class Watchers(NamedTuple):
-    """Who is told of every round."""
+    def _group(self, name: str, setting: Setting, redraw: Redraw | None) -> ClusteredStrategy:
+        """Run a strategy's pre-round, and nothing else."""
+        config, seed = setting.config, setting.seed
+        grid = self._clients.begin_run(setting, 0)
+        self._status.begin_run(name, seed, 0, 0)
+        strategy = self._build(name, setting)
+        with _quiet_flower():
+            strategy.group(grid, config.round_deadline, self._message_config(seed, {}))
+        if redraw is not None:
+            self._status.doing(f"{name}, seed {seed}, how certain its clusters are")
+            strategy.training.clusters = redraw(strategy, config, seed)
+        else:
+            self._clients.note_uninformative(setting, strategy)
+        return strategy
 
-    progress: Progress
-    status: Status
-    tracking: Tracking
+    def _build(self, name: str, setting: Setting, **options: Any) -> ClusteredStrategy:
+        options |= {
+            "seed": setting.seed,
+            "pre_round_timeout": setting.config.pre_round_deadline,
+            "met": self._clients.known_clients,
+        }
+        strategy = build_strategy(name, setting, options)
+        self._status.watch(lambda: strategy.training.roster)
+        return strategy
 
+    def _message_config(self, seed: int, values: Mapping[str, Scalar]) -> ConfigRecord:
+        """Return what every message of a strategy holds, with the values that clients train by."""
+        sent = ConfigRecord({**self._clients.message_config, protocol.SEED: seed})
+        if of_training := {key: value for key, value in values.items() if key in OF_TRAINING}:
+            sent[protocol.TUNED] = json.dumps(of_training)
+        return sent
 
-def group_only(
-    name: str, setting: Setting, world: World, status: Status, redraw: Redraw | None
-) -> ClusteredStrategy:
-    """Run a strategy's pre-round, and nothing else."""
-    config, seed = setting.config, setting.seed
-    grid = world.begin_run(setting, 0)
-    status.begin_run(name, seed, 0, 0)
-    options = {
-        "seed": seed,
-        "pre_round_timeout": config.pre_round_deadline,
-        "met": world.met,
-    }
-    strategy = build_strategy(name, setting, options)
-    status.watch(lambda: strategy.training.roster)
-    with _quiet_flower():
-        strategy.group(grid, config.round_deadline, told_to_all(world, seed, {}))
-    if redraw is not None:
-        status.doing(f"{name}, seed {seed}, how sure its clusters are")
-        strategy.training.clusters = redraw(strategy, config, seed)
-    else:
-        world.note_uninformative(setting, strategy)
-    return strategy
+    def _run_best(self, name: str, setting: Setting) -> tuple[RunResult, ClusteredStrategy]:
+        """Run one strategy on one seed with each of the values that it tries; return the best."""
+        runs: list[RunResult] = []
+        strategies: dict[str, ClusteredStrategy] = {}
+        tried = combinations(setting.config.tune, name)
+        for values in tried:
+            run, strategy = self._run_strategy(name, with_values(setting, values), values)
+            self._tracking.end_run()
+            self._clients.end_run(run, strategy)
+            runs.append(run)
+            strategies[run.label] = strategy
+        if len(runs) == 1:
+            return run, strategy
+        best = best_of(runs, tried)
+        self._progress.chose(best.label, best.seed, len(runs))
+        return best, strategies[best.label]
 
+    def _run_strategy(
+        self, name: str, setting: Setting, values: Mapping[str, Scalar]
+    ) -> tuple[RunResult, ClusteredStrategy]:
+        """Run one strategy on one seed, or what an interruption has left of it.
 
-def resolved(setting: Setting, world: World, folder: Path) -> Config:
-    """Return the configuration with its references replaced by what they stand for."""
-    config = replace(
-        setting.config,
-        num_clients=world.num_clients,
-        num_clusters=wanted_clusters(setting) or setting.config.num_clusters,
-        output_dir=str(folder),
-    )
-    return world.resolved(config)
+        The setting has the `values` that it tries, which are part of its label.
+        """
+        config, seed, clients = setting.config, setting.seed, self._clients
+        checkpoints, status, progress = self._checkpoints, self._status, self._progress
+        label = label_of(name, values)
+        show = progress.reporter(label, seed)
+        checkpoint = checkpoints.load(label, seed, setting.images)
+        done, before, rounds = 0, 0.0, config.num_server_rounds
+        if checkpoint is not None:
+            done, before = checkpoint["strategy"]["round"], float(checkpoint["seconds"])
+        sent = self._message_config(seed, values)
+        grid = clients.begin_run(setting, done)
+        status.begin_run(label, seed, done, rounds)
+        self._tracking.begin_run(label, seed, done, values)
+        started = time.perf_counter()
 
+        def seconds() -> float:
+            return before + time.perf_counter() - started
 
-def run_best(
-    name: str,
-    setting: Setting,
-    world: World,
-    watchers: Watchers,
-    checkpoints: Checkpoints,
-    rivals: Sequence[Reports],
-) -> tuple[RunResult, ClusteredStrategy]:
-    """Run one strategy on one seed with each of the values that it tries, and take the best.
+        def on_round(report: RoundReport) -> None:
+            clients.after_round(report, strategy, show)
+            status.after_round(
+                report, strategy.training.roster, progress.rounds_left, progress.seconds_left()
+            )
+            self._tracking.after_round(report, seconds(), setting.federation)
+            if checkpoints.is_due(report):
+                states = clients.keep_states(strategy, sent) if strategy.local.keeps_state else {}
+                checkpoints.save(label, seed, strategy, seconds(), setting.images, states)
+            if report.round < rounds and is_enough(strategy.reports, config.early_stopping):
+                progress.ended(label, seed, report)
+                raise EnoughRounds
 
-    What the values before one have come to is a rival of it, too (`why_enough`).
-    """
-    runs: list[RunResult] = []
-    strategies: dict[str, ClusteredStrategy] = {}
-    tried = combinations(setting.config.tune, name)
-    for values in tried:
-        beaten_by = [*rivals, *(run.reports for run in runs)]
-        run, strategy = run_strategy(
+        strategy = self._build(
             name,
-            with_values(setting, values),
-            world,
-            watchers,
-            checkpoints,
-            beaten_by,
-            values,
+            setting,
+            fraction_train=config.fraction_train,
+            evaluate_every=config.evaluate_every,
+            fraction_evaluate=config.fraction_evaluate,
+            on_round=on_round,
+            secure_aggregation=config.secure_aggregation,
+            metrics=metrics_of(
+                is_regression=setting.images.is_regression, own=config.metric.partition(":")[2]
+            ),
         )
-        watchers.tracking.end_run()
-        world.end_run(run, strategy)
-        runs.append(run)
-        strategies[run.label] = strategy
-    if len(runs) == 1:
-        return run, strategy
-    best = best_of(runs, tried)
-    watchers.progress.chose(best.label, best.seed, len(runs))
-    return best, strategies[best.label]
-
-
-def run_strategy(
-    name: str,
-    setting: Setting,
-    world: World,
-    watchers: Watchers,
-    checkpoints: Checkpoints,
-    rivals: Sequence[Reports],
-    values: Mapping[str, Scalar],
-) -> tuple[RunResult, ClusteredStrategy]:
-    """Run one strategy on one seed, or what an interruption has left of it.
-
-    The setting has the `values` that it tries, which are part of what it is called on the way. It
-    ends early if its `rivals` are better for everybody.
-    """
-    config, seed = setting.config, setting.seed
-    progress, status, tracking = watchers
-    label = label_of(name, values)
-    show = progress.reporter(label, seed)
-    checkpoint = checkpoints.load(label, seed, setting.images)
-    done, before, rounds = 0, 0.0, config.num_server_rounds
-    if checkpoint is not None:
-        done, before = checkpoint["strategy"]["round"], float(checkpoint["seconds"])
-    told = told_to_all(world, seed, values)
-    grid = world.begin_run(setting, done)
-    status.begin_run(label, seed, done, config.num_server_rounds)
-    tracking.begin_run(label, seed, done, values)
-    started = time.perf_counter()
-    why_it_ends = partial(why_enough, patience=config.early_stopping, rivals=rivals)
-
-    def seconds() -> float:
-        return before + time.perf_counter() - started
-
-    def on_round(report: RoundReport) -> None:
-        world.after_round(report, strategy, show)
-        status.after_round(
-            report, strategy.training.roster, progress.rounds_left, progress.seconds_left()
-        )
-        tracking.after_round(report, seconds(), setting.federation)
-        if checkpoints.is_due(report):
+        if checkpoint is not None:
+            strategy.resume(checkpoint["strategy"])
             if strategy.local.keeps_state:
-                states = world.keep_states(strategy, told)
-                checkpoints.save_personal(label, seed, report.round, states)
-            checkpoints.save(label, seed, strategy, seconds(), setting.images)
-        if report.round < report.num_rounds and (why := why_it_ends(strategy.reports)):
-            progress.ended(label, seed, report, why)
-            raise EnoughRounds
-
-    strategy = build_strategy(
-        name,
-        setting,
-        {
-            "fraction_train": config.fraction_train,
-            "evaluate_every": config.evaluate_every,
-            "fraction_evaluate": config.fraction_evaluate,
-            "seed": seed,
-            "on_round": on_round,
-            "pre_round_timeout": config.pre_round_deadline,
-            "met": world.met,
-            "secure_aggregation": config.secure_aggregation,
-            "metrics": measured(setting),
-        },
-    )
-    if checkpoint is not None:
-        strategy.resume(checkpoint["strategy"])
-        if strategy.local.keeps_state:
-            theirs = {**told, protocol.TRAINING: checkpoint["strategy"]["identity"]}
-            world.restore_states(checkpoints.load_personal(label, seed, done), theirs)
-        progress.resumed(label, seed, done)
-        if done < rounds and (why := why_it_ends(reports := _reports_in(checkpoint))):
-            progress.ended(label, seed, reports[-1], why)
-            rounds = done
-    tested = candidate_of(label, told) if config.validation_share else told
-    status.watch(lambda: strategy.training.roster)
-    with _quiet_flower(), suppress(EnoughRounds):
-        strategy.start(
-            grid,
-            ArrayRecord(initial_model(setting).state_dict()),
-            rounds,
-            config.round_deadline,
-            train_config=told,
-            evaluate_config=tested,
-        )
-    run = RunResult.of(name, seed, strategy, seconds(), setting.federation, label)
-    if done == rounds and config.validation_share:
-        compare_again(grid, strategy, tested, config.round_deadline)
-    return run, strategy
+                theirs = {**sent, protocol.TRAINING: checkpoint["strategy"]["identity"]}
+                clients.restore_states(checkpoint["states"], theirs)
+            progress.resumed(label, seed, done)
+            reports = [RoundReport(**report) for report in checkpoint["strategy"]["reports"]]
+            if done < rounds and is_enough(reports, config.early_stopping):
+                progress.ended(label, seed, reports[-1])
+                rounds = done
+        tested = sent
+        if config.validation_share:  # clients compare the strategies' models
+            tested = ConfigRecord({**sent, protocol.CANDIDATE: label})
+        with _quiet_flower(), suppress(EnoughRounds):
+            strategy.start(
+                grid,
+                ArrayRecord(initial_model(setting).state_dict()),
+                rounds,
+                config.round_deadline,
+                train_config=sent,
+                evaluate_config=tested,
+            )
+        run = RunResult.of(name, seed, strategy, seconds(), setting.federation, label)
+        if done == rounds and config.validation_share:
+            compare_again(grid, strategy, tested, config.round_deadline)
+        return run, strategy
 
 
-def _reports_in(checkpoint: Mapping[str, Any]) -> list[RoundReport]:
-    return [RoundReport(**report) for report in checkpoint["strategy"]["reports"]]
-
-
-def told_to_all(world: World, seed: int, values: Mapping[str, Scalar]) -> ConfigRecord:
-    """Return what every message of a strategy tells, with the values that clients train by."""
-    told = ConfigRecord({**world.told, protocol.SEED: seed})
-    if of_training := {key: value for key, value in values.items() if key in OF_TRAINING}:
-        told[protocol.TUNED] = json.dumps(of_training)
-    return told
-
-
-def candidate_of(label: str, told: ConfigRecord) -> ConfigRecord:
-    """Return what tests are told where clients compare the strategies' models."""
-    return ConfigRecord({**told, protocol.CANDIDATE: label})
-
-
-def check(setting: Setting, num_clients: int) -> None:
-    """Refuse what no strategy could work with, before `num_clients` clients begin to train.
-
-    Raises
-    ------
-    ValueError, OSError, ImportError
-        As `check_fits`; if an encoder cannot be had, or there are more clusters than clients.
-    """
+def _check(setting: Setting, num_clients: int) -> None:
+    """Refuse what no strategy could work with, before `num_clients` clients begin to train."""
     check_fits(setting.config, setting.images, setting.federation)
     for name in setting.config.strategy:
         for tried in tried_settings(setting, name):

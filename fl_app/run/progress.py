@@ -95,10 +95,10 @@ class Progress:
         self.total_rounds -= done
         print(f"{strategy:<{self._width}}  seed {seed}  resumed after round {done}", flush=True)
 
-    def ended(self, strategy: str, seed: int, report: RoundReport, why: str) -> None:
+    def ended(self, strategy: str, seed: int, report: RoundReport) -> None:
         """Say that a strategy ends early, and count on no more rounds of it."""
         self.total_rounds -= report.num_rounds - report.round
-        said = f"ends after round {report.round}: {why}"
+        said = f"ends after round {report.round}: its validation scores improve no more"
         print(f"{strategy:<{self._width}}  seed {seed}  {said}", flush=True)
 
     def chose(self, label: str, seed: int, count: int) -> None:

@@ -9,16 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecordValues
 from flwr.serverapp import Grid
 
 from clients.features.compute import feature_map
 from clients.signatures.uninformative import why_little_to_compare
 from fl_app.config.run_config import Config
 from fl_app.config.strategy_factory import Setting
-from fl_app.results.run_result import RunResult
-from fl_app.results.verdict import SeedVerdicts
 from fl_app.run.checkpoints import Checkpoints
+from fl_app.run.client_pool import ClientPool
 from fl_app.run.grid_wrapper import GridAround
 from fl_app.run.personal_store import ConfigValues, keep_states, restore_states
 from fl_app.run.progress import Progress
@@ -35,21 +33,8 @@ from strategies import ClusteredStrategy, Conversation, Roster, RoundReport, Tra
 logger = logging.getLogger(__name__)
 
 
-class Simulation:
-    """Simulated clients, as many as nodes are connected.
-
-    Attributes
-    ----------
-    num_clients, num_at_start : int
-        All of them, and those that are no newcomers.
-    told : dict
-        What every message tells a client, beside the seed.
-
-    Raises
-    ------
-    ValueError
-        If another number of nodes is connected than there should be.
-    """
+class Simulation(ClientPool):
+    """Simulated clients, as many as nodes are connected; others than asked for: a ValueError."""
 
     def __init__(self, config: Config, grid: Grid, checkpoints: Checkpoints) -> None:
         self._config, self._grid = config, grid
@@ -62,13 +47,13 @@ class Simulation:
         checkpoints.num_clients = self.num_clients
         self.num_at_start = self.num_clients - config.newcomers
         self._uninformative: dict[tuple[int, str], dict[int, str]] = {}
-        self.told: dict[str, ConfigRecordValues] = {protocol.NUM_CLIENTS: self.num_clients}
+        self.message_config = {protocol.NUM_CLIENTS: self.num_clients}
 
     @property
-    def met(self) -> Roster:
-        """Return what clients are called, if they have names, and not who they are.
+    def known_clients(self) -> Roster:
+        """Return clients' names, if they have some, without their nodes.
 
-        Each strategy asks that again: clients then forget what an earlier one left.
+        Each strategy registers them again: clients then forget the state of an earlier one.
         """
         return Roster(names=dict(self._names))
 
@@ -124,11 +109,11 @@ class Simulation:
             federation.dataset,
             federation.names,
         )
-        entries = {**self.told, protocol.SEED: self._config.seed}
+        entries = {**self.message_config, protocol.SEED: self._config.seed}
         for note in (*federation.dataset.notes, *_of_one_class(federation)):
             logger.warning(note)
         roll = Conversation(
-            self._grid, entries, self._config.pre_round_deadline, Training(self.met)
+            self._grid, entries, self._config.pre_round_deadline, Training(self.known_clients)
         )
         roll.register_clients()
         self._nodes = roll.nodes
@@ -146,19 +131,13 @@ class Simulation:
             self._let_arrive(done + 1)
         return self._arriving
 
-    def keep_states(self, strategy: ClusteredStrategy, told: ConfigValues) -> dict[int, Any]:
+    def keep_states(self, strategy: ClusteredStrategy, sent: ConfigValues) -> dict[int, Any]:
         """Return clients' own layers and models, for a checkpoint."""
-        return keep_states(self._arriving, strategy, told, self._config.round_deadline)
+        return keep_states(self._arriving, strategy, sent, self._config.round_deadline)
 
-    def restore_states(self, states: Mapping[int, Any], told: ConfigValues) -> None:
-        """Give clients back what they kept for themselves until an interruption.
-
-        Raises
-        ------
-        RuntimeError
-            If one does not take it.
-        """
-        restore_states(self._arriving, self._nodes, states, told, self._config.round_deadline)
+    def restore_states(self, states: Mapping[int, Any], sent: ConfigValues) -> None:
+        """Give clients back their private state; a RuntimeError if one does not take it."""
+        restore_states(self._arriving, self._nodes, states, sent, self._config.round_deadline)
 
     def after_round(
         self,
@@ -188,12 +167,6 @@ class Simulation:
                 self._uninformative[of] = uninformative_clients(of[1], federation)
             poor = self._uninformative[of]
             strategy.training.clusters = replace(clusters, uninformative=poor)
-
-    def end_run(self, run: RunResult, strategy: ClusteredStrategy) -> None:
-        """Do nothing: simulated clients have no use for their models."""
-
-    def end_seed(self, seed: int, verdicts: SeedVerdicts | None) -> None:
-        """Do nothing: nor for verdicts, which the results have."""
 
 
 class ArrivingNodes(GridAround):

@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 
 from fl_core.files import replacing
 
-_FORMAT = "fedkin checkpoint 3"
+_FORMAT = "fedkin checkpoint 4"
 _STATE = "state"  # arrays have numbers for names
 _SEQUENCES: dict[str, Callable[[Iterable[Any]], Any]] = {
     kind.__name__: kind for kind in (list, tuple, set, frozenset)

@@ -47,7 +47,7 @@ def test_a_failure_in_this_process_is_shown_with_its_reason(monkeypatch):
     def fail(*_):
         raise OSError("the disk is full.")
 
-    monkeypatch.setattr("fl_app.run.experiment.run_strategy", fail)
+    monkeypatch.setattr("fl_app.run.experiment._Experiment.run", fail)
     lines = []
     with pytest.raises(RunFailedError, match=r"^the disk is full\.$"):
         prepare(OPTIONS).run(lines.append)

@@ -2,7 +2,7 @@ from math import inf
 
 import pytest
 
-from fl_app.run.early_stopping import BEATEN, NO_BETTER, is_beaten, is_enough, why_enough
+from fl_app.run.early_stopping import is_enough
 from strategies import RoundReport
 
 
@@ -35,9 +35,8 @@ def reports(*tests, is_regression=False):
     ],
 )
 def test_a_strategy_ends_when_neither_score_nor_loss_was_best_in_the_last_two_tests(tests, enough):
-    assert not tests or is_enough(reports(*tests), 2) is enough
-    assert why_enough(reports(*tests), 2, []) == (NO_BETTER if enough else "")
-    assert not why_enough(reports(*tests), 0, [])
+    assert is_enough(reports(*tests), 2) is enough
+    assert not is_enough(reports(*tests), 0)
 
 
 def test_of_a_number_lower_is_better():
@@ -70,37 +69,6 @@ def test_who_is_not_in_both_tests_does_not_count():
             c: {"": [10, said[""][1], 2 - said[""][1]]} for c, said in report.validated.items()
         }
     assert is_enough(fell, 2)
-
-
-ROSE = of_clients((0.1, 0.1), (0.2, 0.2))
-
-
-@pytest.mark.parametrize(
-    ("rivals", "beaten"),
-    [
-        ([], False),
-        ([of_clients((0.3, 0.3), (0.4, 0.4))], True),
-        ([of_clients((0.3, 0.3), (0.4, 0.2))], False),  # as good at one client
-        ([of_clients((0.1, 0.3), (0.4, 0.4))], False),  # as good at one client in the first test
-        ([of_clients((0.1, 0.3), (0.1, 0.3)), of_clients((0.3, 0.1), (0.3, 0.1))], True),
-        ([of_clients(None, (0.9, 0.9))], False),  # it came to that later
-        ([of_clients((0.3, 0.3))], True),  # it had ended by then
-        ([of_clients((0.3, 0.3), None)], True),
-        ([of_clients((0.9,), (0.9,))], False),  # it has not been at one client
-    ],
-)
-def test_a_strategy_ends_when_others_were_better_for_every_client(rivals, beaten):
-    assert is_beaten(ROSE, 2, rivals) is beaten
-    assert why_enough(ROSE, 2, rivals) == (BEATEN if beaten else "")
-    assert not is_beaten(ROSE[:1], 2, rivals)
-    assert not why_enough(ROSE, 0, rivals)
-
-
-def test_a_lower_error_is_better():
-    rose = of_clients((0.1, 0.1), (0.2, 0.2), is_regression=True)
-    higher, lower = (of_clients((x, x), (x, x), is_regression=True) for x in (0.9, 0.05))
-    assert not is_beaten(rose, 2, [higher])
-    assert is_beaten(rose, 2, [lower])
 
 
 @pytest.mark.parametrize("lie", [(0.0, inf), (1e30, -1e30), (1.0, 0.0)])

@@ -196,19 +196,6 @@ def test_a_client_can_be_tested_on_its_own_mix_of_classes(tmp_path, capsys):
     assert len({len(test) for test in federation.partition.test}) > 3
 
 
-def test_a_checkpoint_from_before_an_option_existed_is_resumed(tmp_path):
-    options = {"strategy": "single", "checkpoint_every": 1}
-    whole = run(tmp_path, **options)
-    path = tmp_path / "checkpoints/single-seed-0.safetensors"
-    saved = load_checkpoint(path)
-    del saved["options"]["client-test"]
-    save_checkpoint(path, saved)
-    again = run(tmp_path, resume=str(tmp_path), **options)["runs"][0]
-    assert again["accuracy-per-client"] == whole["runs"][0]["accuracy-per-client"]
-    with pytest.raises(ValueError, match=r"client-test is own, but the run in .* with task"):
-        run(tmp_path, resume=str(tmp_path), client_test="own", **options)
-
-
 def test_a_run_is_resumed_from_what_it_left_and_not_from_what_was_there_before(tmp_path):
     """While one waits for the other to leave the folder, that may write another checkpoint."""
     run(tmp_path, strategy="single", checkpoint_every=1)
@@ -396,7 +383,7 @@ def test_results_are_for_their_owner_alone_unless_the_folder_says_otherwise(tmp_
         shared.chmod(0o750)
         for folder, nobody in ((tmp_path / "results/today", 0o077), (shared, 0o007)):
             run(folder, strategy="spectral+mean+ditto", checkpoint_every=1)
-            assert any((folder / "checkpoints/personal").iterdir())
+            assert any((folder / "checkpoints").iterdir())
             for path in (folder, *folder.rglob("*")):
                 assert path.stat().st_mode & nobody == 0, path
         assert (shared / "summary.json").stat().st_mode & 0o777 == 0o640

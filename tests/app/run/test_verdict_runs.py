@@ -135,33 +135,6 @@ def test_seeds_may_end_after_different_rounds(tmp_path):
     assert scores[1, 0] != scores[1, 1]
 
 
-def test_a_strategy_that_is_worse_for_everybody_ends_and_staying_alone_never_does(tmp_path, capsys):
-    """Of three tasks with labels of their own, one model can learn but one."""
-
-    def stop(message, context, answer):
-        if "seed 0  ends after round 2" in capsys.readouterr().out:
-            raise KeyboardInterrupt
-        return answer
-
-    options = {
-        "strategy": "optimum,single,local",
-        "validation_share": 0.25,
-        "early_stopping": 2,
-        "shift": "concept",
-        "num_server_rounds": 4,
-        "checkpoint_every": 1,
-    }
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "out", **options, spoil={("train", 0): stop})
-    summary = run(tmp_path / "out", **options, resume=str(tmp_path / "out"))
-    rounds = {one["strategy"]: one["rounds"] for one in summary["runs"]}
-    assert rounds == {"optimum": 4, "single": 2, "local": 4}
-    assert (
-        "single   seed 0  ends after round 2: every client's validation score was better by "
-        "what ran before" in capsys.readouterr().out
-    )
-
-
 @pytest.mark.parametrize("stops_at", sampled(["evaluate", "train"], 2))
 def test_an_interrupted_run_gives_the_verdicts_of_one_that_was_not(folder, tmp_path, stops_at):
     """Stopped in the second strategy: what clients found of the first one is to be known again."""

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from contextlib import nullcontext
+from unittest.mock import MagicMock
 
 import pytest
 from filelock import FileLock
@@ -462,7 +463,7 @@ def test_watching_loads_nothing_that_takes_seconds(tmp_path):
 
 def test_the_server_tells_its_grid_whom_to_tell(monkeypatch):
     heard = []
-    monkeypatch.setattr(experiment, "_run_all", lambda *_: None)
+    monkeypatch.setattr(experiment, "_Experiment", MagicMock())
     grid = DeviceGrid(Post({}))
     experiment.run_experiment(
         parse_config(DEFAULTS), grid, lambda config, grid, _: heard.append(grid)

@@ -6,9 +6,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import cast
 
-import torch
-from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch import Tensor
+from torch.nn.modules.batchnorm import _NormBase
 
 from clients.features.compute import feature_map
 from clients.features.dimensions import compared_dimension
@@ -41,15 +40,12 @@ def check_fits(config: Config, kind: SampleKind, federation: Federation | None =
     kind : SampleKind
         Of the data set's samples, or of those that devices have agreed on.
     federation : Federation, optional
-        Whose first samples are tried; by default random ones of this kind.
+        The clients' data: its first samples are tried; by default random ones of this kind.
 
     Raises
     ------
     ValueError
-        If the model, the features or an encoder cannot take them, an attack or a strategy takes
-        labels for classes and they are numbers, there are more eigenvectors than features, the
-        model has not the layers that a strategy names, or nobody knows the tasks that one must be
-        told.
+        If the model, the features, an attack or a strategy cannot take such samples or labels.
     MissingExtraError
         If a package is missing that a strategy or private training needs.
     OSError
@@ -117,41 +113,17 @@ def _check_model(config: Config, kind: SampleKind, samples: Tensor) -> None:
         return
     pixels = as_pixels(samples)
     check_model(config.model, model, pixels, kind.num_classes)
-    _check_draws(config, kind)
-    if not config.training_epsilon:
-        return
-    if any(map(_keeps_statistics, model.modules())):
-        raise ValueError(
-            f'model is "{config.model}", which keeps statistics of batches, but training-epsilon '
-            f"is {config.training_epsilon:g}, and noise is for each {sample_word(kind)} by itself: "
-            "use group or layer normalisation, or set training-epsilon to 0."
-        )
-    with suppress(MissingExtraError):  # on a server of devices, which may do without Opacus
-        check_private_model(config.model, model, pixels, config.training_epsilon)
-
-
-def _check_draws(config: Config, kind: SampleKind) -> None:
-    """Refuse a model with the same weights for each seed where several must differ."""
-    drawing = [n for n in config.strategy if "draw_model" in parameters(system_of(n).clustering)]
-    if not drawing:
-        return
-    one, other = (
-        build_model(config.model, kind.image_shape, kind.num_classes, seed).state_dict().values()
-        for seed in (0, 1)
-    )
-    if all(map(torch.equal, one, other)):
-        raise ValueError(
-            f'model is "{config.model}", which begins with the same weights whatever the seed, but '
-            f"{drawing[0]} needs models that differ: draw weights at random, without a seed of its "
-            "own, or leave that strategy out."
-        )
-
-
-def _keeps_statistics(layer: nn.Module) -> bool:
-    """Return whether a layer normalises by a batch, or keeps running means of samples."""
-    return isinstance(layer, _BatchNorm) or (
-        isinstance(layer, _NormBase) and layer.track_running_stats
-    )
+    if config.training_epsilon:
+        layers = model.modules()
+        if any(isinstance(one, _NormBase) and one.track_running_stats for one in layers):
+            raise ValueError(
+                f'model is "{config.model}", which keeps statistics of batches, but '
+                f"training-epsilon is {config.training_epsilon:g}, and noise is for each "
+                f"{sample_word(kind)} by itself: use group or layer normalisation, or set "
+                "training-epsilon to 0."
+            )
+        with suppress(MissingExtraError):  # on a server of devices, which may do without Opacus
+            check_private_model(config.model, model, pixels, config.training_epsilon)
 
 
 def _check_encoder(strategy: str, kind: SampleKind) -> None:

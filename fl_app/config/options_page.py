@@ -28,15 +28,6 @@ status 2; a line that begins with `warning:` is an option that changes nothing. 
 the keys, but no values: its exit status is 0, and the log (`--stream`, or `flwr log RUN_ID`) has \
 one line that begins with `error:`.
 """
-# How the column of what is allowed says what an error says in a sentence.
-_SHORTER = (
-    (r"a (whole )?number of at least (\S+) and (at most|below) ", r"\1\2 to \3 "),
-    (r"a (whole )?number above (\S+) and (at most|below) ", r"\1above \2, \3 "),
-    (r"a (whole )?number of at least ", r"\1from "),
-    (r"a (whole )?number above ", r"\1above "),
-    (" to at most ", " to "),
-    (r"\bwhole ", "whole, "),
-)
 _HEAD = "| key | default | allowed | meaning |\n| --- | --- | --- | --- |\n"
 
 
@@ -110,10 +101,7 @@ def _row(key: str, one: Option) -> str:
     default = (
         one.default if one.default and isinstance(one.default, str) else json.dumps(one.default)
     )
-    allowed = one.rule.allowed
-    for said, shorter in _SHORTER:
-        allowed = re.sub(said, shorter, allowed)
-    cells = (f"`{key}`", f"`{default}`", allowed, linked)
+    cells = (f"`{key}`", f"`{default}`", one.rule.allowed, linked)
     return markdown_line(cells) + "\n"
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, replace
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
@@ -212,35 +209,17 @@ def initial_model(setting: Setting) -> nn.Module:
     return build_model(setting.config.model, images.image_shape, images.num_classes, setting.seed)
 
 
-@contextmanager
-def _printed(source: logging.Logger) -> Iterator[None]:
-    """Print what a logger says: pre-training takes minutes, and people want to see it move."""
-    handler, level = logging.StreamHandler(sys.stdout), source.level
-    source.addHandler(handler)
-    source.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        source.setLevel(level)
-        source.removeHandler(handler)
-
-
 @lru_cache(maxsize=2)
 def _encoder(source: str, channels: int, data_dir: str, device: str) -> protocol.NDArrays:
     # The server may do without a GPU that its clients must have.
     here = torch_device(CPU if device == CPU else AUTO)
-    with (
-        _printed(logging.getLogger("clients.signatures.autoencoder")),
-        _printed(logging.getLogger("clients.signatures.pretraining")),
-        one_thread(),  # layers are small, and threads that wait for each other cost more
-    ):
+    with one_thread():  # layers are small, and threads that wait for each other cost more
         autoencoder = pretrained_autoencoder(source, channels, data_dir=data_dir, device=here)
     return _arrays_of(autoencoder)
 
 
 def _federation(setting: Setting) -> Federation:
-    """Return the simulated federation: `parse_config` lets no device be asked for its task."""
-    return cast(Federation, setting.federation)
+    return cast(Federation, setting.federation)  # no strategy of devices needs tasks
 
 
 def _arrays_of(model: nn.Module) -> protocol.NDArrays:

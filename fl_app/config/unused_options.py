@@ -10,8 +10,6 @@ from fl_app.config.rules import one_shot
 from fl_app.config.run_config import OPTIONS, Config
 from fl_core.data.known import sites_of
 from fl_core.options import Scalar, key_of
-from fl_core.partitions.partition import parse_tasks
-from fl_core.partitions.tasks import are_random
 from strategies.catalogue import SYSTEMS, System, parameters, system_of
 
 OF_ROUNDS = {
@@ -69,8 +67,6 @@ def needed(key: str, config: Config) -> str:
     wanted = words.split("|")
     if other and not equals and values[other] == OPTIONS[other].default:
         return f"if {other} is not {values[other]}"
-    if key == "num-tasks" and _has_so_many_tasks(config):
-        return ""
     if equals and values[other] not in wanted:
         return f"if {other} is {' or '.join(wanted) or 'empty'}"
     return ""
@@ -90,12 +86,6 @@ def _counts_only(key: str, config: Config) -> str:
     if users and not any(_uses(system_of(name), key) for name in config.strategy):
         return f"for a strategy such as {users[0]}"
     return _where_attacks(config) if key == "attack" else ""
-
-
-def _has_so_many_tasks(config: Config) -> bool:
-    """Return whether `num-tasks` says no other than `tasks`."""
-    named = config.tasks and not are_random(config.tasks)
-    return bool(named) and len(parse_tasks(config.tasks)) == config.num_tasks
 
 
 def _uses(system: System, key: str) -> bool:

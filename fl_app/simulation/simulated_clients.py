@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from flwr.serverapp import Grid
 
 from clients.features.compute import feature_map
 from clients.signatures.uninformative import why_little_to_compare
-from fl_app.config.run_config import Config
+from fl_app.config.run_config import PAPER_CLIENTS, Config
 from fl_app.config.strategy_factory import Setting
 from fl_app.run.checkpoints import Checkpoints
 from fl_app.run.client_pool import ClientPool
@@ -27,7 +26,6 @@ from fl_core.data.settings import OWN_IMAGES, SYNTHETIC
 from fl_core.messages import protocol
 from fl_core.partitions.federation import Federation, simulate_federation
 from fl_core.partitions.tasks import are_random
-from fl_core.text import listed, printable
 from strategies import ClusteredStrategy, Conversation, Roster, RoundReport, Training
 
 logger = logging.getLogger(__name__)
@@ -110,7 +108,7 @@ class Simulation(ClientPool):
             federation.names,
         )
         entries = {**self.message_config, protocol.SEED: self._config.seed}
-        for note in (*federation.dataset.notes, *_of_one_class(federation)):
+        for note in federation.dataset.notes:
             logger.warning(note)
         roll = Conversation(
             self._grid, entries, self._config.pre_round_deadline, Training(self.known_clients)
@@ -198,47 +196,24 @@ def uninformative_clients(features: str, federation: Federation) -> dict[int, st
     return {client: why for client, why in found.items() if why}
 
 
-def _of_one_class(federation: Federation) -> Iterator[str]:
-    """Say which sites have samples of one class only: there, a model need not see any."""
-    if not federation.names or federation.dataset.is_regression:
-        return
-    counts = federation.label_counts(noisy=True)
-    alone = np.flatnonzero((counts > 0).sum(axis=1) == 1)
-    if len(alone):
-        yield (
-            f"{listed([printable(federation.names[client]) for client in alone], 5, ', ')}: all "
-            "training samples are of one class, so a model that always says so is right there, and "
-            "no comparison tells anything"
-        )
-
-
 def wait_for_nodes(grid: Grid, wanted: int, patience: float = 3.0) -> int:
-    """Return the number of connected SuperNodes once it is `wanted`, or, for 0, has settled.
+    """Return the number of connected SuperNodes once it is `wanted`, or, for 0, stays the same.
 
-    Flower's simulation registers its nodes while the ServerApp is starting: `patience` is for how
-    many seconds nothing may change.
-
-    Raises
-    ------
-    ValueError
-        If another number is connected: it holds the command that fixes it.
+    Flower's simulation registers its nodes while the ServerApp is starting: for `patience` seconds
+    nothing may change. Another number is a ValueError with the command that mends it.
     """
     count, since = -1, time.monotonic()
-    while True:
-        now = len(list(grid.get_node_ids()))
-        if now == wanted > 0:
-            return now
+    while (now := len(list(grid.get_node_ids()))) != wanted or not wanted:
         if now != count:
             count, since = now, time.monotonic()
         if time.monotonic() - since > patience / (1 if wanted or not count else 3):
             break
         time.sleep(0.05)
-    if count and not wanted:
-        return count
-    need = wanted or 25
+    if now and now == (wanted or now):
+        return now
     raise ValueError(
-        f"num-clients is {wanted or 'all'}, but {count} SuperNodes are connected. In simulation, "
-        f'run: flwr run . --stream --federation-config "num-supernodes={need} '
+        f"num-clients is {wanted or 'all'}, but {now} SuperNodes are connected. In simulation, "
+        f'run: flwr run . --stream --federation-config "num-supernodes={wanted or PAPER_CLIENTS} '
         f'client-resources-num-cpus=1" with your --run-config (or set num-clients to '
-        f'{count or 2}); on real devices, set dataset to "{OWN_IMAGES}".'
+        f'{now or 2}); on real devices, set dataset to "{OWN_IMAGES}".'
     )

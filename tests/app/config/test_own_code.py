@@ -277,21 +277,6 @@ def test_what_layers_do_not_suit_is_said_before_anything_starts(own, capsys, mod
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("strategy", "status"), [("single,ifca", 2), ("single,rcc-pfl", 0)])
-def test_weights_of_a_seed_of_their_own_are_refused_where_models_must_differ(
-    own, capsys, strategy, status
-):
-    fixed = (
-        "import torch\nfrom torch import nn\n\ndef make(shape, num_classes):\n"
-        "    torch.manual_seed(1)\n    return nn.Linear(6, num_classes)\n"
-    )
-    words = ["dataset=own:load", "model=fixed:make", "num-clients=8", "num-tasks=2"]
-    with own_modules(own, fixed=fixed):
-        assert main(["run", "--dry-run", f"strategy={strategy}", *words]) == status
-    said = "begins with the same weights whatever the seed, but ifca needs models that differ"
-    assert (said in capsys.readouterr().err) == bool(status)
-
-
 def test_what_noise_does_not_suit_in_ones_own_is_said_before_anything_starts(own, capsys):
     bad = "from torch import nn\nclass Mixed(nn.Linear):\n    def forward(self, x):\n"
     bad += "        return super().forward(x - x.mean(0))\n"

@@ -184,7 +184,6 @@ def test_one_refusal_names_all_that_is_wrong(capsys):
         ("noise-rate=0.25 malicious=0.20", ""),  # the defaults
         ("tasks=0,1|2,3|4,5 num-tasks=5", "num-tasks=5 changes nothing: .* if tasks is empty."),
         ("tasks=0,1|2,3|4,5 momentum=0.9", "momentum=0.9 changes nothing: .* if optimizer is sgd."),
-        ("tasks=0,1|2,3|4,5 num-tasks=3", ""),
         ("tasks=0,1|2,3|4,5", ""),
         ("attack=sign-flip", ""),
         ("attack=random-signature", "attack=random-signature .* such as rcc-pfl."),

@@ -63,15 +63,6 @@ def test_a_folder_of_tables_is_run(sites, tmp_path):
     assert local["accuracy"] > 0.8
 
 
-def test_a_site_of_one_class_is_told_of(sites, tmp_path, caplog):
-    path = sites / "delhi.csv"
-    path.write_text(path.read_text().replace("malignant", "benign"), encoding="utf-8")
-    options = {"dataset": "tables", "data-dir": str(sites), "label": "target"}
-    options |= {"strategy": "local", "num-server-rounds": 1, "num-clients": 10}
-    run_alone({**DEFAULTS, **options, "output-dir": str(tmp_path / "out")})
-    assert "delhi: all training samples are of one class, so a model that always" in caplog.text
-
-
 def test_a_wrong_table_is_said_before_anything_starts(sites, capsys):
     path = sites / "delhi.csv"
     path.write_text(path.read_text().replace("north", "", 1), encoding="utf-8")

@@ -19,7 +19,7 @@ from benchmarks import harness
 from benchmarks.harness import all_features, relevance_matrix
 from benchmarks.writing import markdown
 from clients.signatures.spectrum import leading_spectrum
-from fl_app.group.folders import part
+from fl_app.group.resampling import part
 from fl_core.relevance import MISSED_ENERGY, PAPER, USUAL_EIGENVECTORS
 from strategies.clusterings.agglomeration import NumClusters
 from strategies.clusterings.certainty import DOUBTFUL, certainty

@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks.writing import RESULTS, read, write
 from clients.features.compute import feature_map
 from clients.signatures.spectrum import Spectrum, leading_spectrum
-from fl_app.group.folders import scores_of
+from fl_app.group.resampling import scores_of
 from fl_app.plan import prepare
 from fl_core.data.dataset import Dataset
 from fl_core.data.folders import cache_dir

@@ -18,7 +18,7 @@ from benchmarks import harness
 from benchmarks.certainty import FEDERATIONS, features_and_tasks
 from benchmarks.writing import markdown
 from clients.signatures.spectrum import leading_spectrum
-from fl_app.group.placing import place
+from fl_app.group.placement import place
 from fl_app.results.spectra import KeptSpectra, SpectraCard
 from fl_core.relevance import MISSED_ENERGY, USUAL_EIGENVECTORS
 

@@ -212,7 +212,7 @@ def _parser() -> argparse.ArgumentParser:
     from fl_app.devices.site.check_command import add_command as add_check  # noqa: PLC0415
     from fl_app.devices.site.node_command import add_command as add_node  # noqa: PLC0415
     from fl_app.group.group_command import add_command as add_group  # noqa: PLC0415
-    from fl_app.group.place import add_command as add_place  # noqa: PLC0415
+    from fl_app.group.place_command import add_command as add_place  # noqa: PLC0415
     from fl_app.report.report_command import add_command as add_report  # noqa: PLC0415
     from fl_app.run.watch import add_command as add_watch  # noqa: PLC0415
     from fl_app.sweeps.sweep_command import add_command as add_sweep  # noqa: PLC0415

@@ -17,14 +17,13 @@ from clients.features.hog import hog
 from fl_app.cli import main
 from fl_app.client_app import app
 from fl_app.config.run_config import parse_config
-from fl_app.group.folders import part, regrouped
-from fl_app.group.group_command import named_folders
-from fl_app.group.place import read_images
-from fl_app.group.placing import fit, overlaps, place
+from fl_app.group.place_command import read_images
+from fl_app.group.placement import fit, overlaps, place
+from fl_app.group.resampling import part, regrouped
 from fl_app.report.grouping_tables import print_grouping, supports_groups
 from fl_app.results.grouping_report import Cost, grouping_report
 from fl_app.results.schema import Grouping
-from fl_app.results.spectra import KeptSpectra, SpectraCard, load_spectra, save_spectra
+from fl_app.results.spectra import KeptSpectra, SpectraCard, load_spectra
 from fl_app.run.experiment import run_experiment
 from fl_app.run.status import Status
 from fl_app.simulation.simulated_clients import Simulation
@@ -66,8 +65,8 @@ def group(folder, *words):
 
 
 def test_folders_of_real_images_are_grouped_by_what_they_show(tmp_path, capsys):
-    folders = write_sites(tmp_path / "sites")
-    report = group(tmp_path / "out", "--folders", str(tmp_path / "sites"))
+    write_sites(tmp_path / "sites")
+    report = group(tmp_path / "out", "dataset=sites", f"data-dir={tmp_path / 'sites'}")
     assert named_groups(report) == TOGETHER
     assert report["clients"] == sorted(SITES)
     assert report["certainty"] == [1.0] * 4
@@ -85,34 +84,14 @@ def test_folders_of_real_images_are_grouped_by_what_they_show(tmp_path, capsys):
 
     words = report["command"].split()
     assert words[:2] == ["fedkin", "group"]
-    again = group(tmp_path / "again", *words[2:])
-    one_by_one = group(
-        tmp_path / "one", "--resamples", "50", "--folders", *map(str, folders.values())
-    )
-    for other in (again, one_by_one):
-        assert {**other, "command": ""} == {**report, "command": ""}
-    as_data = group(tmp_path / "data", "dataset=sites", f"data-dir={tmp_path / 'sites'}")
-    one_s_own = ("command", "bytes")  # a device names itself
-    assert {**as_data, **{key: report[key] for key in one_s_own}} == report
-
-
-def test_a_folder_without_images_is_named_below_the_table(tmp_path, capsys):
-    write_sites(tmp_path / "sites")
-    (tmp_path / "sites/vienna").mkdir()
-    report = group(tmp_path / "out", "--folders", str(tmp_path / "sites"))
-    assert report["clients"] == sorted(SITES)
-    ((node, why),) = report["unknown_nodes"].items()
-    assert why.startswith("vienna: ")
-    assert "has no class folders" in why
-    below = capsys.readouterr().out.partition("Who should train with whom")[2]
-    assert f"left out: node {node}: {why}" in below
-    assert "vienna" in (tmp_path / "out/report.html").read_text(encoding="utf-8")
+    assert group(tmp_path / "again", *words[2:]) == report
 
 
 def test_a_client_with_images_of_both_tasks_is_the_one_in_doubt(tmp_path):
     """Who has a digit of either kind lands now here, now there."""
     write_sites(tmp_path / "sites", SEVEN, images=12)
-    report = group(tmp_path / "out", "num-clusters=2", "--folders", str(tmp_path / "sites"))
+    words = ("num-clusters=2", "dataset=sites", f"data-dir={tmp_path / 'sites'}")
+    report = group(tmp_path / "out", *words)
     sure = dict(zip(report["clients"], report["certainty"], strict=True))
     assert min(sure, key=sure.get) == "vienna"
     assert [one["client"] for one in report["in_doubt"]] == ["vienna"]
@@ -204,11 +183,6 @@ def test_no_resamples_are_none(tmp_path):
     assert report["command"].endswith("--resamples 0")
     again = group(tmp_path / "again", *report["command"].split()[2:])
     assert again == report
-
-
-def test_the_command_that_repeats_it_says_false_as_it_is_typed(tmp_path):
-    report = group(tmp_path / "out", *SIMULATED, "keep-spectra=false", "--resamples", "0")
-    assert "keep-spectra=false" in report["command"].split()
 
 
 def test_a_grouping_is_watched_by_name(tmp_path, monkeypatch):
@@ -475,16 +449,6 @@ def test_a_card_that_no_run_wrote_is_refused(change):
         assert kept([axis(1, 0)], [0], strategy=strategy).card.strategy == strategy
 
 
-def test_a_file_comes_back_as_it_was_written(tmp_path):
-    path = tmp_path / "spectra-a-seed-0.safetensors"
-    one = kept([axis(1, 0, 0), axis(0, 1, 0)], [0, 1], names=("berlin", "a,b"))
-    save_spectra(path, one)
-    again = load_spectra(path)
-    assert again.card == one.card
-    assert again.clusters.tolist() == [0, 1]
-    np.testing.assert_array_equal(again.eigenvectors[1], one.eigenvectors[1])
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -585,54 +549,10 @@ def test_those_left_out_have_no_certainty():
     assert report["together"][1] == [0.5, 1.0, None, 0.5, 0.5]
 
 
-def test_more_than_300_clients_have_no_pairs():
-    of_client = {client: client % 2 for client in range(301)}
-    drawn = resampled([list(of_client.values())] * 2)
-    clusters = some_clusters(of_client=of_client, resamples=drawn)
-    report = reported(clusters, count=301)
-    assert "together" not in report
-    assert report["certainty"] == [1.0] * 301
-
-
 def test_where_most_are_unsure_the_data_hardly_have_groups():
     drawn = resampled([[0, 1, 0, 1], [0, 0, 1, 1], [0, 1, 1, 0], [0, 1, 2, 3]], (2, 2, 2, 4))
     report = reported(some_clusters(resamples=drawn))
     assert not supports_groups(read(report))
-
-
-def test_folders_of_clients_are_named_and_wrong_ones_refused(tmp_path):
-    for name in ("a/x", "b/x", "c/a/x", ".hidden/x"):
-        (tmp_path / "all" / name).mkdir(parents=True)
-    found = named_folders([tmp_path / "all"])
-    assert list(found) == ["a", "b", "c"]
-    with pytest.raises(ValueError, match="no such folder"):
-        named_folders([tmp_path / "nowhere"])
-    with pytest.raises(ValueError, match="hold no class folders"):
-        named_folders([tmp_path / "all/a"])
-    with pytest.raises(ValueError, match="have one name"):
-        named_folders([tmp_path / "all/a", tmp_path / "all/c/a"])
-    with pytest.raises(ValueError, match="at least 2"):
-        named_folders([tmp_path / "all/c"])
-    for odd in ("St  Mary", "x" * 101, "a\u2800"):  # the server calls nobody so
-        (tmp_path / "all" / odd / "x").mkdir(parents=True)
-        with pytest.raises(ValueError, match=f"all/{odd}, but clients go by .* rename it"):
-            named_folders([tmp_path / "all"])
-        shutil.rmtree(tmp_path / "all" / odd)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--folders", "{0}", "num-clients=5"), "num-clients is 5, but --folders names"),
-        (("dataset=own",), "name each client's images by --folders"),
-    ],
-)
-def test_clients_are_folders_or_options(tmp_path, capsys, words, said):
-    folders = write_sites(tmp_path / "sites")
-    words = [word.format(folders["berlin"].parent) for word in words]
-    assert main(["group", *words, f"output-dir={tmp_path / 'out'}"]) == 2
-    assert said in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_fifth_of_the_images_is_left_out():

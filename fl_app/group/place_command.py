@@ -1,4 +1,4 @@
-"""The command that places a new client into the clusters of a run, without asking anybody."""
+"""`fedkin place`: into which cluster of a run a new client belongs, without asking others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fl_core.user_code import is_own
 if TYPE_CHECKING:  # torch is imported where it is needed
     from torch import Tensor
 
-    from fl_app.group.placing import Place
+    from fl_app.group.placement import Placement
     from fl_app.results.spectra import KeptSpectra, SpectraCard
 
 _KEPT = re.compile(r"spectra-(?P<strategy>.+)-seed-(?P<seed>\d+)\.safetensors")
@@ -79,11 +79,11 @@ def _place(options: argparse.Namespace) -> int:
     return 0 if fits else 1
 
 
-def _placed(samples: Tensor, kept: KeptSpectra) -> tuple[Place, str]:
-    """Find a client's place and describe it."""
+def _placed(samples: Tensor, kept: KeptSpectra) -> tuple[Placement, str]:
+    """Place a client, and describe where."""
     from clients.features.compute import feature_map  # noqa: PLC0415
     from clients.signatures.uninformative import why_little_to_compare  # noqa: PLC0415
-    from fl_app.group.placing import place  # noqa: PLC0415
+    from fl_app.group.placement import place  # noqa: PLC0415
     from fl_core.data.folders import cache_dir  # noqa: PLC0415
 
     features = feature_map(kept.card.features, cache_dir=cache_dir())(samples).numpy()
@@ -109,13 +109,7 @@ def check_features(features: str, own_code: Sequence[str]) -> None:
 
 
 def kept_file(results: Path, strategy: str | None, seed: int | None) -> Path:
-    """Return the file in which a run kept its clients' eigenvectors.
-
-    Raises
-    ------
-    ValueError
-        If there is no such folder, it holds none, or those of several strategies.
-    """
+    """Return the file in which a run kept its clients' eigenvectors; by default the only one."""
     if not results.is_dir():
         raise ValueError(f"RESULTS is {results}, but there is no such folder.")
     kept = {
@@ -182,18 +176,10 @@ def _samples(card: SpectraCard, path: Path | None, data: str) -> list[tuple[str,
 
 
 def read_images(folder: Path, image_shape: tuple[int, ...]) -> Tensor:
-    """Return all images below a folder, resized as in the run: uint8, shape (n, C, H, W).
-
-    Raises
-    ------
-    ValueError
-        If there are none, one cannot be decoded, or they are grey where the run's had colours, or
-        the other way round.
-    OSError
-        If the folder cannot be read.
-    """
+    """Return all images below a folder, resized as in the run: uint8, shape (n, C, H, W)."""
     from fl_core.data.image_files import find_images  # noqa: PLC0415
     from fl_core.data.image_folder import in_words, read_each  # noqa: PLC0415
+    from fl_core.data.samples import grey_or_colour  # noqa: PLC0415
 
     paths = find_images(folder)
     images, outcomes = read_each(paths, image_shape)
@@ -201,16 +187,16 @@ def read_images(folder: Path, image_shape: tuple[int, ...]) -> Tensor:
         if isinstance(outcome, Exception):
             raise ValueError(f"{path} cannot be decoded: {in_words(outcome)}. Repair or remove it.")
         if outcome:
-            kinds = ("colour", "grey") if image_shape[0] == 1 else ("grey", "colour")
+            channels, height, width = image_shape
             raise ValueError(
-                f"{path} is {kinds[0]}, but the run's images were {kinds[1]} ones of "
-                f"{image_shape[1]}×{image_shape[2]} pixels: convert it first."
+                f"{path} is {grey_or_colour(4 - channels)}, but the run's images were "
+                f"{grey_or_colour(channels)} ones of {height}×{width} pixels: convert it first."
             )
     return images
 
 
-def describe(found: Place, kept: KeptSpectra, num_samples: int, poor: str = "") -> str:
-    """Describe a new client's place, in lines of text; `poor` says why its features say little."""
+def describe(found: Placement, kept: KeptSpectra, num_samples: int, poor: str = "") -> str:
+    """Describe a placement in lines of text; `poor` says why the client's features say little."""
     from fl_core.data.samples import sample_word  # noqa: PLC0415
     from fl_core.text import listed, printable  # noqa: PLC0415
 
@@ -228,15 +214,10 @@ def describe(found: Place, kept: KeptSpectra, num_samples: int, poor: str = "") 
             f"{word}s alone, or run again with this client."
         )
         return "\n".join(lines)
-    lines += [
-        f"cluster {found.cluster}, with {listed(names, _MOST_NAMES)}",
-        f"relevance {found.relevance:.3f}"
-        + (
-            ", the only cluster"
-            if found.second is None
-            else f", {found.margin:.3f} more than to cluster {found.second}"
-        ),
-    ]
+    lines.append(f"cluster {found.cluster}, with {listed(names, _MOST_NAMES)}")
+    other = f"{found.margin:.3f} more than to cluster {found.second}"
+    other = "the only cluster" if found.second is None else other
+    lines.append(f"relevance {found.relevance:.3f}, {other}")
     if poor:
         lines.append(f"nobody knows how sure this is: {poor}; {overlap}")
     elif found.second is None:

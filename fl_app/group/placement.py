@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from clients.privacy import bounded_features
 from clients.signatures.spectrum import Spectrum
-from fl_app.group.folders import LEFT_OUT, scores_of, spectrum
+from fl_app.group.resampling import LEFT_OUT, scores_of, spectrum
 from fl_app.results.spectra import KeptSpectra
 from fl_core.data.samples import sample_word
 from strategies.clusterings.agglomeration import mean_scores
@@ -26,34 +26,16 @@ FEWEST_IMAGES = 5  # of which a fifth can be left out
 _STREAM = 0x91ACE
 
 
-class Place(NamedTuple):
-    """Where a new client belongs.
+class Placement(NamedTuple):
+    """Where a new client belongs."""
 
-    Attributes
-    ----------
-    cluster : int
-        The one whose clients are most relevant to it on average.
-    relevance : float
-        This average.
-    second : int, optional
-        The next cluster, if there is one.
-    margin : float
-        By how much more relevant the first is.
-    share : float
-        In how many resamples of its samples it lands there.
-    overlap : float
-        How much of its leading directions that cluster's clients share, in [0, 1].
-    needed : float
-        How much they must share for it to fit.
-    """
-
-    cluster: int
-    relevance: float
-    second: int | None
-    margin: float
-    share: float
-    overlap: float
-    needed: float
+    cluster: int  # whose clients are most relevant to it on average
+    relevance: float  # this average
+    second: int | None  # the next cluster, if any
+    margin: float  # by which the first is more relevant
+    share: float  # of the resamples of its samples that land there
+    overlap: float  # of its leading directions with those of that cluster's clients, in [0, 1]
+    needed: float  # overlap for it to fit
 
     @property
     def fits(self) -> bool:
@@ -61,26 +43,15 @@ class Place(NamedTuple):
         return self.overlap >= self.needed
 
 
-def place(features: Float32, kept: KeptSpectra, resamples: int = RESAMPLES, seed: int = 0) -> Place:
-    """Return where the owner of samples with these features belongs.
+def place(
+    features: Float32, kept: KeptSpectra, resamples: int = RESAMPLES, seed: int = 0
+) -> Placement:
+    """Return where the owner of samples with these features, (n, d), belongs.
 
     As a newcomer is placed in a run: into the cluster whose clients' eigenvectors are most relevant
     to it on average. It fits if its own overlap with theirs at least as much as half-way between
-    how these clients overlap with each other and how they do with the next cluster's.
-
-    Parameters
-    ----------
-    features : NDArray[np.float32], shape (n, d)
-    kept : KeptSpectra
-    resamples : int
-        How often a fifth of its samples is left out.
-    seed : int
-        Draws which.
-
-    Raises
-    ------
-    ValueError
-        If there are too few samples, or features have other dimensions than the run's.
+    how these clients overlap with each other and how they do with the next cluster's. So often a
+    fifth of its samples is left out, drawn by `seed`. A ValueError says why it cannot be placed.
     """
     if len(features) < FEWEST_IMAGES:
         raise ValueError(
@@ -110,7 +81,7 @@ def place(features: Float32, kept: KeptSpectra, resamples: int = RESAMPLES, seed
     ]
     overlap, needed = fit(own.eigenvectors, kept.eigenvectors, members, best)
     several = len(order) > 1
-    return Place(
+    return Placement(
         cluster=int(numbers[best]),
         relevance=float(means[best]),
         second=int(numbers[order[1]]) if several else None,
@@ -124,15 +95,9 @@ def place(features: Float32, kept: KeptSpectra, resamples: int = RESAMPLES, seed
 def fit(
     own: Float32, everybodys: Sequence[Float32], members: Int64, cluster: int
 ) -> tuple[float, float]:
-    """Return how far a client's directions overlap with a cluster's, and how far they must.
+    """Return how far a client's directions, (d, k), overlap with a cluster's, and how far needed.
 
-    Parameters
-    ----------
-    own : NDArray[np.float32], shape (d, k)
-    everybodys : sequence of K NDArray[np.float32], shapes (d, k_j)
-    members : NDArray[np.int64], shape (K,)
-        Their clusters, each of 0 to C − 1 at least once.
-    cluster : int
+    `members`, (K,), has the clusters of all other clients, each of 0 to C − 1 at least once.
     """
     needed = half_way(overlaps(everybodys, everybodys), members)[cluster]
     theirs = [
@@ -142,17 +107,9 @@ def fit(
 
 
 def overlaps(some: Sequence[Float32], others: Sequence[Float32]) -> Float64:
-    """Return ‖VᵀW‖²/k of each two, the mean squared cosine of two spans' principal angles.
+    """Return ‖VᵀW‖²/k of each two, (n, m): the mean squared cosine of spans' principal angles.
 
     One product for each of `some`: of two thousand clients, there are four million pairs.
-
-    Parameters
-    ----------
-    some, others : sequences of n and m NDArray[np.float32], shapes (d, k_j)
-
-    Returns
-    -------
-    NDArray[np.float64], shape (n, m)
     """
     everything = np.concatenate(others, axis=1)
     widths = np.array([other.shape[1] for other in others])

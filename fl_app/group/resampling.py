@@ -1,4 +1,4 @@
-"""How clients would be grouped with a fifth of their images left out: where images are at hand.
+"""How clients would be grouped without a fifth of their samples, where samples are at hand.
 
 What a client would compute and send is computed here, by the same functions and without messages.
 docs/grouping.md has how honest the certainty is that comes of it.
@@ -32,12 +32,9 @@ _STREAM = 0x1EF7
 
 
 def regrouped(
-    clients: Sequence[Float32],
-    clustering: SpectralClustering,
-    resamples: int,
-    seed: int,
+    clients: Sequence[Float32], clustering: SpectralClustering, resamples: int, seed: int
 ) -> list[RelevanceGroups]:
-    """Group clients so many times, each time with a fifth of everybody's features left out.
+    """Group clients so many times, each time without a fifth of each client's features.
 
     Drawing images with replacement, as a bootstrap does, leaves two fifths of the different ones
     out, and puts twice as many of the rightly grouped clients in doubt (with missed energy, 34 %
@@ -54,14 +51,9 @@ def regrouped(
     return drawn
 
 
-def left_out(count: int) -> int:
-    """Return how many of a client's images a resample leaves out."""
-    return round(LEFT_OUT * count)
-
-
 def why_none_is_left_out(count: int, sample: str) -> str:
     """Return why resamples say nothing of a client with so many images; empty: they do."""
-    if left_out(count):
+    if round(LEFT_OUT * count):
         return ""
     return f"a fifth of its {count} {sample}{'s' * (count > 1)} is none, so none can be left out"
 
@@ -69,7 +61,7 @@ def why_none_is_left_out(count: int, sample: str) -> str:
 def part(features: Float32, rng: np.random.Generator) -> Float32:
     """Return a client's features without a fifth of them: of one or two images, all."""
     count = len(features)
-    return features[np.sort(rng.permutation(count)[: count - left_out(count)])]
+    return features[np.sort(rng.permutation(count)[: count - round(LEFT_OUT * count)])]
 
 
 def grouped(clients: Sequence[Float32], clustering: SpectralClustering) -> RelevanceGroups:

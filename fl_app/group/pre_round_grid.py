@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 from flwr.app import Context, Message
@@ -12,6 +11,8 @@ from numpy.typing import NDArray
 
 from clients.handlers import answer_queries, handler
 from fl_app.client_app import moments, open_node
+from fl_app.config.allowed_code import OWN_CODE, named_at_clients
+from fl_app.config.run_config import Config
 from fl_app.run.node import Node
 from fl_app.simulation.attacks import attack_mod
 from fl_app.simulation.in_process_grid import InProcessGrid
@@ -19,36 +20,32 @@ from fl_core.messages import protocol
 
 
 class PreRoundGrid(InProcessGrid):
-    """A grid whose nodes only answer queries, and can be looked at afterwards.
+    """A grid whose simulated clients only answer queries, and can be looked at afterwards."""
 
-    Parameters
-    ----------
-    node_configs, run_config
-        As of an `InProcessGrid`.
-    """
-
-    def __init__(
-        self, node_configs: Sequence[Mapping[str, Any]], run_config: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, config: Config) -> None:
         # Not the app that devices run: nobody is here from whom an answer must be hidden by salt.
         app = ClientApp(mods=[attack_mod])
         answer_queries(app, self._open)
         app.query(protocol.MOMENTS)(handler(moments, self._open))
-        super().__init__(app, node_configs, run_config)
+        # This process is its user's own: what is named may run.
+        own_code = {OWN_CODE: ",".join(named_at_clients(config).values())}
+        count = config.num_clients
+        nodes = [{"partition-id": i, "num-partitions": count, **own_code} for i in range(count)]
+        super().__init__(app, nodes, config.as_run_config())
         self._features: dict[tuple[int, ...], NDArray[np.float32]] = {}
-        self._asked: dict[int, Message] = {}
+        self._messages: dict[int, Message] = {}
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         """Let each node answer; a failure is its answer, as in Flower."""
         messages = list(messages)
-        self._asked.update({message.metadata.dst_node_id: message for message in messages})
+        self._messages |= {message.metadata.dst_node_id: message for message in messages}
         return super().send_and_receive(messages, timeout=timeout)
 
     def node(self, node_id: int) -> Node:
         """Return a node as it was when it answered last."""
-        return self._open(self._asked[node_id], self.contexts[node_id])
+        return self._open(self._messages[node_id], self.contexts[node_id])
 
     def _open(self, message: Message, context: Context) -> Node:
         """Return a node that computes its features once for all who ask: they take the longest."""

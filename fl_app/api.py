@@ -24,26 +24,21 @@ def simulate(
     progress: bool | Show = True,
     **options: Any,
 ) -> Results:
-    """Simulate the app, as `fedkin run` does, and return what it found.
+    """Simulate the app, as `fedkin run` does, and return the results.
 
-    It waits for the end, leaves no process behind, and may be called again and again, in a script,
-    in a notebook or in a thread. To stop it, interrupt it.
+    It waits for the end, leaves no process behind, and can be called repeatedly, in a script, a
+    notebook or a thread. Interrupt it to stop it.
 
     Parameters
     ----------
     workers : int, optional
-        Ray workers, one CPU each; 0: no Ray, all clients in this process. By default 0 for a small
-        simulation, otherwise as many as CPUs.
+        Ray workers, one CPU each; 0: no Ray, all clients run in this process. By default 0 for a
+        small simulation, otherwise the number of CPUs.
     progress : bool or callable
-        Whether the run's lines are printed, or what is done with each of them.
+        Whether to print the run's lines, or a function that is called with each of them.
     **options
-        The run-config keys of docs/options.md, `-` written as `_`; `strategy` may be a list. Code
-        of your own, named by import path (docs/own-code.md), and data are read anew in each call.
-
-    Returns
-    -------
-    Results
-        Its data frames and pictures.
+        The run-config keys of docs/options.md, `-` written as `_`; `strategy` may be a list. Each
+        call reads user-defined code (docs/own-code.md) and data again.
 
     Raises
     ------
@@ -75,25 +70,25 @@ def sweep(
 ) -> SweepResults:
     """Simulate every combination of the values of all options that are lists, as `fedkin sweep`.
 
-    What is finished is kept: call it again after an interruption, or with more values.
+    Finished simulations are stored: call it again after an interruption, or with more values.
 
     Parameters
     ----------
     output : str or Path, optional
-        The folder; by default results/sweep-… by what is swept and the other options.
+        The folder; by default results/sweep-… with a name made of the options.
     processes : int, optional
-        How many simulations at a time; by default one for each CPU.
+        How many simulations run at a time; by default one for each CPU.
     progress : bool or callable
         As in `simulate`.
     **options
-        Lists are swept, but for `strategy`: each simulation runs all strategies.
+        Lists are swept, except `strategy`: each simulation runs all strategies.
 
     Raises
     ------
     ValueError
         If an option is not allowed, nothing is swept, or a value changes nothing.
     RuntimeError
-        If simulations fail, with the first reason: the others are kept.
+        If simulations fail, with the first reason; the others are stored.
     """
     _check_workers("processes", processes)
     _forget()
@@ -114,7 +109,7 @@ def sweep(
 
 
 def _forget() -> None:
-    """Let code of one's own and data be read anew: in a notebook, they change."""
+    """Let user-defined code and data be read again: in a notebook, they change."""
     # PyTorch takes seconds.
     from fl_core.data.datasets import forget_data  # noqa: PLC0415
     from fl_core.partitions.federation import simulate_federation  # noqa: PLC0415
@@ -129,13 +124,7 @@ def _key(name: str) -> str:
 
 
 def _scalar(name: str, value: Any) -> Scalar:
-    """Return a value as a run configuration can hold it.
-
-    Raises
-    ------
-    ValueError
-        If it cannot.
-    """
+    """Return a value as a run configuration can hold it."""
     if name == "strategy" and isinstance(value, list | tuple):
         return ",".join(map(str, value))
     if isinstance(value, Path):

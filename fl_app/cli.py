@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    # A polite kill and a closed terminal clean up like Ctrl-C; nohup's wish is respected.
+    # SIGTERM and a closed terminal clean up like Ctrl-C; under nohup, SIGHUP stays ignored.
     before = {
         number: signal.signal(number, signal.default_int_handler)
         for number in (signal.SIGTERM, signal.SIGHUP)
@@ -36,9 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = _parsed(arguments)
         status: int = options.call(options)
-        print(end="", flush=True)  # while a failure is heard
+        print(end="", flush=True)  # so that a closed pipe raises here
     except (ValueError, OSError, RuntimeError, MissingExtraError) as error:
-        if isinstance(error, BrokenPipeError) and _nobody_reads():
+        if isinstance(error, BrokenPipeError) and _stdout_closed():
             return 1
         print("error:", error_line(error).replace("\n", "\n       "), file=sys.stderr)
         return 2
@@ -51,14 +51,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-def _nobody_reads() -> bool:
-    """Return whether whoever read what is printed, such as `head`, has gone; drop the rest then."""
+def _stdout_closed() -> bool:
+    """Return whether the reader of stdout, such as `head`, has ended; if so, discard the rest."""
     stdout = sys.stdout.fileno()
-    asked = select.poll()
-    asked.register(stdout, 0)  # for errors alone
-    if not asked.poll(0):
+    errors = select.poll()
+    errors.register(stdout, 0)
+    if not errors.poll(0):
         return False
-    # What is left would fail once more when Python ends.
+    # Python would fail again when it flushes the rest at its end.
     os.dup2(os.open(os.devnull, os.O_WRONLY), stdout)
     return True
 
@@ -76,7 +76,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-# What follows imports torch where it is needed: the gate, which runs for months, does without.
+# PyTorch is imported only where it is needed: the gate, which runs for months, never needs it.
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -103,10 +103,10 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     try:
         plan.run()
-    except RunFailedError:  # the log has said why
+    except RunFailedError:  # the reason is in the log
         return 1
     except KeyboardInterrupt:
-        _say_how_to_go_on(options, plan.options, plan.folder)
+        _print_resume_command(options, plan.options, plan.folder)
         raise
     return 0
 
@@ -126,10 +126,10 @@ def _print_plan(plan: Plan, given: Mapping[str, Scalar]) -> None:
     )
 
 
-def _say_how_to_go_on(
+def _print_resume_command(
     options: argparse.Namespace, given: Mapping[str, Scalar], folder: Path
 ) -> None:
-    """Say by which command a run that was stopped goes on, if it has a checkpoint."""
+    """Print the command that resumes a stopped run, if it has a checkpoint."""
     from fl_app.results.layout import CHECKPOINTS, WHOLE  # noqa: PLC0415
     from fl_core.options import key_values  # noqa: PLC0415
 
@@ -140,7 +140,7 @@ def _say_how_to_go_on(
             value = getattr(options, name)
             if value is not None and value != "":
                 words += [f"--{name.replace('_', '-')}", str(value)]
-        print("to go on:", shlex.join(["fedkin", "run", *words]), file=sys.stderr)
+        print("to resume:", shlex.join(["fedkin", "run", *words]), file=sys.stderr)
 
 
 def _help(parser: argparse.ArgumentParser, _: argparse.Namespace) -> int:
@@ -170,7 +170,7 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         type=float,
         metavar="SHARE",
         help="the share of a GPU that each worker has, such as 0.1 (default: workers share the "
-        "GPUs of this machine evenly; on a cluster none)",
+        "GPUs of this machine equally; on a cluster none)",
     )
     run.add_argument(
         "--ray-address",
@@ -194,16 +194,16 @@ TRIAL: dict[str, str | float] = {
     "evaluate-every": 2,
     "early-stopping": 2,
 }
-"""What `fedkin trial` does otherwise than `fedkin run`."""
+"""The defaults of `fedkin trial` that differ from those of `fedkin run`."""
 
 
 def trial_words() -> str:
-    """Return a trial's values as one types them."""
+    """Return the defaults of a trial as KEY=VALUE words."""
     return " ".join(f"{key}={value}" for key, value in TRIAL.items())
 
 
 def _parser() -> argparse.ArgumentParser:
-    # Here, where Ctrl-C is heard: they take a while.
+    # Here, where Ctrl-C is handled: the imports take a while.
     from importlib.metadata import version  # noqa: PLC0415
 
     from fl_app.devices import certificates  # noqa: PLC0415
@@ -229,20 +229,20 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser(
         "run",
         help="simulate the app on this machine or on a Ray cluster",
-        description="Simulate the app with `flwr run` on a SuperLink of its own, show its "
-        "progress, and stop everything at the end. Without num-clients, it simulates 25, or as "
-        "many as the data come with.",
+        description="Simulate the app with `flwr run` on a private SuperLink, show its progress, "
+        "and stop everything at the end. Without num-clients, there are 25 clients, or as many as "
+        "the data set has.",
     )
     _add_run_arguments(run)
     run.set_defaults(call=_run, presets={})
     trial = commands.add_parser(
         "trial",
-        help="which clients should train together, which alone: try it on validation samples",
-        description="Simulate what may serve each client in few rounds, compare the models on a "
-        "fifth of its own training samples, which none of them trains on, and say what each client "
-        "should do: join, stay alone, one model for all, or that nobody can tell yet "
-        f"(docs/verdicts.md). It is `fedkin run` with {trial_words()}; each can be given another "
-        "value.",
+        help="recommend to each client whether to train with others, by validation samples",
+        description="Train several strategies for a few rounds, compare their models on a fifth "
+        "of each client's training samples, which no model is trained on, and recommend to each "
+        "client to join a group, to stay alone, or to use one model for all, if the samples show "
+        f"it (docs/verdicts.md). It is `fedkin run` with {trial_words()}; each can be given "
+        "another value.",
     )
     _add_run_arguments(trial)
     trial.set_defaults(call=_run, presets=TRIAL)
@@ -279,7 +279,7 @@ def _parser() -> argparse.ArgumentParser:
         "--data",
         default="",
         metavar="MODULE:NAME",
-        help="instead of a folder, the function that returns samples, as a device's owner names it",
+        help="instead of a folder, the function that returns samples, as on the device",
     )
     classify.add_argument(
         "--output",
@@ -291,7 +291,7 @@ def _parser() -> argparse.ArgumentParser:
         "--own-code",
         default="",
         metavar="MODULE:NAME",
-        help="the model that was trained, if it is one of your own: its code is run",
+        help="the import path of the model, if it is user-defined; its code is run",
     )
     classify.set_defaults(call=_classify)
     return parser

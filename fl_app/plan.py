@@ -40,45 +40,25 @@ class RunFailedError(RuntimeError):
 
 @dataclass(frozen=True)
 class Plan:
-    """A simulation that has passed all checks that need no clients.
-
-    Attributes
-    ----------
-    config : Config
-    options : dict
-        The run-config keys that differ from the defaults, `num-clients` and `output-dir` included.
-    warnings : tuple of str
-        On options that change nothing.
-    workers : int
-        Ray's, one CPU each; 0: all clients run in this process, one after the other.
-    gpus_per_client : float
-        The share of a GPU that each worker has.
-    ray_address : str
-        Of a Ray cluster that is running; empty: a Ray of its own.
-    """
+    """A simulation that has passed all checks that need no clients."""
 
     config: Config
-    options: Mapping[str, Scalar]
-    warnings: tuple[str, ...]
-    workers: int
-    gpus_per_client: float = 0.0
-    ray_address: str = ""
+    options: Mapping[str, Scalar]  # that differ from the defaults, and num-clients and output-dir
+    warnings: tuple[str, ...]  # about options that change nothing
+    workers: int  # of Ray, one CPU each; 0: all clients run in this process, one after the other
+    gpus_per_client: float = 0.0  # the share of a GPU that each worker has
+    ray_address: str = ""  # of a running Ray cluster; empty: start a private Ray
 
     @property
     def folder(self) -> Path:
-        """Return where the results go."""
+        """Return the folder of the results."""
         return Path(str(self.options["output-dir"]))
 
     def run(self, show: Show = print_line) -> Path:
         """Run the simulation, wait for its end, and return the folder of its results.
 
-        The results are the same with any number of workers, to the last bit. `show` is given each
-        line of the log.
-
-        Raises
-        ------
-        RunFailedError
-            With the reason.
+        The results are the same with any number of workers, to the last bit. `show` is called with
+        each line of the log. If the run fails, a RunFailedError gives the reason.
         """
         log: list[str] = []
 
@@ -103,7 +83,7 @@ class Plan:
         federation = f"num-supernodes={self.config.simulated_clients} client-resources-num-cpus=1"
         if share:
             federation += f" client-resources-num-gpus={share}"
-        if not address:  # a cluster refuses to be told
+        if not address:  # a running cluster has a fixed number of CPUs
             federation += f" init-args-num-cpus={self.workers}"
         hidden = {"CUDA_VISIBLE_DEVICES": ""} if not (share or address) else {}
         with tempfile.TemporaryDirectory(prefix="fedkin-") as made:
@@ -116,7 +96,7 @@ class Plan:
                 return run_app(env, app, *words, show=show)
 
     def _cluster(self) -> str:
-        """Return the address of the Ray cluster, if it is to run on one, each node checked."""
+        """Check each node of the Ray cluster, if one is named, and return its address."""
         if not self.ray_address:
             return ""
         from fl_app.simulation.resources import check_cluster  # noqa: PLC0415
@@ -133,7 +113,7 @@ class Plan:
 
         given = {**DEFAULTS, **self.options}
         config, count = parse_config(given), self.config.simulated_clients
-        # Who runs a simulation is its user, who may run what the user names.
+        # The user's own process may run the user's code.
         shared = {"num-partitions": count, OWN_CODE: ",".join(named_at_clients(config).values())}
         nodes = [{"partition-id": client, **shared} for client in range(count)]
         try:
@@ -153,29 +133,29 @@ def prepare(
     workers: int | None = None,
     gpus_per_client: float | None = None,
     ray_address: str = "",
-    folder: Path | None = None,
 ) -> Plan:
     """Check a simulation before anything starts.
 
     Parameters
     ----------
     options : mapping
-        Run-config keys that somebody set.
+        The run-config keys that the user set.
     presets : mapping, optional
         Other defaults than the app's.
     workers : int, optional
-        Ray's; 0: in this process; by default so if the simulation is `SMALL`, otherwise as many as
-        CPUs.
+        Of Ray; 0: all clients run in this process. By default 0 if the simulation is `SMALL`,
+        otherwise the number of CPUs.
     gpus_per_client, ray_address
         As of a `Plan`.
-    folder : Path, optional
-        Where results go; by default the options say it.
 
     Raises
     ------
-    ValueError, OSError, MissingExtraError
-        As `fl_app.simulation.preflight.check_run`, or if an option is unknown or has a value that
-        is not allowed; on a cluster, as `fl_app.simulation.resources.check_cluster`.
+    ValueError
+        If an option is unknown, or a value is not allowed or does not suit the data.
+    OSError
+        If the data cannot be read.
+    MissingExtraError
+        If a package is not installed.
     """
     given = {**(presets or {}), **options}
     config = parse_config({**DEFAULTS, **given})
@@ -190,29 +170,29 @@ def prepare(
     for package in ("ray", *DRAWING) if workers else DRAWING:
         need_extra(package, "a simulation")
     elsewhere = bool(ray_address)
-    place, share = check_run(
-        config, folder, workers=max(1, workers), gpus=gpus_per_client, elsewhere=elsewhere
+    folder, share = check_run(
+        config, workers=max(1, workers), gpus=gpus_per_client, elsewhere=elsewhere
     )
-    whole = {**given, "num-clients": config.simulated_clients, "output-dir": str(place)}
-    if elsewhere:  # the nodes' variables and folders are not ours
+    whole = {**given, "num-clients": config.simulated_clients, "output-dir": str(folder)}
+    if elsewhere:  # the nodes have other variables and working folders
         whole["data-dir"] = str(resolve_data_dir(config.data_dir))
         share = gpus_per_client or 0.0
     if config.resume:
         from fl_app.run.checkpoints import Checkpoints  # noqa: PLC0415
 
-        Checkpoints(parse_config({**DEFAULTS, **whole}), place)
+        Checkpoints(parse_config({**DEFAULTS, **whole}), folder)
     warnings = tuple(without_effect(options, config))
     return Plan(config, whole, warnings, workers, share, ray_address)
 
 
 def is_small(config: Config) -> bool:
-    """Return whether a simulation is over before Ray would have started."""
+    """Return whether a simulation ends sooner than Ray would have started."""
     trainings = num_trainings(config.tune, config.strategy) * config.repeats
     return config.simulated_clients * config.num_server_rounds * trainings <= SMALL
 
 
 class _Lines(io.TextIOBase):
-    """A stream that hands on whole lines; who takes them may print to the stream `before`."""
+    """A stream that passes whole lines to `show`, which may print to the stream `before`."""
 
     def __init__(self, show: Show, before: TextIO) -> None:
         self._show, self._before, self._rest = show, before, ""

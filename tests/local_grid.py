@@ -35,8 +35,8 @@ class LocalGrid(InProcessGrid):
         self.sent: list[Message] = []
 
     @staticmethod
-    def node_of(place: int) -> int:
-        return 9000 - 7 * place
+    def node_of(index: int) -> int:
+        return 9000 - 7 * index
 
     def get_node_ids(self) -> Iterable[int]:
         return set(self.contexts)

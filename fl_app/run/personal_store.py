@@ -1,9 +1,8 @@
-"""What clients keep for themselves, in a run that can be interrupted.
+"""The private state of clients (layers, models) in a run that can be interrupted.
 
-With each checkpoint, the clients are told to hold what they have. A device does so on its own disk,
-and nothing of it is sent. A simulated client has no disk: its state is in the simulation's memory,
-and on a Ray cluster perhaps computed on another machine, so it hands its state over, and a file
-beside the checkpoint has all clients'.
+At each checkpoint, the clients are asked to save their state. A device does so on its disk, and
+sends nothing. A simulated client has no disk: its state is in the simulation's memory, on a Ray
+cluster perhaps on another machine, so it sends the state, which becomes part of the checkpoint.
 """
 
 from __future__ import annotations
@@ -32,43 +31,34 @@ ConfigValues = Mapping[str, ConfigRecordValues]
 
 
 def keep_states(
-    grid: Grid, strategy: ClusteredStrategy, told: ConfigValues, timeout: float
+    grid: Grid, strategy: ClusteredStrategy, sent: ConfigValues, timeout: float
 ) -> dict[int, Any]:
-    """Let clients hold what they keep, after the present round, for a checkpoint of it.
+    """Let clients save their private state of the present round, for a checkpoint.
 
-    Parameters
-    ----------
-    told : mapping
-        What every message of the run tells a client, the seed among it.
-    timeout : float
-        Seconds to wait for the clients.
-
-    Returns
-    -------
-    dict
-        From a simulated client's index to its state, for `fl_core.models.checkpoint`.
+    Return the state of each simulated client by index, for `fl_core.models.checkpoint`; `sent` is
+    what every message of the run holds.
     """
     training = strategy.training
-    told = {**told, **strategy.local_told, protocol.SERVER_ROUND: training.round}
+    sent = {**sent, **strategy.local_told, protocol.SERVER_ROUND: training.round}
     request = Request(
         protocol.query(protocol.KEEP_STATE),
         dict(training.roster.nodes),
-        lambda client: RecordDict({protocol.CONFIG: ConfigRecord({**told})}),
+        lambda client: RecordDict({protocol.CONFIG: ConfigRecord({**sent})}),
         lambda _, content: _state_in(content) if content else None,  # a device sends nothing
         timeout,
     )
     answers = request.ask(grid)
     for client, reason in answers.failures.items():
         logger.warning(
-            "%s has not kept its own part of the model for this checkpoint, and a run that goes on "
-            "from it starts that part again: %s",
+            "%s did not save its private layers for this checkpoint; a run that is resumed from it "
+            "starts these layers again: %s",
             *(training.roster.name_of(client), reason),
         )
     return {client: state for client, state in answers.values.items() if state is not None}
 
 
 def _state_in(content: RecordDict) -> dict[str, Any]:
-    """Return what a simulated client handed over."""
+    """Return the state that a simulated client sent."""
     state: dict[str, Any] = {}
     if protocol.ARRAYS in content.array_records:
         state["round"] = protocol.number(protocol.metrics_of(content), protocol.KEPT)
@@ -80,26 +70,16 @@ def restore_states(
     grid: Grid,
     nodes: Mapping[int, int],
     states: Mapping[int, Any],
-    told: ConfigValues,
+    sent: ConfigValues,
     timeout: float,
 ) -> None:
-    """Give simulated clients back what they had kept: `nodes` is from client index to node id.
+    """Send simulated clients the state that `keep_states` returned; `nodes` is by client index.
 
-    Parameters
-    ----------
-    states : mapping
-        As `keep_states` returned them.
-    told : mapping
-        What every message of the run tells a client, the training's identity among it.
-
-    Raises
-    ------
-    RuntimeError
-        If a client does not take its state.
+    A client that does not restore its state is a RuntimeError.
     """
 
     def content_of(client: int) -> RecordDict:
-        content, state = RecordDict({protocol.CONFIG: ConfigRecord({**told})}), states[client]
+        content, state = RecordDict({protocol.CONFIG: ConfigRecord({**sent})}), states[client]
         if "arrays" in state:
             content[protocol.ARRAYS] = protocol.to_record(state["arrays"])
             content[protocol.METRICS] = MetricRecord({protocol.KEPT: state["round"]})
@@ -113,27 +93,22 @@ def restore_states(
         timeout,
     )
     for client, reason in request.ask(grid).failures.items():
-        raise RuntimeError(f"client {client} did not take back what it had kept: {reason}")
+        raise RuntimeError(f"client {client} did not restore its private state: {reason}")
 
 
 def compare_again(
-    grid: Grid, strategy: ClusteredStrategy, told: ConfigValues, timeout: float
+    grid: Grid, strategy: ClusteredStrategy, sent: ConfigValues, timeout: float
 ) -> None:
-    """Let clients test a strategy that had ended before its run was resumed.
+    """Let clients test a strategy again that had ended before its run was resumed.
 
-    What each of them was right about is known in its run alone, and strategies to come are to be
-    compared with it. Neither their answers nor the bytes count a second time.
-
-    Parameters
-    ----------
-    told : mapping
-        What every test of the strategy tells a client.
+    Later strategies are compared with its results at each client, which only the process of a run
+    remembers. These answers and bytes are not counted again.
     """
     training = strategy.training
-    # Who has come since has no model of it.
+    # Clients that joined later have no model of it.
     nodes = [client for client in training.roster.nodes if client in training.model_of_client]
     clients = draw_testers(nodes, strategy.fraction_evaluate, strategy.seed, training.round)
     request = training.model_request(
-        protocol.EVALUATE, clients, as_it_is, {**told, **strategy.local_told}, timeout
+        protocol.EVALUATE, clients, as_it_is, {**sent, **strategy.local_told}, timeout
     )
     training.warn(request.ask(grid).failures, UNTESTED)

@@ -15,20 +15,8 @@ from fl_core.flower.node import TaskIdentity
 class InProcessGrid(Grid):
     """A grid whose nodes answer at once, in this process.
 
-    Parameters
-    ----------
-    app : ClientApp
-        Of every node.
-    node_configs : sequence of mappings
-        What each node's `--node-config` would say.
-    run_config : mapping
-        The run's configuration.
-
-    Attributes
-    ----------
-    app : ClientApp
-    contexts : dict of Context
-        What Flower keeps for each node, by node id.
+    `node_configs` are as each node's `--node-config`; `contexts` has Flower's state of each node,
+    by node id.
     """
 
     def __init__(
@@ -38,17 +26,17 @@ class InProcessGrid(Grid):
         run_config: Mapping[str, Any],
     ) -> None:
         self.app = app
-        # Flower's messages want to know who sends them.
+        # Flower's messages need the identity of their sender.
         TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
-        self.contexts = {
-            node: Context(1, node, dict(own), RecordDict(), dict(run_config))
-            for node, own in ((self.node_of(place), own) for place, own in enumerate(node_configs))
-        }
+        self.contexts: dict[int, Context] = {}
+        for index, one in enumerate(node_configs):
+            node = self.node_of(index)
+            self.contexts[node] = Context(1, node, dict(one), RecordDict(), dict(run_config))
 
     @staticmethod
-    def node_of(place: int) -> int:
-        """Return the id of a node by its place, from 0."""
-        return place + 1
+    def node_of(index: int) -> int:
+        """Return the id of a node by its index, from 0."""
+        return index + 1
 
     def get_node_ids(self) -> Iterable[int]:
         """Return the ids of all nodes."""
@@ -62,7 +50,7 @@ class InProcessGrid(Grid):
         for message in messages:
             try:
                 replies.append(self.app(message, self.contexts[message.metadata.dst_node_id]))
-            except Exception as error:  # what a client raises stays the client's
+            except Exception as error:  # a failure of this client only
                 reason = f"{type(error)}:<'{error}'>"
                 replies.append(Message(Error(code=1, reason=reason), reply_to=message))
         return replies

@@ -1,4 +1,4 @@
-"""A simulated client: it has a part of one data set, and may attack."""
+"""A simulated client, which has a part of one data set and may attack."""
 
 from __future__ import annotations
 
@@ -28,19 +28,9 @@ _NOISE_STREAM = 0x5EC2E7
 
 
 class SimulatedNode(Node):
-    """A client of a simulation, which attacks if it is one of the malicious.
+    """A client of a simulation: `federation` has all clients' data.
 
-    Attributes
-    ----------
-    federation : Federation
-        All clients' data.
-    is_malicious : bool
-
-    Raises
-    ------
-    ValueError, OSError
-        If the configuration is wrong, the node is a device, its index is not one of the clients',
-        or the data cannot be had.
+    A node that is a device, or with an index beyond the clients', is a ValueError.
     """
 
     keeps_its_images: ClassVar[bool] = False  # another seed, or a drift, gives it others
@@ -49,8 +39,8 @@ class SimulatedNode(Node):
         super().__init__(message, context)
         if context.node_config.get("data-path") or context.node_config.get(DATA):
             raise ValueError(
-                f'this device has data of its own, but dataset is "{self.config.dataset}", which '
-                "is for simulations: start the run with --run-config pyproject-flwr.toml."
+                f'this device has local data, but dataset is "{self.config.dataset}", which is for '
+                "simulations: start the run with --run-config pyproject-flwr.toml."
             )
         _one_thread()
         settings = self.config.federation_settings(
@@ -71,10 +61,7 @@ class SimulatedNode(Node):
         return self.federation.dataset
 
     def keep_state(self) -> RecordDict:
-        """Return its store, and the round after which it was saved.
-
-        A simulated client is no more than its run, which has a file for it.
-        """
+        """Return its private state, and the round after which it was saved."""
         content, personal = RecordDict(), self.personal()
         if (arrays := personal.load()) is not None:
             content[protocol.ARRAYS] = arrays
@@ -83,7 +70,7 @@ class SimulatedNode(Node):
         return content
 
     def restore_state(self) -> RecordDict:
-        """Keep it again."""
+        """Store the private state that the server sent."""
         content = self.message.content
         if (arrays := content.array_records.get(protocol.ARRAYS)) is not None:
             saved = int(protocol.number(protocol.metrics_of(content), protocol.KEPT) or 0)
@@ -91,20 +78,20 @@ class SimulatedNode(Node):
         return RecordDict()
 
     def randomness(self) -> Randomness:
-        """Return a generator that draws the same again in the same run, other numbers each time."""
+        """Return a generator, seeded by the run, the round, the client and the query."""
         query = zlib.crc32(self.message.metadata.message_type.encode())
         entropy = [*protocol.entropy(self.message), self.index, query, _NOISE_STREAM]
         return np.random.default_rng(entropy)
 
     def training_data(self) -> Images:
-        """Return its training data of this round; one that flips its labels sees them flipped."""
+        """Return its training data of this round, with flipped labels if its attack flips them."""
         images, labels = self.federation.training_data(self.index, self._round)
         if self.config.attack == "label-flip" and self.is_malicious:
             labels = flip_labels(labels, self.kind.num_classes)
         return images, labels
 
     def validation_data(self) -> Images | None:
-        """Return what it keeps from training in this round, labels as it knows them."""
+        """Return its validation samples of this round, with its (possibly noisy) labels."""
         return self.federation.validation_data(self.index, self._round)
 
     def test_data(self) -> Images:
@@ -116,10 +103,10 @@ class SimulatedNode(Node):
         return self.federation.scaling(self.index, self._round)
 
     def other_test_data(self) -> OtherTest | None:
-        """Return what belongs to the test that `client-test` does not name, in the last round.
+        """Return the samples of the test that `client-test` does not name, in the last round.
 
-        Tables need no more, and a whole task can be many more samples than a client's own mix. With
-        early stopping, each round may be the last one.
+        Only the last round is reported, and a whole task can have many samples. With early
+        stopping, each round may be the last one.
         """
         if self._round < self.config.num_server_rounds and not self.config.early_stopping:
             return None
@@ -138,8 +125,8 @@ def _resident(federation: Federation, device: torch.device) -> Federation:
 def _one_thread() -> None:
     """Give each simulated client one thread, whatever Ray grants: they share a machine.
 
-    Sums are then added up in the same order on any number of workers. Asked for every time, since
-    libraries that are loaded later (numba) raise the number again. A device is its own master.
+    Sums are then added up in the same order on any number of workers. It is set for each message,
+    since libraries that are loaded later (numba) raise the number again.
     """
     if torch.get_num_threads() != 1:
         torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""Flower's processes and Ray's: ended in order, or by a guard when whoever started them is killed.
+"""End the processes of Flower and Ray in order, or by a guard if their parent is killed.
 
 `python -m fl_app.simulation.processes HOME` is the guard: it ends them once its input is closed.
 """
@@ -22,11 +22,10 @@ _TRIES = 3
 
 
 def stop_family(process: subprocess.Popen[bytes], home: Path) -> None:
-    """End a process of Flower's and everything that it started, at whatever depth.
+    """End a process of Flower and all its descendants.
 
-    Its children leave its session and outlive it, Ray's outlive them, and some outlive their own
-    parents: so they are found, before anything ends, by descent and by their `FLWR_HOME`, which
-    must be `home` for them and for nothing else.
+    Children leave the session and outlive their parents. So they are found, before anything ends,
+    by descent and by their `FLWR_HOME`, which must be `home` for them and for nothing else.
     """
     family = {member.pid: member for member in _with_home(home)}
     # Once it is reaped, its number may be another program's.
@@ -41,10 +40,10 @@ def stop_family(process: subprocess.Popen[bytes], home: Path) -> None:
 
 @contextmanager
 def guarded(home: Path) -> Iterator[None]:
-    """Have all processes with this `FLWR_HOME` ended, and it removed, should this one be killed."""
-    # -P: a module in the working folder may have a name of ours.
+    """End all processes with this `FLWR_HOME`, and remove it, if this process is killed."""
+    # -P: a module in the working folder may have the name of one of ours.
     command = [sys.executable, "-P", "-m", "fl_app.simulation.processes", str(home)]
-    # A session of its own: Ctrl-C is for us. The kernel closes its input when we end, however.
+    # In another session, so that Ctrl-C does not end it. The kernel closes its input at our end.
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as guard:
         try:
             yield
@@ -54,10 +53,9 @@ def guarded(home: Path) -> Iterator[None]:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Answer a further Ctrl-C by a word while something is ended: cut off, it leaves the rest.
+    """Let Ctrl-C, and signals that act like it, only print a line while processes are ended.
 
-    So is what else interrupts this process as Ctrl-C does (`fl_app.cli`). In another thread than
-    the main one nothing changes: it is not interrupted.
+    In another thread than the main one nothing changes: no signal interrupts it.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -79,10 +77,10 @@ def _say_stopping(*_: object) -> None:
 
 
 def main() -> int:
-    """Wait for the end of the input, then end the processes of the folder that is named."""
+    """Wait for the end of the input, then end the processes of the given folder."""
     home = Path(sys.argv[1])
     sys.stdin.buffer.read()
-    for _ in range(_TRIES):  # what was being born while the others ended is found the next time
+    for _ in range(_TRIES):  # some start while others end
         if members := _with_home(home):
             _end(members)
     shutil.rmtree(home, ignore_errors=True)
@@ -102,10 +100,9 @@ def _end(members: Iterable[psutil.Process]) -> None:
 
 
 def _with_home(home: Path) -> list[psutil.Process]:
-    """Return the other processes of ours that were started with this `FLWR_HOME`, or by these.
+    """Return the other processes with this `FLWR_HOME`, and their descendants.
 
-    Ray's agents write their titles over their environment: they are known by their parent only, and
-    would notice by themselves that it has gone only a minute later.
+    Ray's agents overwrite their environment with their titles: only their parents identify them.
     """
     found = {}
     for other in psutil.process_iter():

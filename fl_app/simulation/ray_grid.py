@@ -1,9 +1,9 @@
 """Flower's grid of a simulation, without its searches: with 10,000 clients they would take hours.
 
-Flower 1.41 looks for each node's message among all nodes' messages, for every node ten times a
-second, and for replies among all that are awaited. Here messages wait in one line, in the order in
-which they were sent, and whoever waits is woken by a reply. What is delivered, to whom, and how
-often stays Flower's.
+Flower 1.41 searches all nodes' messages for those of each node, ten times a second, and all awaited
+messages for replies. Here messages wait in one queue, in the order in which they were sent, and a
+reply wakes the thread that waits for it. Flower still decides what is delivered, to which node, and
+how often.
 """
 
 from __future__ import annotations
@@ -22,26 +22,25 @@ from fl_app.run.quorum import Patience, QuorumGrid
 from fl_core.flower.basics import now as flower_now
 from fl_core.flower.server import InMemoryGrid
 
-# Seconds between two looks at all messages that are awaited: replies that Flower makes itself,
-# for those that have expired, wake nobody.
+# Seconds between two looks at all awaited messages: Flower's replies to expired messages wake no
+# thread.
 _LOOK_AT_ALL = 5.0
 # Seconds that Flower's thread, which asks for all nodes' messages in turn, waits while there are
-# none. It sleeps for a tenth of a second after each turn: so this is where it usually is when a
-# round's messages come, and these need not wait for it.
+# none. It would sleep for a tenth of a second after each turn, and a round's messages with it.
 _PATIENCE = 1.0
 
 
 class SimulatedGrid(QuorumGrid):
-    """Passes everything on to Flower's grid of a simulation, and waits for replies by itself."""
+    """Wraps Flower's grid of a simulation, and waits for replies itself."""
 
     def __init__(self, grid: InMemoryGrid, min_answers: float = 1.0) -> None:
         super().__init__(grid, min_answers)
-        self._post = _Post(grid.state)
+        self._queue = _MessageQueue(grid.state)
         logging.getLogger("flwr").addFilter(_is_no_traceback)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Send messages; the first is not handed out before the last is there."""
-        with self._post.arrived:
+        with self._queue.arrived:
             return list(super().push_messages(messages))
 
     def _exchange(
@@ -53,7 +52,7 @@ class SimulatedGrid(QuorumGrid):
         looked = time.monotonic()
         while awaited and (now := time.monotonic()) < patience.end:
             due = looked + _LOOK_AT_ALL
-            ready = self._post.wait_for_some(awaited.keys(), min(due, patience.end) - now)
+            ready = self._queue.wait_for_some(awaited.keys(), min(due, patience.end) - now)
             if time.monotonic() >= due:
                 ready, looked = set(awaited), time.monotonic()
             found = list(self.pull_messages(ready)) if ready else []
@@ -68,29 +67,24 @@ class SimulatedGrid(QuorumGrid):
 
 
 def _is_no_traceback(record: logging.LogRecord) -> bool:
-    """Say whether a record is none of the 147 lines in which Flower logs a client's exception.
+    """Return whether a record is not one of the 147 lines by which Flower logs an exception.
 
     The server names the client and the cause, in one line.
     """
     return record.levelno != logging.ERROR or record.module not in ("vce_api", "raybackend")
 
 
-class _Post:
-    """The store of a simulation's messages, taught to keep them in line and to wake who waits.
+class _MessageQueue:
+    """Flower's store of messages, with a queue and conditions in place of searches.
 
-    Its own methods still decide which message is valid; what they are given is known beforehand
-    instead of searched for.
-
-    Attributes
-    ----------
-    arrived : Condition
-        Messages have come that are to be delivered. While it is held, none is.
+    Flower's methods still decide which message is valid.
     """
 
     def __init__(self, state: Any) -> None:
         self._state = state
         self._waiting = deque[str]()
-        self.arrived, self._news = Condition(), Condition()
+        self.arrived = Condition()  # messages have come; while it is locked, none is delivered
+        self._news = Condition()  # a reply has come
         self._first = 0
         self._store, self._reply = state.store_message_ins, state.store_message_res
         state.store_message_ins = self._store_message
@@ -98,7 +92,7 @@ class _Post:
         state.get_message_ins = self._next_messages
 
     def wait_for_some(self, awaited: AbstractSet[str], seconds: float) -> set[str]:
-        """Return those that have a reply; if none has, wait for so long at most."""
+        """Return the awaited messages that have a reply; if none has, wait `seconds` at most."""
         replied: dict[str, str] = self._state.message_ins_id_to_message_res_id
         with self._news:
             if not (ready := awaited & replied.keys()):
@@ -123,20 +117,20 @@ class _Post:
     def _next_messages(
         self, node_id: int, limit: int | None, *, run_id: int | None = None
     ) -> list[Message]:
-        """Return up to `limit` messages that have not been handed out yet, oldest first.
+        """Return up to `limit` messages that have not been delivered yet, oldest first.
 
-        Flower asks for each node's in turn and then gives each message to the node that it is for,
-        so all that its turns would decide is the order.
+        Flower asks for each node in turn, but gives each message to its destination, so its turns
+        only decide the order.
         """
         with self.arrived:
             self._first = self._first or node_id
-            if not self._waiting and node_id == self._first:  # once a turn
+            if not self._waiting and node_id == self._first:  # once in each turn
                 self.arrived.wait(_PATIENCE)
             found: list[Message] = []
             with self._state.lock:
                 while self._waiting and (limit is None or len(found) < limit):
                     message_id = self._waiting.popleft()
-                    self._state._check_stored_messages({message_id})  # drops what has expired
+                    self._state._check_stored_messages({message_id})  # drops expired ones
                     message = self._state.message_ins_store.get(message_id)
                     if message is not None and message.metadata.delivered_at == "":
                         message.metadata.delivered_at = flower_now().isoformat()

@@ -1,4 +1,4 @@
-"""A run in simulation: one data set for all clients, whose tasks and whose malice are known."""
+"""Simulated clients: one data set for all of them; their tasks and attackers are known."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class Simulation(ClientPool):
-    """Simulated clients, as many as nodes are connected; others than asked for: a ValueError."""
+    """Simulated clients, one for each connected node; a wrong number of nodes is a ValueError."""
 
     def __init__(self, config: Config, grid: Grid, checkpoints: Checkpoints) -> None:
         self._config, self._grid = config, grid
@@ -59,25 +59,20 @@ class Simulation(ClientPool):
         return simulate_federation(self._config.federation_settings(self.num_clients, seed))
 
     def setting(self, seed: int) -> Setting:
-        """Return the values that strategies are built from, true tasks included.
-
-        Raises
-        ------
-        ValueError, OSError
-            If the data cannot be had, or not be spread over the clients.
-        """
+        """Return the values that strategies are built from, true tasks included."""
         federation = self._federation(seed)
         config = self._config.for_samples(federation.dataset)
         return Setting(config, federation.dataset, seed, federation)
 
     def resolved(self, config: Config) -> Config:
-        """Return the configuration with the tasks and the data's folder spelled out.
+        """Return the configuration with the labels of each task and the data's folder.
 
-        Tasks that are drawn differ by seed, synthetic ones have all labels, and writers one task.
+        Drawn tasks stay as configured, since they differ by seed; so do synthetic data, whose tasks
+        have all labels, and writers, who have one task.
         """
         federation = self._federation(config.seed)
         tasks = federation.partition.tasks
-        spelled = "|".join(",".join(map(str, task)) for task in tasks)
+        labels = "|".join(",".join(map(str, task)) for task in tasks)
         drawn = (
             config.shift == "concept"
             or config.dataset == SYNTHETIC
@@ -88,14 +83,14 @@ class Simulation(ClientPool):
         return replace(
             config,
             num_tasks=len(tasks) if federation.knows_tasks else config.num_tasks,
-            tasks=config.tasks if drawn else spelled,
+            tasks=config.tasks if drawn else labels,
             data_dir=str(resolve_data_dir(config.data_dir)),
         )
 
     def begin(self, results: ResultsFolder, progress: Progress) -> None:
-        """Say what is about to happen, and meet the clients.
+        """Print what is about to happen, and register the clients.
 
-        A worker's first message waits for Ray, imports and data, which is kept out of the
+        A worker's first message waits for Ray, imports and data: this time is not part of the
         strategies' seconds.
         """
         self._results, self._saved = results, set[int]()
@@ -110,15 +105,15 @@ class Simulation(ClientPool):
         entries = {**self.message_config, protocol.SEED: self._config.seed}
         for note in federation.dataset.notes:
             logger.warning(note)
-        roll = Conversation(
+        conversation = Conversation(
             self._grid, entries, self._config.pre_round_deadline, Training(self.known_clients)
         )
-        roll.register_clients()
-        self._nodes = roll.nodes
+        conversation.register_clients()
+        self._nodes = conversation.nodes
         progress.clients_ready()
 
     def begin_run(self, setting: Setting, done: int) -> Grid:
-        """Save who holds what, once for each seed; newcomers' nodes are hidden until their time."""
+        """Save each seed's partition once, and hide newcomers' nodes until their round."""
         self._now = self._federation(setting.seed)
         if setting.seed not in self._saved:
             self._saved.add(setting.seed)
@@ -130,7 +125,7 @@ class Simulation(ClientPool):
         return self._arriving
 
     def keep_states(self, strategy: ClusteredStrategy, sent: ConfigValues) -> dict[int, Any]:
-        """Return clients' own layers and models, for a checkpoint."""
+        """Return the clients' private layers and models, for a checkpoint."""
         return keep_states(self._arriving, strategy, sent, self._config.round_deadline)
 
     def restore_states(self, states: Mapping[int, Any], sent: ConfigValues) -> None:
@@ -143,7 +138,7 @@ class Simulation(ClientPool):
         strategy: ClusteredStrategy,
         show: Callable[[RoundReport], None],
     ) -> None:
-        """Show a round without the malicious clients: what they get is nobody's success."""
+        """Show a round without the scores of malicious clients, which are no success."""
         for client in self._now.malicious:
             report.validated.pop(client, None)
             for of_client in (*report.scores.values(), *report.other_scores.values()):

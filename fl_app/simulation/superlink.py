@@ -1,4 +1,4 @@
-"""Run the app in simulation with a SuperLink of its own, and leave no process behind."""
+"""A private SuperLink for a simulation, which leaves no process behind."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from fl_core.files import program_path
 
 RAY_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Ray's own advice about a variable that this app does not use.
+    # Ray's advice about a variable that this app does not use.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-# Of a Ray of our own; a cluster that is there has settings of its own.
+# For a private Ray; a running cluster has its settings already.
 PRIVATE_RAY = {
     **RAY_SETTINGS,
     # Models of up to 4 MB travel inside Ray's calls instead of through its object store: measured,
     # a worker waits 8 ms instead of 14 for its next client (a model of 640 kB).
     "RAY_max_direct_call_object_size": "4000000",
     "RAY_task_rpc_inlined_bytes_limit": "100000000",
-    # Whatever cluster is running here, or named in the user's RAY_ADDRESS.
+    # Never a cluster that runs here, or that the user's RAY_ADDRESS names.
     "RAY_ADDRESS": "local",
     # In spite of its name it works on Linux: Ray takes 127.0.0.1 as this machine's address and
     # listens nowhere else. Without it, with two workers, five of its processes listen on all
@@ -40,7 +40,7 @@ PRIVATE_RAY = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     # Workers that are started before it is known what they need are thrown away.
     "RAY_prestart_worker_first_driver": "0",
-    # Whoever reaches one of its ports can otherwise run code.
+    # Otherwise, any process that reaches one of its ports can run code.
     "RAY_AUTH_MODE": "token",
     # A CNN tested in batches of 1000 needs arrays of 19 to 50 MB. glibc would give each back to the
     # system and ask for it again: two fifths of a test's time (docs/measured/scale.md).
@@ -62,10 +62,9 @@ def print_line(line: str) -> None:
 def run_app(
     env: Mapping[str, str], app: Path, *options: str, show: Callable[[str], None] = print_line
 ) -> bool:
-    """Run `flwr run` with the app in a folder, show its log, and say whether it succeeded.
+    """Run `flwr run` with the app in a folder, show its log, and return whether it succeeded.
 
-    `env` is from `private_superlink`; `options` are further words of the command; `show` is given
-    each line of the log.
+    `env` is from `private_superlink`; `show` is called with each line of the log.
     """
     run_id = str(_flwr(env, "run", str(app), *options, "--format", "json")["run-id"])
     with subprocess.Popen(
@@ -83,7 +82,7 @@ def run_app(
                 except BaseException:
                     stream.kill()  # or leaving would wait for the end of the run
                     raise
-            # What Flower prints after our own sentence is its traceback.
+            # After our sentence, Flower prints a traceback.
             explained = explained or line.startswith("error: ")
     listed = _flwr(env, "ls", "--run-id", run_id, "--format", "json")
     return str(listed["runs"][0]["status"]) == "finished:completed"
@@ -95,9 +94,9 @@ def private_superlink(
 ) -> Iterator[dict[str, str]]:
     """Start a SuperLink on free ports; stop it, and all that it started, at the end.
 
-    Its files go to the empty folder `home`. Yielded is the environment in which `flwr` finds it.
-    Its simulations join the Ray cluster at `ray_address`, or start a Ray of their own; `settings`
-    are more variables of its environment.
+    Its files go to the empty folder `home`. Yield the environment in which `flwr` finds it.
+    Its simulations join the Ray cluster at `ray_address`, or start a private Ray; `settings` are
+    more variables of its environment.
     """
     http_port, control_port = free_ports(2)
     env = {
@@ -121,7 +120,7 @@ def private_superlink(
     ]
     log = home / "superlink.log"
     with log.open("w", encoding="utf-8") as file, guarded(home):
-        # A session of its own, so that Ctrl-C reaches only us, who stop it in order.
+        # In another session: Ctrl-C reaches only this process, which then stops it in order.
         process = subprocess.Popen(
             command, env=env, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
         )
@@ -134,7 +133,7 @@ def private_superlink(
 
 
 def _ray_settings(ray_address: str) -> dict[str, str]:
-    if ray_address:  # whose token, if it wants one, the user has in the environment
+    if ray_address:  # its token, if it needs one, is in the user's environment
         return {**RAY_SETTINGS, "RAY_ADDRESS": ray_address}
     # In the environment, so on no command line and in no file; a new one for each SuperLink.
     return {**PRIVATE_RAY, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
@@ -169,13 +168,13 @@ def _flwr(env: Mapping[str, str], *arguments: str) -> dict[str, Any]:
 
 
 def _is_chatter(line: str) -> bool:
-    """Tell Flower's and Ray's running commentary from what a person wants to read."""
+    """Return whether a line is one of Flower's or Ray's routine messages."""
     plain = _COLOUR.sub("", line).strip()
     return plain.startswith(_CHATTER) or any(part in plain for part in _CHATTER_WITHIN)
 
 
 def free_ports(count: int) -> list[int]:
-    """Return different ports of 127.0.0.1 that nobody listens on at this moment."""
+    """Return different ports of 127.0.0.1 that are free at this moment."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for one in sockets:

@@ -313,7 +313,7 @@ def test_a_run_that_is_stopped_says_how_to_go_on(tmp_path, monkeypatch, capsys):
     out, err = capsys.readouterr()
     assert out == ""
     again, stopped = err.splitlines()
-    assert again == f"to go on: fedkin run {' '.join(words)} resume={tmp_path / 'out'}"
+    assert again == f"to resume: fedkin run {' '.join(words)} resume={tmp_path / 'out'}"
     assert stopped == "stopped."
 
 

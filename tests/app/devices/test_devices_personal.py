@@ -83,7 +83,7 @@ def test_what_a_device_says_when_it_is_told_to_keep_its_layers_is_not_read(tmp_p
     options = {"strategy": "fedper", "checkpoint_every": 1, "spoil": spoil}
     summary, _ = run(tmp_path / "out", sites, **options)
     assert np.isfinite(summary["runs"][0]["accuracy"])
-    assert "oslo has not kept its own part of the model for this checkpoint" in caplog.text
+    assert "oslo did not save its private layers for this checkpoint" in caplog.text
 
 
 def test_devices_that_restart_between_all_messages_end_with_the_same_models(

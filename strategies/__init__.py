@@ -30,6 +30,7 @@ from strategies.clusterings.principal_angle import PrincipalAngleClustering
 from strategies.clusterings.spectral import SpectralClustering
 from strategies.rounds.client_registry import Refusal, Roster
 from strategies.rounds.conversation import Conversation
+from strategies.rounds.failures import Failure
 from strategies.rounds.round_state import Clusters, Round, Update
 from strategies.rounds.training import RoundReport, Training
 from strategies.strategy import ClusteredStrategy
@@ -41,6 +42,7 @@ __all__ = [
     "Clustering",
     "Clusters",
     "Conversation",
+    "Failure",
     "FirstDirectionClustering",
     "FirstUpdateClustering",
     "GivenClusters",

@@ -28,7 +28,7 @@ from fl_core.text import one_line
 from strategies.aggregations.aggregation import Aggregation, ClusterMean
 from strategies.clusterings.clustering import Clustering, OwnCluster
 from strategies.rounds.ask import Reading
-from strategies.rounds.conversation import Conversation, failed_at
+from strategies.rounds.conversation import Conversation
 from strategies.rounds.round_state import Clusters
 
 logger = logging.getLogger(__name__)
@@ -273,7 +273,7 @@ class SecureAggregation:
         for client in _senders_of_repeated(keys):  # all others would refuse them
             del keys[client]
             reason = "another client sent one of its keys, too"
-            self._training.warn({client: reason}, failed_at(protocol.PUBLIC_KEYS))
+            self._training.warn({client: reason}, protocol.PUBLIC_KEYS)
         self._sums = [
             ClusterSum(
                 cluster,
@@ -394,7 +394,7 @@ class SecureAggregation:
                 f"its shares of {one.named(owners)} are not what was announced and are left out; "
                 "either side may be at fault"
             )
-            self._training.warn({one.members[holder]: reason}, failed_at(protocol.UNMASK))
+            self._training.warn({one.members[holder]: reason}, protocol.UNMASK)
         secrets, liars = one.secrets(unfit)
         for position in liars:
             self._leave_out(one.members[position], "it shared something else than its secret")
@@ -431,7 +431,7 @@ class SecureAggregation:
         answers = self._conversation.ask(
             action, nodes, content_for, read, for_training=True, timeout=self._timeout
         )
-        self._training.warn(answers.failures, failed_at(action))
+        self._training.warn(answers.failures, action)
         for client in sorted(answers.unreadable):
             self._leave_out(client, answers.failures[client])
         return answers.values

@@ -37,7 +37,6 @@ from strategies.rounds.participants import draw_participants, draw_testers
 from strategies.rounds.replies import Tests, read_tests, read_update
 from strategies.rounds.round_state import Clusters, Update
 from strategies.rounds.training import (
-    UNTESTED,
     RoundReport,
     Training,
     count_from,
@@ -328,7 +327,7 @@ class ClusteredStrategy(Strategy):
         """
         training, report = self.training, self.reports[-1]
         answers = self._request.answers(replies)
-        training.warn(answers.failures)
+        training.warn(answers.failures, protocol.TRAIN)
         if not answers.values:
             training.lose_round(self._participants, answers.failures)
         training.heard(self._participants, answers.values)
@@ -392,7 +391,7 @@ class ClusteredStrategy(Strategy):
         """Store every client's scores and return the plain means over clients."""
         report = self.reports[-1]
         answers = self._request.answers(replies)
-        self.training.warn(answers.failures, UNTESTED)
+        self.training.warn(answers.failures, protocol.EVALUATE)
         for client, found in answers.values.items():
             report.note(client, *found)
         report.bytes = self.training.bytes

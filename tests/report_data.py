@@ -21,6 +21,20 @@ def read_runs(entries):
     return checker(list[Run]).validate_python(entries)
 
 
+def failed(client, reason, step="describe", rounds=(0,)):
+    """Return a failure as a run of a summary.json has it."""
+    return {"client": client, "step": step, "rounds": list(rounds), "reason": reason}
+
+
+def reasons_of(run):
+    """Return why clients were left out of a run of a summary.json, by client."""
+    return {
+        one["client"]: one["reason"]
+        for one in run["failures"]
+        if run["clusters"][one["client"]] < 0
+    }
+
+
 def write_results(
     folder: Path,
     *,
@@ -56,7 +70,7 @@ def write_results(
                     **({} if names else {"tasks": tasks, "ari": 1.0 if grouped else 0.0}),
                     "bytes": dict.fromkeys(BYTES, 1000 * clients),
                     "seconds": {"pre-round": 1.0, "train": 2.0, "evaluate": 0.5, "total": 4.0},
-                    "failures": {},
+                    "failures": [],
                 }
             )
             rows += [(strategy, seed, number, 0.4 * number) for number in (1, 2)]

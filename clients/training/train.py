@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import NamedTuple
 
@@ -14,6 +15,8 @@ from torch.nn import functional as F  # noqa: N812 - torch's own convention
 from clients.settings import TrainingSettings
 from clients.training.losses import Measure, loss_of
 from fl_core.objectives.objective import GradientTerm, no_term
+
+logger = logging.getLogger(__name__)
 
 
 class Scores(NamedTuple):
@@ -100,7 +103,7 @@ def train(
     losses: list[torch.Tensor] = []
     for _ in range(settings.local_epochs):
         order = torch.randperm(len(labels), generator=generator).to(images.device)
-        batches = torch.split(order, settings.batch_size)
+        batches = split_batches(order, settings.batch_size)
         losses = []
         for batch in batches:
             optimizer.zero_grad()
@@ -113,6 +116,17 @@ def train(
             losses.append(loss.detach())
     sizes = torch.tensor([len(batch) for batch in batches], dtype=torch.float64)
     return float(torch.stack(losses).cpu().double() @ sizes / sizes.sum())
+
+
+def split_batches(order: torch.Tensor, size: int) -> tuple[torch.Tensor, ...]:
+    """Return the batches of an epoch; a last batch of one sample joins the one before it.
+
+    Batch normalisation cannot train on one sample.
+    """
+    batches = torch.split(order, size)
+    if size == 1 or len(batches) == 1 or len(batches[-1]) > 1:
+        return batches
+    return (*batches[:-2], torch.cat(batches[-2:]))
 
 
 @torch.inference_mode()
@@ -185,7 +199,13 @@ def _found(
         found = _errors(outputs.squeeze(1).double().cpu(), labels.double().cpu(), own)
     else:
         found = _scores(outputs, labels, own)
-    return found if measure is None else found._replace(own_metric=measure(outputs, labels))
+    if measure is None:
+        return found
+    try:
+        return found._replace(own_metric=measure(outputs, labels))
+    except ValueError as error:  # of samples of one class, say, many a metric is undefined
+        logger.warning("%s", error)
+        return found
 
 
 def _scores(outputs: torch.Tensor, labels: torch.Tensor, loss: float | None) -> Scores:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -204,39 +204,12 @@ def _likeliest(number: Chosen) -> list[Candidate]:
 
 def troubles_of(result: Result) -> list[TextTable | str]:
     """Tabulate who failed, was odd, attacked, came late or changed: a row for each kind."""
+    attack, all_asked = result.config.get("attack"), result.config.get("fraction-evaluate", 1) == 1
     said: dict[tuple[str, str], list[tuple[str, str]]] = {}
-
-    def say(kind: str, why: str, run: Run, client: int) -> None:
-        said.setdefault((kind, why), []).append((run.names[client], _where(run)))
-
     for run in result.runs:
-        for kind, found in (
-            ("failed", run.failures),
-            ("odd", run.odd),
-            ("model not kept", run.not_kept or {}),
-            ("left out of secure sums", run.left_out_of_sums),
-        ):
-            for client, why in found.items():
-                say(kind, why, run, client)
-        for node, why in run.unknown.items():
-            said.setdefault(("left out", why), []).append((f"node {node}", _where(run)))
-        for kind, clients in (
-            ("malicious", run.malicious),
-            ("joined later", run.newcomers),
-            ("changed task", run.drifters),
-        ):
-            why = "as configured"
-            if kind == "malicious":
-                attack = str(result.config.get("attack", "attack"))
-                why = attack if run.isolated is None else _isolated(attack, run.isolated)
-            for client in sorted(clients):
-                say(kind, why, run, client)
-        tested = np.isfinite(run.scores)
-        all_asked = result.config.get("fraction-evaluate", 1) == 1
-        for client in np.flatnonzero(~tested).tolist() if tested.any() and all_asked else ():
-            if client not in run.malicious and client not in run.failures:
-                why = f"gave no {run.metrics.main.title} in the last round"
-                say("not tested", why, run, client)
+        for kind, why, name, when in _troubles_of_run(run, str(attack), all_asked=all_asked):
+            where = f"{run.strategy}/{run.seed} {when}".rstrip()
+            said.setdefault((kind, why), []).append((name, where))
     for name, kind, why in _troubles_of_grouping(result):
         said.setdefault((kind, why), []).append((name, "grouping"))
     if not said:
@@ -244,10 +217,43 @@ def troubles_of(result: Result) -> list[TextTable | str]:
     rows = []
     for (kind, why), pairs in said.items():
         names = list(dict.fromkeys(name for name, _ in pairs))
-        where = list(dict.fromkeys(place for _, place in pairs))
-        rows.append([kind, named(names, MOST_NAMES), why, named(where, 6)])
+        places = list(dict.fromkeys(place for _, place in pairs))
+        rows.append([kind, named(names, MOST_NAMES), why, named(places, 6)])
     columns = ["what", "who", "why", "where"]
     return [TextTable("What happened to clients", columns, rows, folds=False)]
+
+
+def _troubles_of_run(
+    run: Run, attack: str, *, all_asked: bool
+) -> Iterator[tuple[str, str, str, str]]:
+    """Yield what happened, why, to whom, and when in the run."""
+    for failure in run.failures:
+        yield failure.action, failure.reason, run.names[failure.client], failure.when
+    for kind, found in (
+        ("odd", run.odd),
+        ("model not kept", run.not_kept or {}),
+        ("left out of secure sums", run.left_out_of_sums),
+    ):
+        for client, why in found.items():
+            yield kind, why, run.names[client], ""
+    for node, why in run.unknown.items():
+        yield "left out", why, f"node {node}", ""
+    alone = run.isolated
+    if alone is not None and np.isfinite(alone):
+        attack = f"{attack}; {100 * alone:.0f} % in clusters of their own"
+    for kind, why, clients in (
+        ("malicious", attack, run.malicious),
+        ("joined later", "as configured", run.newcomers),
+        ("changed task", "as configured", run.drifters),
+    ):
+        for client in sorted(clients):
+            yield kind, why, run.names[client], ""
+    tested = np.isfinite(run.scores)
+    known = {*run.malicious, *(failure.client for failure in run.failures)}
+    for client in np.flatnonzero(~tested).tolist() if tested.any() and all_asked else ():
+        if client not in known:
+            why = f"gave no {run.metrics.main.title} in the last round"
+            yield "not tested", why, run.names[client], ""
 
 
 def _troubles_of_grouping(result: Result) -> list[tuple[str, str, str]]:
@@ -263,15 +269,6 @@ def _troubles_of_grouping(result: Result) -> list[tuple[str, str, str]]:
         *((name, "odd", why) for name, why in grouping.odd.items()),
         *((name, "little to compare", why) for name, why in grouping.uninformative.items()),
     ]
-
-
-def _where(run: Run) -> str:
-    return f"{run.strategy}/{run.seed}"
-
-
-def _isolated(attack: str, share: float) -> str:
-    alone = "" if np.isnan(share) else f"; {100 * share:.0f} % in clusters of their own"
-    return f"{attack}{alone}"
 
 
 def costs_of(result: Result) -> list[TextTable]:

@@ -71,11 +71,11 @@ def answer(result: Result) -> list[str]:
     if result.grouping is not None:
         said += _groups(result.grouping)
     said += [f"{name} did not run: {why}." for name, why in result.left_out.items()]
-    failed = sorted({run.names[client] for run in result.runs for client in run.failures})
+    said += [f"{sentence}." for run in result.runs if (sentence := run.untrained())]
+    failed = sorted({run.names[one.client] for run in result.runs for one in run.failures})
     if failed:
-        said.append(
-            f"{_count(len(failed), 'client').capitalize()} failed: {named(failed, _MOST_NAMES)}."
-        )
+        text = _count(len(failed), "client").capitalize()
+        said.append(f"{text} failed: {named(failed, _MOST_NAMES)}; the reasons are below.")
     left_out = sorted({run.names[c] for run in result.runs for c in run.left_out_of_sums})
     if left_out:
         text = f"{_count(len(left_out), 'client').capitalize()} sent what cannot be right"

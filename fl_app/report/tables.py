@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fl_app.report.text_table import TextTable, render
 from fl_app.results.reading import Result
@@ -17,6 +18,7 @@ from strategies.catalogue import UNGROUPED
 
 _LONGEST_NAME = 20  # of a strategy, in one line
 _MOST_NAMES = 60  # of a cluster; summary.json has all
+_MOST_FAILURES = 10  # below the table; summary.json has all
 _MOST_ROUNDS = 14  # columns that fit
 PRE_ROUND = ("pre-round-up", "pre-round-down")
 TRAINING = ("train-up", "train-down")
@@ -108,12 +110,14 @@ def _cells(
         found = [run.tests[name] for run in runs if name in run.tests]
         if name == main.name and shared:
             found = compared
-        yield from _means(main, name, [one.score for one in found], shown=name in tests)
+        scores = [one.scores for one in found]
+        yield from _means(main, name, [one.score for one in found], scores, shown=name in tests)
     for other in measured:
         of_runs = _mean([run.mean(other) for run in runs if other in _beside(run)])
         several = sum(one.name == other.name for one in measured) > 1  # each of one's own
         exact = f"{other.name}-{other.title}" if several else other.name
-        yield other.head, _shown(other, of_runs), exact, of_runs
+        counted = _some([run.scores_of(other) for run in runs if other in _beside(run)])
+        yield other.head, _shown(other, of_runs) + counted, exact, of_runs
     yield _worst_head(main), _shown(main, worst), f"{main.extreme}-{main.name}", worst
     in_unit = 100 * variance if main.is_share else variance
     yield "variance", _shown(main, in_unit), f"{main.name}-variance", variance
@@ -129,14 +133,22 @@ def _cells(
 
 
 def _means(
-    metric: Metric, test: str, means: Sequence[float], *, shown: bool
+    metric: Metric,
+    test: str,
+    means: Sequence[float],
+    scores: Sequence[NDArray[np.float64]],
+    *,
+    shown: bool,
 ) -> Iterator[tuple[str, str, str, float]]:
-    """Yield the cells of a test: the mean over seeds, and its standard deviation."""
+    """Yield the cells of a test: the mean over seeds, and its standard deviation.
+
+    Where not all clients have a score, the text says how many have.
+    """
     known = [mean for mean in means if math.isfinite(mean)]  # over seeds with a tested client
     mean, deviation = _mean(known), float(np.std(known, ddof=1)) if len(known) > 1 else math.nan
     spread = "" if math.isnan(deviation) else f" ± {metric.shown(deviation)}"
     exact = metric.name if test == metric.name else f"{metric.name}-{test.replace(' ', '-')}"
-    yield metric.head_of(test) * shown, _shown(metric, mean) + spread, exact, mean
+    yield metric.head_of(test) * shown, _shown(metric, mean) + spread + _some(scores), exact, mean
     yield "", "", f"{exact}-std", deviation
 
 
@@ -162,7 +174,7 @@ def printed_strategies(runs: Sequence[Run]) -> TextTable:
     shown = [place for place, head in enumerate(table.columns) if head not in hidden]
     heads = [table.columns[place] for place in shown]
     return TextTable(
-        f"Test {main.title}, mean over {_tested(runs)} clients"
+        f"Test {main.title}, mean over {_tested([run.scores for run in runs])} clients"
         + (f" ± std over {seeds} seeds" if seeds > 1 else ", one seed"),
         [head.replace(" kB", "\nkB/client").replace("its ", "its\n") for head in heads],
         [
@@ -170,8 +182,23 @@ def printed_strategies(runs: Sequence[Run]) -> TextTable:
             for row in table.rows
         ],
         range(1, len(shown)),
-        note="\n".join([*([ASKED] if both else []), *said_of(result.runs)]),
+        note="\n".join([*([ASKED] if both else []), *said_of(result.runs), *failures_of(runs)]),
     )
+
+
+def failures_of(runs: Sequence[Run]) -> list[str]:
+    """Return a sentence on each failure of a client, and on the clients that never trained."""
+    failed = [
+        f"{run.strategy}, seed {run.seed}: {failure.describe(run.called(failure.client))}"
+        for run in runs
+        for failure in run.failures
+    ]
+    more = len(failed) - _MOST_FAILURES
+    return [
+        *failed[:_MOST_FAILURES],
+        *([f"{more:,} more failures of clients are in summary.json"] if more > 0 else []),
+        *(sentence for run in runs if (sentence := run.untrained())),
+    ]
 
 
 def said_of(runs: Sequence[Run]) -> list[str]:
@@ -288,10 +315,16 @@ def cluster_table(run: Run) -> TextTable:
     )
 
 
-def _tested(runs: Sequence[Run]) -> str:
-    """Return how many clients the scores are means of: "25", "3 of 6" or "3 to 5 of 6"."""
-    counts = [np.isfinite(run.scores).sum() for run in runs]
-    least, most, clients = min(counts), max(counts), max(run.num_clients for run in runs)
+def _some(scores: Sequence[NDArray[np.float64]]) -> str:
+    """Return how many clients have a score, in brackets; empty: all of them."""
+    return f" ({counted})" if " of " in (counted := _tested(scores)) else ""
+
+
+def _tested(scores: Sequence[NDArray[np.float64]]) -> str:
+    """Return of how many clients each run has scores: "25", "3 of 6" or "3 to 5 of 6"."""
+    counts = [np.isfinite(of_run).sum() for of_run in scores]
+    least, most = min(counts, default=0), max(counts, default=0)
+    clients = max(map(len, scores), default=0)
     if least == clients:
         return str(clients)
     return f"{least if least == most else f'{least} to {most}'} of {clients}"

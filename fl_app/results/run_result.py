@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from fl_app.results.schema import Run, Tested
 from fl_core.data.settings import TESTS, name_of_test
+from fl_core.messages import protocol
 from fl_core.partitions.federation import Federation
-from strategies import ClusteredStrategy, RoundReport
+from strategies import ClusteredStrategy, Failure, RoundReport
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -94,15 +95,15 @@ class RunResult(Run):
                 "evaluate": spent.evaluate,
                 "total": seconds,
             },
-            failures={
-                client: strategy.failures.get(client, "did not answer the roll call")
-                for client in range(num_clients)
-                if client not in found
-            },
+            failures=_failures(strategy, range(num_clients)),
             odd=dict(strategy.clusters.odd),
             unknown=dict(training.roster.unknown),
             **known,
         )
+        malicious = () if federation is None else federation.malicious
+        failed = {one.client for one in result.failures if one.step != protocol.EVALUATE}
+        never = failed - training.trained - set(malicious)
+        result = replace(result, never_trained=tuple(sorted(never)))
         return result if federation is None else replace(result, **_events(result, federation))
 
     @classmethod
@@ -117,7 +118,7 @@ class RunResult(Run):
     ) -> RunResult:
         """Return a result with the scores of the last of these rounds; `known` has the rest."""
         last = reports[-1]
-        known = {"models": {}, "bytes": {}, "seconds": {}, "failures": {}, **known}
+        known = {"models": {}, "bytes": {}, "seconds": {}, "failures": [], **known}
         scores = {one.name: last.of(one.name) for one in last.metrics.all}
         others = {name: own for name, own in last.other_scores.items() if own}
         if others and (test := known.get("other_test")):
@@ -136,6 +137,16 @@ class RunResult(Run):
             **known,
         )
         return replace(result, variance=result.deviation**2)
+
+
+def _failures(strategy: ClusteredStrategy, clients: Iterable[int]) -> list[Failure]:
+    """Return all failures; a client without a cluster that has none has not registered."""
+    failures = list(strategy.training.roster.log)
+    known = {failure.client for failure in failures}.union(strategy.clusters.of_client)
+    absent = sorted(set(clients) - known)
+    return failures + [
+        Failure(client, protocol.DESCRIBE, (0,), "it did not register") for client in absent
+    ]
 
 
 def _scores_of(

@@ -8,12 +8,13 @@ others are explained on the page.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import (
+    AfterValidator,
     AliasChoices,
     BeforeValidator,
     Field,
@@ -43,7 +44,10 @@ from fl_app.results.tuned import Tuned
 from fl_app.results.verdict import SeedVerdicts
 from fl_core.data.settings import TESTS
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES, Metric, Metrics, metrics_of
+from fl_core.text import listed, one_line, printable
+from strategies import Failure
 
+_MOST_NAMES = 60
 _ODD = "its data are like nobody's"
 
 
@@ -55,6 +59,11 @@ def _of_main(key: str) -> Any:
         serialization_alias=key,
         exclude_if=has_none,
     )
+
+
+def _harmless(failure: Failure) -> Failure:
+    step, reason = printable(failure.step), one_line(failure.reason)
+    return replace(failure, step=step, reason=reason)
 
 
 def _no_scores() -> NDArray[np.float64]:
@@ -100,6 +109,11 @@ class Tested:
         name = metrics_of(is_regression=self.is_regression).main.name
         return {key.replace("{}", name): value for key, value in write(self).items()}
 
+    def scores_of(self, metric: Metric) -> NDArray[np.float64]:
+        """Return each client's score by a metric beside the main one, shape (K,)."""
+        values: NDArray[np.float64] = getattr(self, f"{metric.name.replace('-', '_')}_per_client")
+        return values
+
     def mean(self, metric: Metric) -> float:
         """Return the mean of a metric over clients; NaN where it was not measured."""
         value: float | None = getattr(self, metric.name.replace("-", "_"))
@@ -112,7 +126,8 @@ class Run(Tested, RunId):
 
     A cluster of −1: left out. Only a run on devices has `not_kept`, by client: why devices do not
     have their model. `unknown` is by node: nodes that are no client. `isolated` is the share of
-    malicious clients in clusters without an honest one.
+    malicious clients in clusters without an honest one. `never_trained` are clients that failed
+    whenever they were to train, malicious ones left out.
     """
 
     on_its_task: Annotated[Tested | None, IF_ANY] = None
@@ -129,7 +144,8 @@ class Run(Tested, RunId):
     ] = None
     bytes: dict[Text, Count]
     seconds: dict[Text, Number]
-    failures: Reasons
+    failures: list[Annotated[Failure, AfterValidator(_harmless)]]
+    never_trained: Annotated[tuple[int, ...], IF_ANY] = ()
     own_metric_name: Annotated[Text, IF_ANY] = ""
     tuned: Annotated[Tuned | None, IF_ANY] = None
     odd: Annotated[Reasons, Field(alias="odd-clients", exclude_if=has_none)] = field(
@@ -158,8 +174,9 @@ class Run(Tested, RunId):
         measured = [self.own_metric_per_client] if self.own_metric_name else []
         if {*counts, *map(len, [*tested, *measured])} != {self.num_clients}:
             raise ValueError("it does not say the same of all clients")
-        said = (self.failures, self.odd, self.not_kept or {}, self.left_out_of_sums)
-        for those in (*said, self.malicious, self.newcomers, self.drifters):
+        said = (self.odd, self.not_kept or {}, self.left_out_of_sums, self.never_trained)
+        failed = [failure.client for failure in self.failures]
+        for those in (*said, failed, self.malicious, self.newcomers, self.drifters):
             check_clients(those, self.num_clients)
         means = [one.score for one in self.tests.values()]
         check_scores(np.concatenate([*tested, means]), self.metrics.main)
@@ -169,6 +186,17 @@ class Run(Tested, RunId):
     def names(self) -> list[str]:
         """Return what to call the clients: their names, or their indices."""
         return self.given_names or [str(client) for client in range(self.num_clients)]
+
+    def called(self, client: int) -> str:
+        """Return what to call a client in a sentence."""
+        return self.given_names[client] if self.given_names else f"client {client}"
+
+    def untrained(self) -> str:
+        """Return a sentence on the clients that never trained; empty: there is none."""
+        if not self.never_trained:
+            return ""
+        names = listed([self.called(client) for client in self.never_trained], _MOST_NAMES)
+        return f"{self.strategy}, seed {self.seed}: {names} never trained"
 
     @property
     def of_client(self) -> dict[int, int]:
@@ -197,7 +225,7 @@ class Run(Tested, RunId):
 
     def kilobytes(self, *parts: str) -> float:
         """Return the mean bytes that a client that was not left out sent and received."""
-        taking_part = max(1, self.num_clients - len(self.failures))
+        taking_part = max(1, len(self.of_client))
         return sum(self.bytes.get(part, 0.0) for part in parts) / taking_part / 1000
 
 

@@ -23,7 +23,6 @@ from fl_core.messages import protocol
 from strategies import ClusteredStrategy
 from strategies.rounds.ask import Request, as_it_is
 from strategies.rounds.participants import draw_testers
-from strategies.rounds.training import UNTESTED
 
 logger = logging.getLogger(__name__)
 
@@ -111,4 +110,4 @@ def compare_again(
     request = training.model_request(
         protocol.EVALUATE, clients, as_it_is, {**sent, **strategy.local_told}, timeout
     )
-    training.warn(request.ask(grid).failures, UNTESTED)
+    training.warn(request.ask(grid).failures, protocol.EVALUATE)

@@ -7,7 +7,6 @@ import logging
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,7 +55,7 @@ class Status(Listener):
         self._late: list[str] = []
         self._clients: list[str] = []
         self._left_out_of_sums: Mapping[int, str] = {}
-        self._failures: deque[dict[str, Any]] = deque(maxlen=_MOST_FAILURES)
+        self._failures: list[str] = []
         self._runs: list[dict[str, Any]] = []
         now = clock()
         self._known: dict[str, Any] = {"state": RUNNING, "began": now, "doing": "", "since": now}
@@ -116,6 +115,7 @@ class Status(Listener):
             found |= {main.name: report.score, "worst": main.worst(report.tested.values())}
         with self._lock:
             self._runs[-1] |= found
+            self._note_failures(roster)
             self._known |= {"rounds-left": rounds_left, "seconds-left": seconds_left}
             self._left_out_of_sums = report.left_out_of_sums
             self._clients = _clients(roster, self._left_out_of_sums)
@@ -145,33 +145,33 @@ class Status(Listener):
                 self._asking["until"] = now + timeout
             self._late = _owing(late, name_of)
             self._clients = _clients(roster, self._left_out_of_sums)
+            self._note_failures(roster)
             self._changed = True
 
     def heard(self, replies: Iterable[Message]) -> None:
         """Note which clients have answered."""
-        now = self._clock()
         with self._lock:
             for reply in replies:
-                name = self._waiting.pop(reply.metadata.src_node_id, "")
-                if reply.has_error():
-                    self._fail(name or "a client", reply.error.reason or "no reason given", now)
+                self._waiting.pop(reply.metadata.src_node_id, "")
             self._changed = True
 
     def over(self, late: Iterable[Message]) -> None:
-        """Note the clients without an answer as failures."""
-        now, name_of = self._clock(), _names(self._roster())
+        """Note that the run waits for no more answers."""
+        name_of = _names(self._roster())
         with self._lock:
-            for name in self._waiting.values():
-                self._fail(name, "it did not answer in time", now)
             self._waiting, self._asking = {}, None
             self._late = _owing(late, name_of)
             self._changed = True
 
-    def _fail(self, name: str, reason: str, now: float) -> None:
-        step = (self._asking or {}).get("what", "")
-        self._failures.append({"at": now, "text": f"{name} failed ({step}): {one_line(reason)}"})
+    def _note_failures(self, roster: Roster) -> None:
+        """Describe the latest failures, and count all of this run."""
+        failures = sorted(roster.log, key=lambda failure: failure.rounds[-1])
+        self._failures = [
+            failure.describe(roster.name_of(failure.client))
+            for failure in failures[-_MOST_FAILURES:]
+        ]
         if self._runs:
-            self._runs[-1]["failures"] += 1
+            self._runs[-1]["failures"] = sum(len(failure.rounds) for failure in failures)
 
     # ----------------------------------------------------------------------------------- the file
 

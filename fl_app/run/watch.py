@@ -204,8 +204,7 @@ def lines_of(status: Mapping[str, Any], now: float) -> Iterator[str]:
                 line += f", the rest have {clock(max(0.0, asking['until'] - now))}"
             yield line
     yield from status["clients"]
-    for one in status["failures"]:
-        yield f"{clock(now - one['at'])} ago {one['text']}"
+    yield from status["failures"]
 
 
 def _table(

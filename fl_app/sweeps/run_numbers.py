@@ -28,7 +28,9 @@ _IN_UNITS = ("rmse", "mae", protocol.OWN_METRIC)  # of any size
 
 def numbers_of_run(run: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return what is stored of a run: its entry in summary.json, and its results' folder."""
-    numbers = {name: _short(run[name], name) for name in _STORED if run.get(name) not in (None, {})}
+    numbers = {
+        name: _short(run[name], name) for name in _STORED if run.get(name) not in (None, [], {})
+    }
     numbers |= {
         name: {"accuracy": _short(run[name]["accuracy"])}
         for name in map(name_of_test, TESTS)

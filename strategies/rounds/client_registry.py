@@ -12,6 +12,7 @@ from flwr.app import ConfigRecord, RecordDict
 
 from fl_core.messages import protocol
 from fl_core.text import given_name, one_line
+from strategies.rounds.failures import FailureLog
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +44,9 @@ class Roster:
     # What else nodes sent when they joined
     descriptions: dict[int, ConfigRecord] = field(default_factory=dict)
     failures: dict[int, str] = field(default_factory=dict)  # why clients are excluded
+    # All failures so far, also of clients that take part
+    log: FailureLog = field(default_factory=FailureLog)
+    round: int = 0  # in which failures happen now; 0 before training
     # Why nodes are excluded that never gave a usable name
     unknown: dict[int, str] = field(default_factory=dict)
     # Which nodes may not use the name that they give
@@ -57,6 +61,7 @@ class Roster:
             nodes=dict(self.nodes),
             descriptions=dict(self.descriptions),
             failures=dict(self.failures),
+            log=self.log.copy(),
             _connected=set(self._connected),
             _attempts=Counter(self._attempts),
         )
@@ -147,7 +152,7 @@ class Roster:
         """Exclude a client, and log why."""
         reason = one_line(reason)
         logger.warning("%s is left out, its %s failed: %s", self.name_of(client), action, reason)
-        self.failures[client] = reason
+        self._exclude(client, action, reason)
         self._ask_again_later(self.nodes.pop(client))
 
     def go_on(self, placed: Container[int], failures: Mapping[int, str]) -> None:
@@ -183,7 +188,7 @@ class Roster:
         client = self._known([refusal.called])[refusal.called]
         self._remove(node, refusal.reason)
         if client not in self.nodes:  # the name may be that of one that is in, at another node
-            self.failures[client] = refusal.reason
+            self._exclude(client, protocol.DESCRIBE, refusal.reason)
         self._ask_again_later(node)
 
     def _remain_unknown(self, node: int, reason: str) -> None:
@@ -194,9 +199,13 @@ class Roster:
     def _remove(self, node: int, reason: str, but: int | None = None) -> None:
         """Exclude the clients that a node was, all but one."""
         for other in [c for c, n in self.nodes.items() if n == node and c != but]:
-            self.failures[other] = reason
+            self._exclude(other, protocol.DESCRIBE, reason)
             logger.warning("%s is left out: %s", self.name_of(other), reason)
             del self.nodes[other]
+
+    def _exclude(self, client: int, step: str, reason: str) -> None:
+        self.failures[client] = reason
+        self.log.add(client, step, self.round, reason)
 
     def _ask_again_later(self, node: int) -> None:
         """Treat a node that failed as new when newcomers are admitted, a few times."""

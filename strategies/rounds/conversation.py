@@ -103,7 +103,7 @@ class Conversation:
         )
         stay = self.training.round > 0 and (for_training or all_asked)
         if stay:
-            self.training.warn(answers.failures, failed_at(action))
+            self.training.warn(answers.failures, action)
         for client, reason in answers.failures.items() if not stay else ():
             self.roster.leave_out(client, action, reason)
         if all_asked and not answers.values and not stay:
@@ -171,11 +171,6 @@ class Conversation:
             answers.values, answers.failures, twice_is_an_error=twice_is_an_error
         )
         return found, answers.failures
-
-
-def failed_at(action: str) -> str:
-    """Return the sentence of `Training.warn` for clients that failed at a query."""
-    return f"%s failed at {action} in round %d: %s"
 
 
 def _first_reason(failures: Mapping[int, str]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 import numpy as np
 
+from fl_core.messages import protocol
 from strategies.rounds.training import Training
 
 _PARTICIPANTS, _TESTS = 0xDEA1, 0x7E575
@@ -39,7 +40,8 @@ def draw_participants(
         raise RuntimeError(
             "no client is left to train: start those that are missing, then resume the run"
         )
-    training.warn(dict.fromkeys(sorted(set(nodes) - set(there)), "it is not connected"))
+    absent = sorted(set(nodes) - set(there))
+    training.warn(dict.fromkeys(absent, "it is not connected"), protocol.TRAIN)
     count = min(len(clients), max(at_least, _share_of(len(there), fraction)))
     drawn = _draw(clients, count, seed, training.round, _PARTICIPANTS)
     never = set(training.roster.connected()) - set(training.num_examples) - set(without)

@@ -14,17 +14,14 @@ from flwr.serverapp.strategy import Result
 from fl_core.messages import protocol
 from fl_core.messages.protocol import NDArrays
 from fl_core.metrics import Metrics, metrics_of
-from fl_core.text import one_line
 from strategies.rounds.ask import Reading, Request, Traffic
 from strategies.rounds.client_registry import Roster
+from strategies.rounds.failures import FailureLog
 from strategies.rounds.means import carry_over, take_over
 from strategies.rounds.round_state import Clusters, Comparison, Round, Update
 
 logger = logging.getLogger(__name__)
 
-# A client's name, the round, and why.
-LEFT_OUT = "%s failed in round %d and is left out of it: %s"
-UNTESTED = "%s could not be tested in round %d: %s"
 _TRAFFICS = ("pre_round_traffic", "train_traffic", "evaluate_traffic", "server_traffic")
 
 
@@ -129,6 +126,7 @@ class Training:
     # The first private layers, which clients get once
     private: NDArrays = field(default_factory=dict)
     holders: set[int] = field(default_factory=set)  # clients that have private layers
+    trained: set[int] = field(default_factory=set)  # clients that have trained in some round
     # One per cluster, or per client, in the order of `clusters`
     models: list[NDArrays] = field(default_factory=list, init=False)
     # The models as they are sent
@@ -165,6 +163,7 @@ class Training:
         """Add the report of the next round."""
         report = RoundReport(self.round + 1, num_rounds, is_regression=metrics.is_regression)
         self.reports.append(replace(report, own_metric=metrics.own))
+        self.roster.round = self.round
 
     def as_checkpoint(self) -> dict[str, Any]:
         """Return it as plain values and arrays, for `fl_core.models.checkpoint`."""
@@ -176,6 +175,8 @@ class Training:
             "model-numbers": [places[id(model)] for model in self.models],
             "clusters": _plain(self.clusters),
             "failures": dict(self.roster.failures),
+            "failure-log": dict(self.roster.log.rounds),
+            "trained": set(self.trained),
             "reports": [dict(vars(report)) for report in self.reports],
             "num-examples": dict(self.num_examples),
             "identity": self.identity,
@@ -200,12 +201,15 @@ class Training:
             identity=saved["identity"],
             private=saved["private"],
             holders=saved["holders"],
+            trained=saved["trained"],
             reports=[RoundReport(**report) for report in saved["reports"]],
             seconds=Seconds(**saved["seconds"]),
             **{name: Traffic(**saved[name]) for name in _TRAFFICS},
         )
         training.hold([models[place] for place in saved["model-numbers"]])
         roster.go_on(training.clusters.of_client, saved["failures"])
+        roster.log = FailureLog({**saved["failure-log"], **roster.log.rounds})
+        roster.round = training.round
         return training
 
     def model_request(
@@ -246,10 +250,11 @@ class Training:
         numbers = self.model_of_client
         return {client: self.models[numbers[client]] for client in clients}
 
-    def warn(self, failures: Mapping[int, str], sentence: str = LEFT_OUT) -> None:
-        """Log which clients failed in the present round, and why; they stay in the training."""
+    def warn(self, failures: Mapping[int, str], step: str) -> None:
+        """Record which clients failed at a step of the present round; they stay in the training."""
         for client, reason in failures.items():
-            logger.warning(sentence, self.roster.name_of(client), self.round, one_line(reason))
+            failure = self.roster.log.add(client, step, self.round, reason)
+            logger.warning("%s", failure.describe(self.roster.name_of(client)))
 
     def lose_round(self, asked: Collection[int], failures: Mapping[int, str]) -> None:
         """Log that no participant sent a usable model; a RuntimeError if all clients took part."""
@@ -269,6 +274,7 @@ class Training:
     def heard(self, asked: Iterable[int], trained: Iterable[int]) -> None:
         """Record who has trained: the other asked clients may have lost their private layers."""
         self.holders = self.holders.difference(asked).union(trained)
+        self.trained.update(trained)
 
     def begin(self, initial: NDArrays, clusters: Clusters) -> None:
         """Start from clusters, with their models or else the initial one."""

@@ -4,7 +4,15 @@ from sklearn.metrics import f1_score, recall_score
 from torch import nn
 
 from clients.settings import TrainingSettings
-from clients.training.train import OtherTest, Scores, as_pixels, evaluate, evaluate_both, train
+from clients.training.train import (
+    OtherTest,
+    Scores,
+    as_pixels,
+    evaluate,
+    evaluate_both,
+    split_batches,
+    train,
+)
 from tests.own_modules import own_modules
 
 
@@ -200,3 +208,13 @@ def test_what_a_loss_of_ones_own_raises_is_told_with_its_line(tmp_path):
     )
     with own_modules(tmp_path, late=late), pytest.raises(ValueError, match=said):
         train(linear(), *data(), settings, torch.Generator())
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "expected"),
+    [(33, 32, [33]), (65, 32, [32, 33]), (34, 32, [32, 2]), (3, 1, [1, 1, 1]), (1, 32, [1])],
+)
+def test_a_last_batch_of_one_sample_joins_its_neighbour(count, size, expected):
+    batches = split_batches(torch.arange(count), size)
+    assert [len(batch) for batch in batches] == expected
+    assert torch.cat(batches).tolist() == list(range(count))

@@ -33,6 +33,7 @@ from tests.app_runs import DEFAULTS
 from tests.device_images import SITES, write_sites
 from tests.device_processes import Program, environment, running
 from tests.device_runs import Devices, groups, run_on_devices
+from tests.report_data import reasons_of
 
 pytestmark = pytest.mark.slow
 
@@ -242,7 +243,7 @@ def test_the_page_from_the_first_command_to_the_last(tmp_path, monkeypatch):
     summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
     (one,) = summary["runs"]
     assert groups(one) == [["oslo", "rome"]]
-    assert one["failures"] == one["models-not-kept"] == {}
+    assert reasons_of(one) == one["models-not-kept"] == {}
     assert one["accuracy"] > 0.4
     here = {
         "/var/lib/fedkin/model.safetensors": str(site.model("rome")),
@@ -285,7 +286,7 @@ def test_a_device_that_is_killed_in_a_round_comes_back(tmp_path, monkeypatch):
             # Flower notices that the node is gone after half a minute to one, and refuses its
             # return until then: the round's deadline may pass before that, or after; on a busy
             # machine it must be long enough for berlin, held below, to miss none.
-            failed = "rome failed in round 1 and is left out of it: "
+            failed = "rome could not train in round 1: "
             said = started.wait_for(failed, _PATIENCE).partition(failed)[2]
             assert said in ("no answer in time", "it is no longer connected")
             deadline = time.monotonic() + _PATIENCE
@@ -299,7 +300,7 @@ def test_a_device_that_is_killed_in_a_round_comes_back(tmp_path, monkeypatch):
     summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
     (one,) = summary["runs"]
     assert groups(one) == [["berlin"], ["oslo", "rome"]]
-    assert one["failures"] == one["models-not-kept"] == {}
+    assert reasons_of(one) == one["models-not-kept"] == {}
     assert "ari" not in one
     assert one["accuracy"] > 0.6
     assert (tmp_path / "out/similarity-rcc-pfl-seed-0.png").stat().st_size > 10_000

@@ -21,6 +21,7 @@ from tests.device_processes import (
     running,
 )
 from tests.raw_device import RawDevice
+from tests.report_data import reasons_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults]
 
@@ -101,7 +102,7 @@ def test_a_device_takes_no_part_under_a_name_that_is_not_its_own(started, tmp_pa
     summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
     one = summary["runs"][0]
     assert one["names"][:2] == ["berlin", "lyon"]
-    reason_of = {one["names"][int(client)]: why for client, why in one["failures"].items()}
+    reason_of = {one["names"][client]: why for client, why in reasons_of(one).items()}
     assert reason_of.pop("eve") == "its name is lyon, but its key is registered as eve"
     ((name, reason),) = reason_of.items()
     assert name.startswith("key SHA256:")

@@ -32,7 +32,7 @@ def test_odd_clients_are_named_below_the_table_of_clusters():
             "accuracy-per-client": [1] * 4,
             "bytes": {},
             "seconds": {},
-            "failures": {},
+            "failures": [],
         },
     }
     (run,) = read_runs([run])

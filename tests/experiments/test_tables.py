@@ -384,7 +384,7 @@ def test_code_of_ones_own_runs_in_this_process(tmp_path):
     with own_modules(tmp_path, table=OWN_TABLE):
         folder = prepare(options, workers=0).run()
     (one,) = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["runs"]
-    assert one["failures"] == {}
+    assert one["failures"] == []
 
 
 NOBODYS_TASKS = """

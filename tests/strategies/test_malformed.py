@@ -73,7 +73,7 @@ def test_an_answer_that_cannot_be_read_is_the_clients_problem(kind, make, query,
 def test_a_model_that_cannot_be_read_is_left_out_of_the_round(kind, caplog):
     app = toy_app(spoil={("train", 1): sends("w", arrays()[kind])})
     assert weights(run(make_strategy("single"), LocalGrid(app, 3))) == [2]  # (1 + 3) / 2
-    assert "client 1 failed in round 1" in caplog.text
+    assert "client 1 could not train in round 1" in caplog.text
 
 
 def test_what_an_array_says_of_its_shape_is_not_believed():

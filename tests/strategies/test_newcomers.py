@@ -117,7 +117,7 @@ def test_a_node_that_vanishes_and_returns_goes_on_where_it_was(make, caplog):
     grid = Visits(toy_app(TASKS), 7, {4: {2}})
     strategy = make()
     run(strategy, grid, rounds=3)
-    assert "client 4 failed in round 2 and is left out of it: it is not connected" in caplog.text
+    assert "client 4 could not train in round 2: it is not connected" in caplog.text
     assert "client 4 could not be tested in round 2: no answer in time" in caplog.text
     assert "already" not in caplog.text  # its own index is not taken
     assert grid.rounds_of(4) == grid.rounds_of(4, "evaluate") == [1, 3]
@@ -266,7 +266,7 @@ def test_a_client_that_is_away_is_not_asked_to_train_and_is_named(caplog):
     strategy = make_strategy("single")
     run(strategy, grid, rounds=3)
     assert grid.rounds_of(1) == [1, 3]
-    assert "client 1 failed in round 2 and is left out of it: it is not connected" in caplog.text
+    assert "client 1 could not train in round 2: it is not connected" in caplog.text
 
 
 def test_what_a_client_says_of_its_failure_is_one_short_line(caplog):

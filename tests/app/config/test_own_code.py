@@ -19,6 +19,7 @@ from tests.app_runs import DEFAULTS, undrawn_pictures
 from tests.device_images import write_sites
 from tests.device_runs import OPTIONS, Devices, run_on_devices
 from tests.own_modules import TABLE, own_modules, run_alone
+from tests.report_data import reasons_of
 from tests.samples import sampled
 from tests.toy_app import fail
 
@@ -143,7 +144,7 @@ def test_a_client_that_fails_is_called_by_its_name(own, caplog):
     options = {"dataset": "parts:with_names", "num-clients": 6, "strategy": "rcc-pfl"}
     given = {**DEFAULTS, **OWN, **options, "output-dir": str(own / "out")}
     found = run_alone(given, spoil={("query.spectrum", 3): fail})
-    assert list(found["runs"][0]["failures"]) == ["3"]
+    assert list(reasons_of(found["runs"][0])) == [3]
     assert "Ann is left out" in caplog.text
 
 

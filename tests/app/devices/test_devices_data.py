@@ -13,6 +13,7 @@ from fl_core.models.model_file import load_model
 from tests.device_images import write_sites
 from tests.device_runs import groups, run
 from tests.own_modules import own_modules
+from tests.report_data import reasons_of
 from tests.samples import sampled
 
 SITES = """
@@ -179,8 +180,8 @@ def test_a_newcomer_with_other_samples_or_classes_is_told_so(tmp_path, caplog):
     )
     (one,) = summary["runs"]
     assert groups(one) == [["berlin", "lyon"], ["oslo", "rome"]]
-    assert "are float32 of shape 9, but float32 of shape 6 was agreed" in one["failures"]["4"]
-    assert 'dead in what data="sites:dead" returns cannot be learnt' in one["failures"]["5"]
+    assert "are float32 of shape 9, but float32 of shape 6 was agreed" in reasons_of(one)[4]
+    assert 'dead in what data="sites:dead" returns cannot be learnt' in reasons_of(one)[5]
 
 
 # -------------------------------------------------------------------------------- a device's owner

@@ -9,6 +9,7 @@ from fl_app.devices.registry import Registration, refused_names
 from tests.app_runs import DEFAULTS, undrawn_pictures
 from tests.device_images import write_sites
 from tests.device_runs import OPTIONS, Devices, run_on_devices
+from tests.report_data import reasons_of
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -117,7 +118,7 @@ def test_the_name_of_one_that_is_away_is_not_given_to_another(tmp_path, folders,
     away = {"lyon": range(4), "eve": {1}}
     one, grid = run(tmp_path / "out", folders, says={"eve": "lyon"}, away=away, num_clients=3)
     assert one["names"] == ["berlin", "oslo", "eve", "lyon"]
-    assert one["failures"] == {"2": IT_IS_EVE}
+    assert reasons_of(one) == {2: IT_IS_EVE}
     assert one["clusters"][2] == -1
     assert one["clusters"][3] == one["clusters"][1] >= 0
     assert "train" not in grid.asked("eve")
@@ -148,8 +149,8 @@ def test_the_second_of_two_keys_with_one_name_takes_no_part(tmp_path, folders):
     twice = {"says": {"eve": "berlin"}, "registered": {"eve": "berlin"}}
     one, _ = run(tmp_path / "out", folders, **twice)
     assert one["names"] == ["berlin", "lyon", "oslo", "key SHA256:111111111111…"]
-    assert list(one["failures"]) == ["3"]
-    assert "registered as berlin after key SHA256:000000000000…" in one["failures"]["3"]
+    assert list(reasons_of(one)) == [3]
+    assert "registered as berlin after key SHA256:000000000000…" in reasons_of(one)[3]
 
 
 @pytest.mark.slow
@@ -161,7 +162,7 @@ def test_a_resumed_run_knows_whose_name_it_is_and_waits_for_nobody_else(tmp_path
     nameless = (
         "its key was registered without --name: make a new key, and register that with --name lyon"
     )
-    assert one["failures"]["4"] == nameless
+    assert reasons_of(one)[4] == nameless
     assert one["models-not-kept"]["4"] == nameless
     run(tmp_path / "out", folders, **again)
     assert "devices are connected yet" not in capsys.readouterr().out

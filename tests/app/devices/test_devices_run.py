@@ -424,7 +424,7 @@ def test_every_strategy_begins_with_the_devices_that_are_there(tmp_path):
         tmp_path / "out", folders, away={"rome": range(3)}, num_clients=3, strategy="rcc-pfl,local"
     )
     first, second = summary["runs"]
-    assert first["failures"] == second["failures"] == {}
+    assert first["failures"] == second["failures"] == []
     assert second["clusters"] == [0, 1, 2, 3]
 
 

@@ -42,7 +42,7 @@ from strategies.rounds import replies
 from strategies.rounds.round_state import Clusters, Comparison
 from tests.app_runs import DEFAULTS, run
 from tests.picture_data import marked, rows_of
-from tests.report_data import EVIL, read_runs, write_grouping, write_matrix, write_results
+from tests.report_data import EVIL, failed, read_runs, write_grouping, write_matrix, write_results
 from tests.samples import sampled
 
 
@@ -167,7 +167,7 @@ def test_nothing_that_a_client_is_called_becomes_code(tmp_path):
     names = [EVIL, "'\"><script>alert(1)</script>", "{{ 7 * 7 }}", "a\u2028b\x1b[2J", "oslo", "e"]
 
     def change(summary):
-        summary["runs"][0]["failures"] = {"0": EVIL}
+        summary["runs"][0]["failures"] = [failed(0, EVIL)]
         summary["runs"][1]["odd-clients"] = {"1": "<b>odd</b>"}
         summary["config"]["data-dir"] = "</style><script>alert(2)</script>"
 
@@ -329,7 +329,7 @@ def test_a_question_about_attackers_ends_as_a_question(tmp_path, strategies):
 def test_what_happened_to_clients_is_told_by_name(tmp_path):
     def change(summary):
         first = summary["runs"][0]
-        first["failures"] = {"0": "did not answer the roll call"}
+        first["failures"] = [failed(0, "it did not register")]
         first["clusters"][0] = -1
         first["accuracy-per-client"][0] = None
         first["accuracy-per-client"][1] = None
@@ -345,7 +345,7 @@ def test_what_happened_to_clients_is_told_by_name(tmp_path):
     folder = write_results(tmp_path, names=names, change=change)
     rows = troubles_of(read_result(folder)).rows
     assert rows == [
-        ["failed", "berlin", "did not answer the roll call", "rcc-pfl/0"],
+        ["failed at describe", "berlin", "it did not register", "rcc-pfl/0 before training"],
         ["odd", "bonn", "like nobody", "rcc-pfl/0"],
         ["model not kept", "ghent", "disk full", "rcc-pfl/0"],
         ["left out of secure sums", "paris", "its keys are none of ours", "rcc-pfl/0"],
@@ -354,7 +354,7 @@ def test_what_happened_to_clients_is_told_by_name(tmp_path):
         ["not tested", "oslo", "gave no accuracy in the last round", "rcc-pfl/0"],
     ]
     page = page_of(folder)
-    assert "One client failed: berlin." in page.text
+    assert "One client failed: berlin; the reasons are below." in page.text
     assert (
         "One client sent what cannot be right and took part in no more secure sums: paris."
         in page.text
@@ -636,7 +636,7 @@ def test_nothing_is_unpickled(tmp_path):
         lambda one: one["runs"][0].update({"accuracy-per-client": [0.5] * 5}),
         lambda one: one["runs"][0].update(accuracy=1e308),
         lambda one: one["runs"][0].update({"accuracy-per-client": "x"}),
-        lambda one: one["runs"][0].update(failures={"6": "there is no such client"}),
+        lambda one: one["runs"][0].update(failures=[failed(6, "there is no such client")]),
         lambda one: one["runs"][0].update(failures=[1]),
         lambda one: one["runs"][0].update(malicious=[-1]),
         lambda one: one["runs"][0].update(names="abc"),

@@ -5,7 +5,7 @@ import pytest
 from fl_app.report.pictures.clients import MOST_POINTS
 from fl_app.report.report_page import write_report
 from tests.browser import need_chromium, opened, started
-from tests.report_data import EVIL, write_grouping, write_results
+from tests.report_data import EVIL, failed, write_grouping, write_results
 from tests.samples import sampled
 
 pytestmark = [
@@ -70,7 +70,7 @@ def reports(tmp_path_factory):
     """Return reports by name: of devices with names of all kinds, of 300 clients, of two runs."""
 
     def change(summary):
-        summary["runs"][0]["failures"] = {"3": "did not answer the roll call"}
+        summary["runs"][0]["failures"] = [failed(3, "it did not register")]
         summary["runs"][0]["accuracy-per-client"][3] = None
         summary["runs"][0]["odd-clients"] = {"2": "its data are like nobody's"}
 

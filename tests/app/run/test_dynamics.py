@@ -33,7 +33,7 @@ def test_newcomers_are_placed_with_those_of_their_task(tmp_path, encoder, more):
         one = of_strategy(summary, name)
         assert len(one["newcomers"]) == 3
         assert min(one["clusters"]) >= 0
-        assert one["failures"] == {}
+        assert one["failures"] == []
         assert list(event(summary, name, "newcomers")) == [3, 4]
     for name in {"flt", "flt-graph", "rcc-pfl"} & set(names):
         assert per_round(tmp_path / "out", name, "ari") == [1] * 4

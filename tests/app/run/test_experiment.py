@@ -31,6 +31,7 @@ from fl_core.models.model_file import load_model
 from fl_core.partitions.federation import simulate_federation
 from tests.app_runs import DEFAULTS, ROOT, run, without_seconds
 from tests.local_grid import LocalGrid
+from tests.report_data import reasons_of
 from tests.toy_app import fail, with_arrays
 
 ALL = "rcc-pfl,optimum,random,single,local"
@@ -81,7 +82,7 @@ def test_the_summary_has_what_tools_rely_on(finished):
         assert set(one["bytes"]) >= {"pre-round-up", "pre-round-down", "train-up", "train-down"}
         assert set(one["seconds"]) == {"pre-round", "train", "evaluate", "total"}
         assert one["seconds"]["total"] >= one["seconds"]["train"] > 0
-        assert one["failures"] == {}
+        assert one["failures"] == []
     row = {r["strategy"]: r for r in summary["table"]}
     means = [r["accuracy"] for r in summary["runs"] if r["strategy"] == "single"]
     assert row["single"]["accuracy-mean"] == pytest.approx(np.mean(means))
@@ -321,18 +322,18 @@ def test_a_client_that_fails_is_in_the_results_as_failed(tmp_path, caplog):
     bad = with_arrays(lambda a: a["eigenvectors"].__setitem__(0, np.nan))
     summary = run(tmp_path, spoil={("query.spectrum", 1): bad, ("train", 4): fail})
     one = summary["runs"][0]
-    assert one["failures"] == {"1": "its eigenvectors are not all finite numbers"}
+    assert reasons_of(one) == {1: "its eigenvectors are not all finite numbers"}
     assert one["clusters"][1] == -1
     assert one["accuracy-per-client"][1] is None
     assert one["ari"] == 1
     others = [a for a in one["accuracy-per-client"] if a is not None]
     assert one["accuracy"] == pytest.approx(np.mean(others))
-    assert "client 4 failed in round 2" in caplog.text
+    assert "client 4 could not train in round 2" in caplog.text
 
 
 def test_a_client_that_does_not_answer_the_roll_call_is_in_the_results(tmp_path, caplog):
     summary = run(tmp_path, spoil={("query.describe", 2): fail}, strategy="single")
-    assert summary["runs"][0]["failures"] == {"2": "did not answer the roll call"}
+    assert reasons_of(summary["runs"][0]) == {2: "it did not register"}
     assert summary["runs"][0]["clusters"][2] == -1
     assert "the disk is full" in caplog.text
 
@@ -354,7 +355,7 @@ def test_a_node_with_a_number_beyond_the_clients_is_left_out(tmp_path, caplog):
     run_experiment(parse_config(run_config), grid, Simulation)
     assert "this node's partition-id is -1, but there are 3 clients" in caplog.text
     summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
-    assert list(summary["runs"][0]["failures"]) == ["2"]
+    assert list(reasons_of(summary["runs"][0])) == [2]
 
 
 def test_images_too_small_for_the_model_are_refused_before_anything_is_written(tmp_path):

@@ -103,7 +103,7 @@ def test_newcomers_keep_their_own_part_too(tmp_path):
     summary = run(tmp_path, **options, checkpoint_every=3)
     for name in ("fedper", "spectral+mean+ditto"):
         one = of_strategy(summary, name)
-        assert one["failures"] == {}
+        assert one["failures"] == []
         assert len(one["newcomers"]) == 2
         path = tmp_path / f"checkpoints/{name}-seed-0.safetensors"
         assert len(load_checkpoint(path)["states"]) == 8
@@ -139,7 +139,7 @@ def test_what_fedper_trains_has_noise_if_training_epsilon_says_so(tmp_path):
     options = {**SMALL, "clients": 3, "strategy": "single+mean+private-layers"}
     options |= {"num_server_rounds": 1, "local_epochs": 1, "batch_size": 1000}
     summary = run(tmp_path, training_epsilon=8, **options)
-    assert [one["failures"] for one in summary["runs"]] == [{}]
+    assert [one["failures"] for one in summary["runs"]] == [[]]
     assert "output.weight" not in models_of(tmp_path, "single+mean+private-layers")["cluster-0"]
 
 

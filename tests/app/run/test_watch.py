@@ -94,10 +94,24 @@ def test_who_has_answered_and_who_is_waited_for(status, clock):
     status.over([])
     said = status.content()
     assert "asking" not in said
-    assert said["runs"][0]["failures"] == 2
-    assert [one["text"] for one in said["failures"]] == [
-        f"client {number} failed (train): it did not answer in time" for number in (0, 2)
+
+
+def test_the_latest_failures_are_described_and_all_are_counted(status):
+    roster = roster_of(3)
+    status.watch(lambda: roster)
+    status.begin_run("single", 0, 0, 4)
+    for number in (1, 2, 4):
+        roster.log.add(2, "train", number, "no answer in time")
+    roster.log.add(0, "evaluate", 3, "its accuracy is 2")
+    status.asked(messages([100]), [], 60.0)
+    said = status.content()
+    assert said["runs"][0]["failures"] == 4
+    sentences = [
+        "client 0 could not be tested in round 3: its accuracy is 2",
+        "client 2 could not train in rounds 1–2, 4: no answer in time",
     ]
+    assert said["failures"] == sentences
+    assert "\n".join(sentences) in "\n".join(lines_of(said, 1000.0))
 
 
 def test_a_node_that_never_said_who_it_is_is_listed_as_left_out(status):
@@ -186,7 +200,6 @@ def test_a_late_device_is_named_with_when_it_was_asked(status, monkeypatch):
     said = status.content()
     late = r"late, with an earlier answer: client 2 \(asked at \d\d:\d\d:\d\d\)"
     assert re.fullmatch(late, said["clients"][0])
-    assert said["failures"][-1]["text"] == "client 2 failed (train): it did not answer in time"
     replies = grid.send_and_receive(messages([100, 101, 102], "evaluate"), timeout=60)
     assert len(list(replies)) == 3
     assert re.fullmatch(late, status.content()["clients"][0])

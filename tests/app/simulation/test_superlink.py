@@ -50,7 +50,7 @@ def test_two_workers_give_the_results_of_a_single_process_and_leave_none(
     for name, one in runs.items():
         assert one["seconds"]["total"] > 0
         assert min(one["accuracy-per-client"]) >= 0  # all are numbers
-        assert one["failures"] == {}
+        assert one["failures"] == []
         models = models_of(tmp_path / "ray", name)
         assert len(models) >= (6 if name == "flt-graph" else len(set(one["clusters"])))
         others = models_of(tmp_path / "alone", name)

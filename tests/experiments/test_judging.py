@@ -158,12 +158,3 @@ def test_only_above_or_below_is_said_of_standard_deviations(more):
     given = {"relation": "above", "right": "b", **more}
     with pytest.raises(ValueError, match='the claim "so" is of std'):
         Claim("so", "a", statistic="std", **given)
-
-
-def test_standard_deviations_of_unlike_numbers_of_seeds_have_their_own_degrees_of_freedom():
-    """F of 4 and 8 degrees is 5.05, of 8 and 4 it is 8.98; here, variances differ seven times."""
-    nine = numbers(*map(float, range(9)))  # 7.5
-    left = {seed: 21**0.5 * value for seed, value in STEADY.items()}  # 21 · 2.5
-    assert judged("above", left, nine, statistic="std") == "holds"
-    wide = {seed: (7 / 3) ** 0.5 * value for seed, value in nine.items()}  # 17.5, of 2.5
-    assert judged("above", wide, STEADY, statistic="std") == "undecided"

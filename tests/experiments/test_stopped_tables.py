@@ -4,9 +4,8 @@ import pytest
 
 from experiments import cells as cells_module
 from experiments.__main__ import main
-from experiments.cells import current_cells, find_missing, run_missing
+from experiments.cells import find_missing, run_missing
 from experiments.experiment_file import read_experiment
-from fl_app.run.checkpoints import Checkpoints
 from fl_app.run.writer import ResultsFolder
 from fl_app.sweeps import store
 from tests.app_runs import undrawn_pictures
@@ -85,14 +84,6 @@ def test_of_few_rounds_one_that_was_stopped_after_a_strategy_begins_anew(table, 
     assert "1 of 1 simulations are finished.\n" in capsys.readouterr().out
 
 
-def test_a_checkpoint_that_cannot_be_written_does_not_stop_the_next_time(table, once):
-    once(Checkpoints, "_forget_personal", OSError("the disk is full"))
-    assert table(rounds=8) == 2
-    for path in table.numbers.with_name(".digits.running").glob("checkpoints/*.safetensors"):
-        path.unlink()
-    assert table(rounds=8) == 0
-
-
 @pytest.mark.parametrize(
     ("error", "status", "said"),
     [(RuntimeError("all clients failed"), 2, "all clients failed"), (KeyboardInterrupt(), 130, "")],
@@ -151,15 +142,3 @@ def test_other_files_or_another_revision_do_not_resume_a_simulation(table, monke
             missing = find_missing(experiment, table.numbers, 1)
             list(run_missing(experiment, table.numbers, missing, 0))
     assert rests == [[], ["rest"], [], []]
-
-
-def test_a_default_that_is_written_out_and_places_of_files_do_not_count(table):
-    def read(rounds=2, more=""):
-        text = TEXT.format(rounds=rounds).replace("[rows.digits]", f"{more}\n[rows.digits]")
-        table.path.write_text(text, encoding="utf-8")
-        return read_experiment(table.path)
-
-    finished(read(), table.numbers)
-    for experiment, missing in ((read(more='features = "auto"'), 0), (read(rounds=3), 1)):
-        assert len(find_missing(experiment, table.numbers, 1)) == missing
-        assert len(current_cells(experiment, store.read_cells(table.numbers))) == 1 - missing

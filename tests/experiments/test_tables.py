@@ -1,13 +1,11 @@
 """A paper's table again: cells that are run once, whatever stops the run in between."""
 
-import json
 import lzma
 import math
 import os
 import re
 import shutil
 import subprocess
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +25,6 @@ from experiments.judging import Place, judge, measured_of
 from experiments.page import page
 from experiments.table_pictures import draw, draw_agreement
 from experiments.verdicts import verdicts
-from fl_app.plan import prepare
 from fl_app.report import pictures
 from fl_app.report.report_page import NO_REPORT
 from fl_app.run.checkpoints import Checkpoints
@@ -36,10 +33,8 @@ from fl_app.sweeps.measures import check_measure, measure
 from fl_app.sweeps.run_numbers import numbers_of_run, task_means
 from fl_app.sweeps.store import read_cells, resolved_options
 from tests.app_runs import ALL_STEPS, run, undrawn_pictures
-from tests.own_modules import TABLE as OWN_TABLE
 from tests.own_modules import own_modules
 from tests.picture_data import rows_of
-from tests.processes import started, wait_for_line
 
 ROOT = Path(__file__).parents[2]
 TEXT = """
@@ -228,26 +223,6 @@ def test_the_page_by_hand(experiment):
     assert "94.0 ± 0.5" not in small
 
 
-def test_the_page_of_a_file_of_ones_own_can_be_made_and_read_again(experiment):
-    own = replace(experiment, name="my table", variants={}, claims=())
-    two, three = experiment.columns.values()
-    own = replace(own, columns={"a|b": two, "c": three}, published={}, explanations=())
-    cells = [{**cell("two", 0, optimum=0.9, single=0.8), "column": "a|b"}]
-    text = page(own, cells, "my table.json.xz", "x/my table.toml")
-    assert "`python -m experiments 'x/my table.toml'` wrote this page" in text
-    assert "[the raw numbers](my%20table.json.xz)" in text
-    assert "](my%20table.png)" in text
-    assert "| accuracy % | a\\|b | c |" in text
-
-
-def test_a_difference_as_large_as_the_spread_is_not_beyond_it(experiment):
-    cells = [cell("two", 0, optimum=0.935, single=0.93)]  # 0.5 below 94.0
-    stated = {"accuracy": {"digits": {"two": {"optimum": [94.0, 0.5]}}}}
-    assert "| -0.5 |" in page_of(replace(experiment, published=stated), cells)
-    stated["accuracy"]["digits"]["two"]["optimum"] = [93.8, 0.3]  # 0.29999… in binary numbers
-    assert "| -0.3 |" in page_of(replace(experiment, published=stated), cells)
-
-
 def test_from_three_seeds_on_there_is_an_interval_beside_the_spread(experiment):
     cells = [cell("two", seed, optimum=0.94 + seed / 100, single=0.93) for seed in range(3)]
     text = page_of(experiment, cells)
@@ -365,26 +340,6 @@ def test_a_simulation_that_is_interrupted_goes_on_within_its_rounds(tmp_path, ca
     spent = (one["seconds"]["train"] for one in found[0]["methods"].values())
     assert found[0]["seconds"] > sum(spent)
     assert not list(folder.glob(".*.running"))
-
-
-def test_a_table_may_have_secure_sums_which_nothing_resumes(tmp_path):
-    options = "secure-aggregation = true\nbatch-size = 128\nnum-server-rounds = 8\n"
-    text = TEXT.partition("[columns.three]")[0].replace("num-server-rounds = 1\n", options)
-    text = text.replace('"optimum,single"', '"optimum"')  # one alone has sums
-    path = tmp_path / "secure.toml"
-    path.write_text(text, encoding="utf-8")
-    with undrawn_pictures():
-        assert main([str(path), "--workers", "0", "--seeds", "1"]) == 0
-
-
-def test_code_of_ones_own_runs_in_this_process(tmp_path):
-    """As in Ray's workers: whoever runs a simulation says what may run."""
-    options = {"dataset": "table:load", "model": "table:make_model", "strategy": "single"}
-    options |= {"num-clients": 4, "num-server-rounds": 1, "output-dir": str(tmp_path / "out")}
-    with own_modules(tmp_path, table=OWN_TABLE):
-        folder = prepare(options, workers=0).run()
-    (one,) = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["runs"]
-    assert one["failures"] == []
 
 
 NOBODYS_TASKS = """
@@ -644,69 +599,29 @@ def test_the_papers_own_numbers_may_contradict_it(experiment):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (
-            "seeds = 2",
-            "seeds = 2\nrepeats = 3",
-            "it has no key repeats: see docs/reproduce.md",
-        ),
+        ("seeds = 2", "seeds = 2\nrepeats = 3", "it has no key repeats: see docs/reproduce.md"),
         ("seeds = 2", "seeds = 2\nsmall = true", "there is no key small"),
         ("seeds = 2", "seeds = 0", "a row, a column, a seed and a measure"),
-        ("seeds = 2", 'seeds = "2"', "seeds is '2', but it must be a whole number"),
-        ("seeds = 2", "seeds = 2.5", "seeds is 2.5, but it must be a whole number"),
-        ("seeds = 2", "seeds = true", "seeds is True, but it must be a whole number"),
-        ("seeds = 2", 'seeds = 2\nmeasures = "ari"', "measures is 'ari', but it must be a list"),
-        ("seeds = 2", "seeds = 2\nmeasures = [3]", "measures.0 is 3, but it must be text"),
-        (
-            "seeds = 2",
-            'seeds = 2\npicture = "cake"',
-            "picture is 'cake', but it must be 'table', 'rounds'",
-        ),
         ("seeds = 2", 'seeds = 2\npicture = "sweep"', 'the column "two" is no number'),
-        ("[rows.digits]", "[rows]\ndigits = 3\n[quick.digits]", "rows.digits is 3, but it must be"),
         ("num-tasks = 3", "num-tasks = 0", "num-tasks is 0, but it must be"),
         ("num-tasks = 3", 'strategy = "flt"', "strategy cannot be given there"),
         ("num-clients = 6", "num-clients = 6\nseed = 4", "seed cannot be given there"),
-        (
-            'strategy = "optimum,single"',
-            "",
-            "names optimum, but there are",
-        ),
+        ('strategy = "optimum,single"', "", "names optimum, but there are"),
         ("[published.accuracy.digits.two]", "[published.accuracy.letters.two]", "names letters"),
         ("optimum = [94.0, 0.5]", "flt = [94.0]", "a published number names flt, but there are"),
         ("single = [88.0]", "single = []", "single is \\[\\], but .* at least 1"),
-        ("single = [88.0]", "single = 88.0", "two.single is 88.0, but it must be a list"),
-        ("single = [88.0]", 'single = ["x"]', "two.single.0 is 'x', but it must be a number"),
-        ("[published.accuracy", "[published.acuracy", 'there is no measure "acuracy"'),
         ("[published.accuracy", "[published.ari", "ari has published numbers, but is not among"),
         ('strategy = "optimum"\n', 'strategy = "flt,cfl"\n', "has more than one strategy"),
         ('[variants."optimum (twice)"]', "[variants.optimum]", "two methods have one name"),
-        ("[[claims]]", "[claims]", "claims is .*, but it must be a list"),
         ("points = 2", "point = 2", "claims.0 has no key point"),
-        ("points = 2", 'points = "2"', "claims.0.points is '2', but it must be a number"),
-        ('left = "optimum"', 'left = ["optimum"]', "claims.0.left is .*, but it must be text"),
-        ('left = "optimum"', "", "claims.0 lacks the key left"),
         ('right = "single"', 'right = "local"', "the claim .* names local"),
-        ('relation = "at least"', 'relation = "over"', "is 'over', but it must be 'above'"),
-        (
-            "points = 2",
-            'statistic = "max"',
-            "is 'max', but it must be 'mean', 'std' or 'each seed'",
-        ),
-        (
-            "points = 2",
-            'against = {seed = "1"}',
-            "is 'seed', but it must be 'row', 'column' or 'measure'",
-        ),
         ("points = 2", 'measure = "acuracy"', 'there is no measure "acuracy"'),
-        ("points = 2", 'against = {column = "four"}', "the claim .* names four"),
         (
             'right = "single"',
             'right = 3\nagainst = {column = "two"}',
             "has against, which says where the number of right is, but right is 3",
         ),
         ('methods = ["optimum"]', 'methods = ["flt"]', "the explanation .* names flt"),
-        ("title =", "title", "Expected"),
-        ('title = "Two tasks or three"', "", "lacks the key title"),
     ],
 )
 def test_a_wrong_file_is_named_with_what_is_wrong(tmp_path, old, new, message):
@@ -798,15 +713,6 @@ def test_pages_of_all_and_verdicts_only_where_they_belong(
     assert "0 of 8 simulations are finished. 8 run again." in capsys.readouterr().out
     assert len(counted) == 9
     assert not list((tmp_path / "results").glob(".*running"))
-
-
-def test_two_at_once_are_refused(experiment, tmp_path, counted):
-    path = tmp_path / "digits.json.xz"
-    missing = find_missing(experiment, path, 1)
-    runs = run_missing(experiment, path, missing, workers=1)
-    next(runs)
-    with pytest.raises(RuntimeError, match="another process runs the experiment digits"):
-        next(run_missing(experiment, path, missing, workers=1))
 
 
 def test_the_revision_is_that_of_the_sources_and_says_if_they_were_changed(tmp_path, monkeypatch):
@@ -911,78 +817,3 @@ def test_bytes_by_the_formula_by_hand(tmp_path):
     # FLT's encoder: two convolutions of 3×3 (1 to 16 and 16 to 4 channels), and 196 to 128.
     encoder = 16 * 9 + 16 + 4 * 16 * 9 + 4 + 196 * 128 + 128
     assert expected_bytes("flt", config, 5, tmp_path) == 2 * 800 + (encoder + 5 * 128) * 4
-
-
-def numbers_of(path):
-    """Return the raw numbers without seconds, which differ from run to run."""
-    cells = read_cells(path)
-    for one in cells:
-        del one["seconds"]
-        for kept in one["methods"].values():
-            del kept["seconds"]
-    return cells
-
-
-VARIANT = TEXT[TEXT.index("[variants") : TEXT.index("[published")]
-
-
-def small_table(tmp_path, text=TEXT):
-    """Return how to reproduce two simulations into a folder, as a process."""
-    path = tmp_path / "digits.toml"
-    path.write_text(text.replace("[columns.three]\nnum-tasks = 3\n", ""), encoding="utf-8")
-
-    def start(folder):
-        words = [str(path), "--quick", "--output", str(tmp_path / folder)]
-        return started("experiments", words)
-
-    return start
-
-
-@pytest.mark.faults
-@pytest.mark.slow
-def test_a_small_table(tmp_path):
-    """One simulation: that of a variant is another of the same kind."""
-    with small_table(tmp_path, TEXT.replace(VARIANT, ""))("undisturbed") as whole:
-        said, _ = whole.communicate()
-    assert whole.returncode == 0
-    assert "0 of 1 simulations are finished.\n" in said
-    folder = tmp_path / "undisturbed/quick"
-    cells = read_cells(folder / "digits.json.xz")
-    assert [one["variant"] for one in cells] == [""]
-    kept = cells[0]["methods"]["optimum"]
-    assert list(kept["rounds"]) == ["1", "2"]
-    last = kept["rounds"]["2"]
-    assert last["accuracy"] == pytest.approx(kept["accuracy"])
-    of_clients = [last["accuracy-per-task"][str(task)] for task in kept["tasks"]]
-    assert np.mean(of_clients) == pytest.approx(kept["accuracy"], abs=1e-5)
-    assert last["bytes"] == sum(
-        count for way, count in kept["bytes"].items() if way.startswith(("pre-round", "train"))
-    )
-    text = (folder / "digits.md").read_text(encoding="utf-8")
-    assert f"{100 * cells[0]['methods']['single']['accuracy']:.1f}" in text
-    assert cells[0]["versions"]["torch"]
-    assert np.isfinite([one["seconds"] for one in cells]).all()
-
-
-@pytest.mark.slow
-@pytest.mark.faults
-def test_a_table_killed_in_its_middle_is_that_of_an_undisturbed_run(tmp_path):
-    start = small_table(tmp_path)
-    with start("undisturbed") as whole:
-        whole.communicate()
-    with start("killed") as first:
-        wait_for_line(first, "simulation 2")
-        time.sleep(3)  # somewhere in the second simulation
-        first.kill()
-    numbers = tmp_path / "killed/quick/digits.json.xz"
-    assert len(read_cells(numbers)) == 1
-    with start("killed") as second:
-        said, _ = second.communicate()
-    assert "1 of 2 simulations are finished.\n" in said
-    assert numbers_of(numbers) == numbers_of(tmp_path / "undisturbed/quick/digits.json.xz")
-    before = numbers.read_bytes()
-    with start("killed") as third:
-        said, _ = third.communicate()
-    assert "2 of 2 simulations are finished.\n" in said
-    assert "simulation 1" not in said
-    assert numbers.read_bytes() == before

@@ -25,11 +25,10 @@ from fl_app.results.grouping_report import Cost, grouping_report
 from fl_app.results.schema import Grouping
 from fl_app.results.spectra import KeptSpectra, SpectraCard, load_spectra
 from fl_app.run.experiment import run_experiment
-from fl_app.run.status import Status
 from fl_app.simulation.simulated_clients import Simulation
 from fl_core.json_records import from_json, to_json
 from fl_core.models.model_file import load_model
-from strategies import Clustering, SingleCluster, SpectralClustering
+from strategies import SpectralClustering
 from strategies.rounds.round_state import Clusters, Comparison, Resamples
 from tests.app_runs import DEFAULTS, run, undrawn_pictures
 from tests.device_images import SITES, TOGETHER, write_sites
@@ -185,24 +184,6 @@ def test_no_resamples_are_none(tmp_path):
     assert again == report
 
 
-def test_a_grouping_is_watched_by_name(tmp_path, monkeypatch):
-    watched = []
-    monkeypatch.setattr(Status, "watch", lambda self, roster: watched.append(roster))
-    group(tmp_path / "out", *SIMULATED, "--resamples", "0")
-    status = json.loads((tmp_path / "out/status.json").read_text(encoding="utf-8"))
-    assert [len(roster().nodes) for roster in watched] == [6]
-    (run,) = status["runs"]
-    assert (run["strategy"], run["seed"], run["rounds"]) == ("rcc-pfl", 0, 0)
-
-
-def test_flt_groups_without_rounds_too_and_knows_nothing_of_certainty(tmp_path):
-    report = group(tmp_path / "out", *SIMULATED, "strategy=pca-km-hc")
-    assert report["certainty"] == [None] * 6
-    assert report["resamples"] == 0
-    assert report["drawn"] == "nothing"
-    assert "together" not in report
-
-
 def test_a_training_run_has_a_grouping_for_each_strategy_that_compares(tmp_path):
     summary = run(tmp_path / "out", strategy="single,rcc-pfl,mt-hfl")
     report = report_of(tmp_path / "out")
@@ -216,25 +197,6 @@ def test_a_training_run_has_a_grouping_for_each_strategy_that_compares(tmp_path)
     assert report["bytes"]["pre_round_up_per_client"] == round(own["pre-round-up"] / 6)
     trained = (own["train-up"] + own["train-down"]) / 6 / 2
     assert report["bytes"]["round_per_client"] == pytest.approx(trained, rel=0.01)
-
-
-@pytest.mark.slow
-def test_a_clustering_says_by_itself_whether_results_show_its_groups(tmp_path, monkeypatch):
-    class Silent(Clustering):
-        def find(self, conversation):
-            return Clusters({})
-
-    clusters = Clusters({0: 0})
-    assert Silent().redrawn(clusters, lambda _: 1 / 0, "images") is clusters
-    assert (Silent().spectra_to_keep(), Silent.shows_groups, Silent.needs_packages) == (
-        {},
-        False,
-        (),
-    )
-    for shows in (False, True):
-        monkeypatch.setattr(SingleCluster, "shows_groups", shows, raising=False)
-        run(tmp_path / str(shows), strategy="single")
-        assert (tmp_path / str(shows) / "grouping.json").is_file() == shows
 
 
 def test_devices_without_rounds_are_grouped_and_sent_no_model(tmp_path):
@@ -517,29 +479,6 @@ def test_silhouettes_are_those_of_relevance_alone():
         assert ("silhouette" in number["why"]) == bool(count)
 
 
-def test_of_many_candidates_the_best_and_the_chosen_are_kept():
-    """120 clients in 60 pairs: that 60 is best is said, though there are 118 candidates."""
-    rng = np.random.default_rng(0)
-    similarity = rng.uniform(0, 0.3, (120, 120))
-    similarity = (similarity + similarity.T) / 2
-    of_client = {client: client // 2 for client in range(120)}
-    for one in range(0, 120, 2):
-        similarity[one, one + 1] = similarity[one + 1, one] = 0.95
-    np.fill_diagonal(similarity, 1)
-    merges = linkage(squareform(1 - similarity, checks=False), "average")
-    compared = Comparison(tuple(of_client), similarity, merges)
-    clusters = Clusters(of_client, comparison=compared)
-    number = reported(clusters, count=120, rule="elbow")["num_clusters"]
-    assert "speaks for 60," in number["why"]
-    numbers = [one["num_clusters"] for one in number["candidates"]]
-    assert len(numbers) == 50
-    assert numbers == sorted(numbers)
-    assert 60 in numbers
-    fewer = Clusters({c: c % 117 for c in range(120)}, comparison=compared)
-    number = reported(fewer, count=120, rule=117)["num_clusters"]
-    assert 117 in [one["num_clusters"] for one in number["candidates"]]
-
-
 def test_those_left_out_have_no_certainty():
     report = reported(some_clusters(of_client={0: 0, 1: 0, 3: 1, 4: 1}), count=5)
     assert report["clusters"] == [0, 0, -1, 1, 1]
@@ -547,12 +486,6 @@ def test_those_left_out_have_no_certainty():
     assert [one["client"] for one in report["in_doubt"]] == ["site 0", "site 1"]
     assert report["together"][2] == [None] * 5
     assert report["together"][1] == [0.5, 1.0, None, 0.5, 0.5]
-
-
-def test_where_most_are_unsure_the_data_hardly_have_groups():
-    drawn = resampled([[0, 1, 0, 1], [0, 0, 1, 1], [0, 1, 1, 0], [0, 1, 2, 3]], (2, 2, 2, 4))
-    report = reported(some_clusters(resamples=drawn))
-    assert not supports_groups(read(report))
 
 
 def test_a_fifth_of_the_images_is_left_out():

@@ -118,24 +118,7 @@ def test_who_fits_nobody_or_cannot_be_placed_is_told(places, capsys, name, statu
     assert "100 %" not in printed.out
 
 
-def test_resamples_of_nothing_but_zeros_do_not_count(places, capsys):
-    status, said = placed(capsys, places / "raw", "--data", "place_sites:nearly_nothing")
-    assert status == 0
-    assert "cluster 1" in said.out
-
-
 def test_a_folder_of_images_is_no_table(places, capsys):
     status, said = placed(capsys, places / "raw", "--data-path", places)
     assert status == 2
     assert "the run's samples were float32 of shape 6, neither images nor" in said.err
-
-
-def test_classifying_needs_one_kind_of_data(places, capsys):
-    model = str(places / "raw/models/rcc-pfl/seed-0/cluster-1.safetensors")
-    for words, said in (
-        ([model], "needs a folder of images, a table, or --data"),
-        ([model, str(places), "--data", "place_sites:newcomer"], "one of them"),
-        ([model, "--data", "place_sites:wider"], "have shape 7, but"),
-    ):
-        assert main(["classify", *words]) == 2
-        assert said in capsys.readouterr().err

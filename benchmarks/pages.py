@@ -292,21 +292,22 @@ def _verdicts() -> dict[str, str]:
     rows = measured("verdicts")["rows"]
     seeds = len({row["seed"] for row in rows})
     return {
-        "What clients were told": (
+        "Verdicts": (
             f"{seeds} seeds. 4,000 images of MNIST on 8 or 25 clients (or thrice as many), so that "
             "each has few; natural sites with the first share of their time for training. "
             "Test gain: accuracy on the client's own test samples, in points over its model alone, "
-            "mean over those told `join` or `one model`; and how many of them lose. "
-            f"{_source('verdicts', 'verdicts')}\n\n{verdicts.told(rows)}"
+            "mean over those that join; and how many of them lose. "
+            f"{_source('verdicts', 'verdicts')}\n\n{verdicts.counted(rows)}"
         ),
         "Intervals": (
-            "How many have the test gain in them: 95 % is promised of the one that is shown, for "
-            "the true gain; test samples are few, too, and those of natural sites later.\n\n"
+            "How many have the test gain in them. An interval has the true gain in it with a "
+            "probability of 95 %; test samples are few, too, and those of natural sites later.\n\n"
             f"{verdicts.covered(rows)}"
         ),
         "What following them is worth": (
-            "Test accuracy, mean over clients, if all use the same strategy, if each uses the "
-            "model that its verdict names, and if each knew which is the best on its test."
+            "Test accuracy, mean over clients, if all use the same strategy, if all use the one "
+            "with the best mean gain on validation samples, if each uses the model that its "
+            "verdict names, and if each knew which is the best on its test."
             f"\n\n{verdicts.policies(rows)}"
         ),
     }

@@ -19,7 +19,7 @@ import torch
 from benchmarks import harness
 from benchmarks.writing import markdown
 from fl_app.plan import prepare
-from fl_app.results.verdict import JOIN, ONE, STAY, UNSURE
+from fl_app.results.verdict import JOIN, UNSURE, WORDS
 from fl_core.data.datasets import load_dataset
 from strategies.catalogue import ALL, ALONE
 
@@ -87,21 +87,22 @@ def row_of(what: str, summary: Mapping[str, Any]) -> Row:
         "setting": what,
         "seed": judged["seed"],
         "verdicts": judged["clients"],
+        "means": judged["means"],
         "test": {run["strategy"]: run["accuracy-per-client"] for run in summary["runs"]},
     }
 
 
-def told(rows: Sequence[Row]) -> str:
-    """Return a row for each setting: what clients were told, and what became of it."""
+def counted(rows: Sequence[Row]) -> str:
+    """Return a row for each setting: how many clients have each verdict, and what they gain."""
     heads = (
-        *("federation", "clients", "join", "one model", "stay alone", "cannot tell"),
-        *("test gain of the first two", "of them lose", "cannot tell: best over alone"),
+        *("federation", "clients", "join", "no difference", "stay alone", "cannot tell"),
+        *("test gain of those that join", "of them lose", "cannot tell: best over alone"),
     )
     lines = []
     for what, own in _by_setting(rows).items():
         found = [(one, row["test"]) for row in own for one in row["verdicts"]]
-        counts = [sum(v["verdict"] == word for v, _ in found) for word in (JOIN, ONE, STAY, UNSURE)]
-        sure = [_gain(v, v["compared"], test) for v, test in found if v["verdict"] in (JOIN, ONE)]
+        counts = [sum(v["verdict"] == word for v, _ in found) for word in WORDS]
+        sure = [_gain(v, v["compared"], test) for v, test in found if v["verdict"] == JOIN]
         unsure = [_gain(v, v["compared"], test) for v, test in found if v["verdict"] == UNSURE]
         lines.append([what, len(found), *counts, _mean(sure), _lost(sure), _mean(unsure)])
     return markdown(heads, lines)
@@ -110,15 +111,16 @@ def told(rows: Sequence[Row]) -> str:
 def policies(rows: Sequence[Row]) -> str:
     """Return the mean test accuracy if all clients do the same, or each as its verdict says."""
     names = STRATEGIES.split(",")
-    heads = ("federation", *names, "each by its verdict", "each by its test")
+    heads = ("federation", *names, "best mean", "each by its verdict", "each by its test")
     lines = []
     for what, own in _by_setting(rows).items():
         means = [np.mean([np.mean(row["test"][name]) for row in own]) for name in names]
         chosen = np.mean(
             [row["test"][v["strategy"]][v["client"]] for row in own for v in row["verdicts"]]
         )
+        pooled = np.mean([np.mean(row["test"][_best_mean(row)]) for row in own])
         best = np.mean([np.max([row["test"][name] for name in names], axis=0) for row in own])
-        lines.append([what, *(f"{100 * value:.1f}" for value in (*means, chosen, best))])
+        lines.append([what, *(f"{100 * value:.1f}" for value in (*means, pooled, chosen, best))])
     return markdown(heads, lines)
 
 
@@ -128,15 +130,20 @@ def covered(rows: Sequence[Row]) -> str:
     lines = []
     for what, own in {**_by_setting(rows), "all": rows}.items():
         inside = [
-            (one["compared"], {name: _is_inside(one, name, row["test"]) for name in found})
+            (one["compared"], {name: _is_inside(one, name, row["test"]) for name in one["gains"]})
             for row in own
             for one in row["verdicts"]
-            if (found := one["candidates"])
         ]
         shown = np.mean([of_client[name] for name, of_client in inside])
         whole = np.mean([all(of_client.values()) for _, of_client in inside])
         lines.append([what, len(inside), f"{100 * shown:.1f} %", f"{100 * whole:.1f} %"])
     return markdown(heads, lines)
+
+
+def _best_mean(row: Row) -> str:
+    """Return the strategy with the best mean gain on validation samples; staying alone gains 0."""
+    means = {ALONE: 0.0, **{name: mean for name, (mean, _, _) in row["means"].items()}}
+    return str(max(means, key=lambda name: means[name]))
 
 
 def _gain(verdict: Mapping[str, Any], name: str, test: Mapping[str, Sequence[float]]) -> float:
@@ -145,8 +152,8 @@ def _gain(verdict: Mapping[str, Any], name: str, test: Mapping[str, Sequence[flo
 
 
 def _is_inside(verdict: Mapping[str, Any], name: str, test: Mapping[str, Sequence[float]]) -> bool:
-    _, low, high, _ = verdict["candidates"][name]
-    return bool(low <= _gain(verdict, name, test) <= high)
+    gain = verdict["gains"][name]
+    return bool(gain["low"] <= _gain(verdict, name, test) <= gain["high"])
 
 
 def _mean(gains: Sequence[float]) -> str:
@@ -180,7 +187,7 @@ def measure(numbers: harness.Numbers, seeds: list[int], settings: list[str]) -> 
 def tables(numbers: harness.Numbers) -> dict[str, str]:
     """Return the tables of docs/measured/verdicts.md."""
     rows = numbers["rows"]
-    return {"told": told(rows), "covered": covered(rows), "policies": policies(rows)}
+    return {"verdicts": counted(rows), "covered": covered(rows), "policies": policies(rows)}
 
 
 if __name__ == "__main__":

@@ -250,8 +250,8 @@ def _parser() -> argparse.ArgumentParser:
         help="recommend to each client whether to train with others, by validation samples",
         description="Train several strategies for a few rounds, compare their models on a fifth "
         "of each client's training samples, which no model is trained on, and recommend to each "
-        "client to join a group, to stay alone, or to use one model for all, if the samples show "
-        f"it (docs/verdicts.md). It is `fedkin run` with {trial_words()}; each can be given "
+        "client to join, or to stay alone, if the gains of all clients show it "
+        f"(docs/verdicts.md). It is `fedkin run` with {trial_words()}; each can be given "
         "another value.",
     )
     _add_run_arguments(trial)

@@ -18,7 +18,7 @@ from fl_app.devices.common_scale import with_common_scale
 from fl_app.devices.handing_out import deploy_models, hand_out_models
 from fl_app.devices.registry import KnowsRegistrations, refused_names
 from fl_app.results.run_result import RunResult
-from fl_app.results.verdict import NONE, SeedVerdicts
+from fl_app.results.verdict import NOT_COMPARED, SeedVerdicts
 from fl_app.run.checkpoints import Checkpoints
 from fl_app.run.client_pool import ClientPool
 from fl_app.run.personal_store import ConfigValues, keep_states
@@ -139,7 +139,7 @@ class Devices(ClientPool):
         chosen = {}
         for client in self._known.nodes:
             verdict = judged.get(client)
-            text = to_json(verdict) if verdict else json.dumps({"verdict": NONE})
+            text = to_json(verdict) if verdict else json.dumps({"verdict": NOT_COMPARED})
             had = (run for run in runs.values() if client in run.of_client)
             run = runs[verdict.strategy] if verdict else next(had, first)
             chosen[client] = ConfigRecord(

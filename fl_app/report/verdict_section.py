@@ -11,7 +11,7 @@ from fl_app.report.sections import MOST_CLIENTS
 from fl_app.report.text_table import TextTable
 from fl_app.results.reading import Result
 from fl_app.results.schema import Run
-from fl_app.results.verdict import EXPLAINED, SeedVerdicts, verdict_columns, verdict_row
+from fl_app.results.verdict import EXPLANATION, SeedVerdicts, verdict_columns, verdict_row
 
 
 def verdicts_of(result: Result) -> list[TextTable | str | Callable[[], Shown]]:
@@ -30,7 +30,11 @@ def verdicts_of(result: Result) -> list[TextTable | str | Callable[[], Shown]]:
         )
         for one in result.verdicts
     ]
-    return [partial(_drawn, result, first), f"{first.said(metric)} {EXPLAINED}", *grids]
+    return [
+        partial(_drawn, result, first),
+        f"{first.headline(metric, names)} {EXPLANATION}",
+        *grids,
+    ]
 
 
 def _drawn(result: Result, shown: SeedVerdicts) -> Shown:

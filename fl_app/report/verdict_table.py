@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fl_app.report.text_table import TextTable, render
 from fl_app.results.schema import Run
-from fl_app.results.verdict import EXPLAINED, SeedVerdicts, verdict_columns, verdict_row
+from fl_app.results.verdict import EXPLANATION, SeedVerdicts, verdict_columns, verdict_row
 from fl_core.text import printable
 
 _MOST_SHOWN = 60  # clients; verdicts.csv has all
@@ -35,7 +35,7 @@ def print_verdicts(found: SeedVerdicts, run: Run, *, several: bool = False) -> N
     note = more if len(verdicts) > _MOST_SHOWN else ""
     title = f"What each client should do{of_seed}"
     table = TextTable(title, columns, rows, range(3, len(columns)), {1}, note=note)
-    print(f"\n{render(table)}{found.said(metric)}\n{EXPLAINED}", flush=True)
+    print(f"\n{render(table)}{found.headline(metric, run.names)}\n{EXPLANATION}", flush=True)
 
 
 def say_no_verdicts(runs: Sequence[Run]) -> None:

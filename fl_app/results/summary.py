@@ -28,8 +28,7 @@ from fl_core.text import csv_cell
 _CLIENT_COLUMNS = ("strategy", "seed", "round", "client", "name", "cluster", "task", "samples")
 VERDICT_COLUMNS = (
     *("seed", "client", "name", "verdict", "strategy", "cluster", "validation-samples", "compared"),
-    *("gain", "gain-low", "gain-high"),
-    *("gain-over-single", "gain-over-single-low", "gain-over-single-high", "samples-needed"),
+    *("gain", "gain-low", "gain-high", "gain-observed", "probability", "samples-needed"),
 )
 _SOFTWARE = ("fedkin", "flwr", "torch", "torchvision", "numpy", "scipy", "scikit-learn")
 
@@ -86,7 +85,7 @@ def write_verdicts(path: Path, verdicts: Sequence[SeedVerdicts], names: Sequence
         [
             *(of_seed.seed, one.client, csv_cell(names[one.client]) if names else ""),
             *(one.verdict, one.strategy, one.cluster, one.validation_samples, one.compared),
-            *(*one.gain, *(one.gain_over_single or ("", "", ""))),
+            *(one.gain.mean, one.gain.low, one.gain.high, one.gain.observed, one.gain.probability),
             "" if one.samples_needed is None else one.samples_needed,
         ]
         for of_seed in verdicts

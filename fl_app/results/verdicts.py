@@ -1,193 +1,217 @@
-"""A verdict for each client: join, stay alone, one model for all, or nobody can tell yet."""
+"""A verdict for each client: join, stay alone, no difference that matters, or cannot tell yet."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import false_discovery_control
 
+from fl_app.results.gains import (
+    Floats,
+    Posterior,
+    bounded,
+    counts_variance,
+    differences_variance,
+    estimate_gains,
+    samples_to_decide,
+)
 from fl_app.results.run_result import RunResult
-from fl_app.results.statistics import Counts, Differences, Pair, holm_adjusted
 from fl_app.results.verdict import (
-    ERROR,
     JOIN,
-    ONE,
+    MARGIN,
+    SAME,
     STAY,
+    SURE,
     UNSURE,
     Gain,
     SeedVerdicts,
     Verdict,
+    Word,
 )
-from strategies.catalogue import ALL, ALONE
+from strategies.catalogue import ALONE
+
+_NO_DIFFERENCE = 0.9  # the probability that a gain is within `MARGIN`
+_WORSE = 0.01  # the largest probability of a gain at which a client stays alone
 
 Tables = Mapping[str, Mapping[int, Mapping[str, Sequence[float]]]]
 """By strategy, `RoundReport.validated` of its last round, with strategies in place of labels."""
 
 
-def verdicts_of(runs: Sequence[RunResult], alpha: float = ERROR) -> SeedVerdicts | None:
+@dataclass(frozen=True)
+class _Comparison:
+    """A strategy's gains over staying alone; arrays have a row for each client in `index`."""
+
+    index: dict[int, int]
+    posterior: Posterior
+    observed: Floats
+    variances: Floats
+    mean: Floats
+    intervals: Floats
+    better: Floats
+
+    def gain(self, client: int, scale: float) -> Gain:
+        """Return what is known of a client's gain, in the unit of `scale`."""
+        at = self.index[client]
+        numbers = (self.mean[at], *self.intervals[at], self.observed[at])
+        mean, low, high, observed = (scale * float(number) for number in numbers)
+        probability = min(float(self.better[at]), 1.0)  # a sum of many may be above by rounding
+        return Gain(mean=mean, low=low, high=high, observed=observed, probability=probability)
+
+
+def verdicts_of(runs: Sequence[RunResult]) -> SeedVerdicts | None:
     """Return the verdict of each client that has compared its models, of strategies on one seed.
 
-    A client's comparisons with staying alone err together by `alpha` at most, and so do its
-    comparisons with one model for all, and those of the means over clients. None without `ALONE`,
-    or if nobody compared anything.
+    None without `ALONE`, or if no client compared anything.
 
     Parameters
     ----------
     runs : sequence of RunResult
         In the order in which they ran: clients compare each model with those before it.
     """
+    of_client = {run.strategy: run.of_client for run in runs}
+    if ALONE not in of_client:
+        return None
+    tables = _tables_of(runs)
+    alone = {client: said[""] for client, said in tables[ALONE].items() if "" in said}
+    is_number = runs[0].metrics.main.lower_is_better
+    scale = _mean_error(list(alone.values())) if is_number and alone else 1.0
+    compared = {
+        name: one
+        for name in tables
+        if name != ALONE and (one := _compare(tables, name, scale, is_number)) is not None
+    }
+    if not compared:
+        return None
+    means = {name: one.posterior.common_mean() for name, one in compared.items()}
+    best_first = sorted(compared, key=lambda name: -means[name][0])
+    verdicts = []
+    for client in sorted({client for one in compared.values() for client in one.index}):
+        found = {name: compared[name] for name in best_first if client in compared[name].index}
+        name = _choose(client, found)
+        verdict = _decide(client, name, found, is_complete=len(found) == len(runs) - 1)
+        gain = found[name].gain(client, scale)
+        strategy = ALONE if verdict in (STAY, SAME) or gain.mean <= 0 else name
+        samples = int(alone[client][0])
+        verdicts.append(
+            Verdict(
+                client=client,
+                verdict=verdict,
+                strategy=strategy,
+                cluster=of_client[strategy].get(client, -1),
+                validation_samples=samples,
+                compared=name,
+                gains={key: one.gain(client, scale) for key, one in found.items()},
+                samples_needed=_needed(client, found[name], samples) if verdict == UNSURE else None,
+            )
+        )
+    return SeedVerdicts(
+        seed=runs[0].seed,
+        clients=verdicts,
+        means={
+            name: (scale * mean, scale * low, scale * high)
+            for name, (mean, low, high) in means.items()
+        },
+    )
+
+
+def _tables_of(runs: Sequence[RunResult]) -> Tables:
     name_of = {"": "", **{run.label: run.strategy for run in runs}}
-    tables = {
+    return {
         run.strategy: {
             client: {name_of[label]: said for label, said in of_client.items() if label in name_of}
             for client, of_client in run.reports[-1].validated.items()
         }
         for run in runs
     }
-    by_name = {run.strategy: run for run in runs}
-    if ALONE not in tables:
-        return None
-    is_number = runs[0].metrics.main.lower_is_better
-    alone = {
-        client: pairs
+
+
+def _mean_error(alone: Sequence[Sequence[float]]) -> float:
+    """Return the mean error of local models over all validation samples: the unit of gains."""
+    samples, errors = map(bounded, np.array([said[:2] for said in alone], np.float64).T)
+    return float(samples @ errors / samples.sum()) or 1.0
+
+
+def _compare(tables: Tables, name: str, scale: float, is_number: bool) -> _Comparison | None:
+    """Return a strategy's gains over staying alone; None if no client compared it."""
+    pairs = {
+        client: pair
         for client in sorted(tables[ALONE])
-        if (
-            pairs := {
-                name: pair
-                for name in by_name
-                if name != ALONE
-                if (pair := pair_of(tables, client, name, ALONE, is_number)) is not None
-            }
-        )
+        if (pair := pair_of(tables, client, name, is_number)) is not None
     }
-    if not alone:
+    if not pairs:
         return None
-    found, p_values = [], []
-    for client, pairs in alone.items():
-        verdict, p_value = _judged(client, pairs, by_name, alpha)
-        over_one = _over_one(verdict, tables, is_number, alpha / len(pairs))
-        found.append(replace(verdict, gain_over_single=over_one))
-        p_values.append(p_value)
-    over_alone = {
-        name: [pairs[name].gain for pairs in alone.values() if name in pairs] for name in by_name
-    }
-    over_single = {
-        name: [
-            pair.gain
-            for client in alone
-            if (pair := pair_of(tables, client, name, ALL, is_number)) is not None
-        ]
-        for name in by_name
-        if ALL in tables and name not in (ALONE, ALL)
-    }
-    return SeedVerdicts(
-        seed=runs[0].seed,
-        clients=found,
-        told_among_all=int((false_discovery_control(p_values) <= alpha).sum()),
-        means=_mean_gains(over_alone, alpha),
-        over_single=_mean_gains(over_single, alpha),
+    samples, first, second = np.array(list(pairs.values()), np.float64).T
+    if is_number:
+        observed, variances = first / scale, differences_variance(second / scale**2, samples)
+    else:
+        observed = (first - second) / samples
+        variances = counts_variance(first, second, samples)
+    posterior = estimate_gains(observed, variances)
+    return _Comparison(
+        index={client: at for at, client in enumerate(pairs)},
+        posterior=posterior,
+        observed=observed,
+        variances=variances,
+        mean=posterior.mean,
+        intervals=posterior.interval(),
+        better=posterior.better,
     )
-
-
-def _over_one(verdict: Verdict, tables: Tables, is_number: bool, alpha: float) -> Gain | None:
-    """Return the gain over one model for all, of the one among a client's that was chosen."""
-    if ALL not in tables or verdict.strategy == ALL:
-        return None
-    pair = pair_of(tables, verdict.client, verdict.strategy, ALL, is_number)
-    return None if pair is None else (pair.gain, *pair.interval(alpha))
-
-
-def _mean_gains(gains: Mapping[str, Sequence[float]], alpha: float) -> dict[str, Gain]:
-    """Return strategies' mean gains over clients, with Student's intervals: of clients like these.
-
-    Together they err by `alpha` at most. There is none of a single client, nor of clients with the
-    same gain, whose interval would have no width: of few samples, that they agree is chance.
-    """
-    compared = {name: np.array(own) for name, own in gains.items() if len(own)}
-    return {
-        name: (mean, *Differences(mean, float(own.var(ddof=1)), len(own)).interval(level))
-        for name, own in compared.items()
-        if np.ptp(own) > 0
-        for mean, level in [(float(own.mean()), alpha / len(compared))]
-    }
 
 
 def pair_of(
-    tables: Tables,
-    client: int,
-    first: str,
-    second: str,
-    is_number: bool,
-) -> Pair | None:
-    """Return how two strategies' models compare at a client, by what it said of either."""
-    of_first, of_second = tables[first].get(client, {}), tables[second].get(client, {})
-    if "" not in of_first or "" not in of_second:
+    tables: Tables, client: int, name: str, is_number: bool
+) -> tuple[float, float, float] | None:
+    """Return how a strategy's model compares with the local one, by what a client said of either.
+
+    The number of samples, then wins and losses; where a number is predicted, the mean by which the
+    local model is farther off, and its variance. None where the client has not compared them.
+    """
+    of_strategy, of_alone = tables[name].get(client, {}), tables[ALONE].get(client, {})
+    if "" not in of_strategy or "" not in of_alone:
         return None
-    if second in of_first:
-        said, (a, b) = of_first[""], of_first[second]
-    elif first in of_second:
-        said, (b, a) = of_second[""], of_second[first]
-        if is_number:
-            a, b = -b, a
+    if ALONE in of_strategy:
+        samples, (a, b) = of_strategy[""][0], of_strategy[ALONE]
+    elif name in of_alone:
+        samples, (a, b) = of_alone[""][0], of_alone[name]
+        a, b = (-a, b) if is_number else (b, a)
     else:
         return None
-    num = int(said[0])
-    if is_number and num < 2:  # one difference says nothing of how much they differ
+    if is_number and samples < 2:  # one difference says nothing of how much they differ
         return None
-    return Differences(a, b, num) if is_number else Counts(int(a), int(b), num)
+    return samples, a, b
 
 
-def _judged(
-    client: int, pairs: Mapping[str, Pair], runs: Mapping[str, RunResult], alpha: float
-) -> tuple[Verdict, float]:
-    """Return a client's verdict, and its p-value.
+def _choose(client: int, found: Mapping[str, _Comparison]) -> str:
+    """Return the strategy with the highest mean gain in the federation: the first one.
 
-    Each of m candidates has an interval at α/m, so that the one that is shown, whichever it is,
-    errs at α at most. Holm's procedure tells a little more: what it tells ends at 0 at the latest.
-    Nobody is told to stay alone, at any error, while a model was not compared: it may be better.
+    Another one if the client's gain there is higher by more than its standard deviation.
     """
-    p_values = {name: pair.p_value() for name, pair in pairs.items()}
-    adjusted = dict(zip(pairs, holm_adjusted(list(p_values.values())).tolist(), strict=True))
-    p_value = told_at([pair.gain for pair in pairs.values()], list(adjusted.values()))
-    sure = [name for name, pair in pairs.items() if pair.gain > 0 and adjusted[name] <= alpha]
-    best = max(sure or pairs, key=lambda name: pairs[name].gain)
-    strategy = best if pairs[best].gain > 0 else ALONE
-    if strategy == ALONE and len(pairs) < len(runs) - 1:
-        p_value = 1.0
-    verdict = UNSURE
-    if p_value <= alpha:
-        verdict = {ALONE: STAY, ALL: ONE}.get(strategy, JOIN)
-    level = alpha / len(pairs)
-    needed = pairs[best].needed(level)
-    gains = {name: _told(pair, level, adjusted[name] <= alpha) for name, pair in pairs.items()}
-    judged = Verdict(
-        client=client,
-        verdict=verdict,
-        strategy=strategy,
-        cluster=runs[strategy].of_client.get(client, -1),
-        validation_samples=pairs[best].num,
-        compared=best,
-        gain=gains[best],
-        candidates={name: (*gain, p_values[name]) for name, gain in gains.items()},
-        # So many as there are did not tell.
-        samples_needed=max(needed, pairs[best].num + 1) if verdict == UNSURE and needed else None,
+    means = {name: float(one.mean[one.index[client]]) for name, one in found.items()}
+    first, best = next(iter(found)), max(found, key=lambda name: means[name])
+    one = found[first]
+    return (
+        best if means[best] > means[first] + one.posterior.deviation(one.index[client]) else first
     )
-    return judged, p_value
 
 
-def told_at(gains: Sequence[float], p_values: Sequence[float]) -> float:
-    """Return the smallest error at which a client would be told anything, by adjusted p-values.
+def _decide(client: int, name: str, found: Mapping[str, _Comparison], is_complete: bool) -> Word:
+    """Return a client's verdict on the strategy that is best for it.
 
-    One better model is enough to join; to stay alone, all must be worse.
+    No client stays alone while a model was not compared: it may be better.
     """
-    better = [p for gain, p in zip(gains, p_values, strict=True) if gain > 0]
-    return min(better) if better else max(p_values)
+    one, at = found[name], found[name].index[client]
+    if one.better[at] >= SURE and one.observed[at] >= 0:
+        return JOIN
+    is_worse = (
+        other.better[other.index[client]] <= _WORSE and other.observed[other.index[client]] < 0
+        for other in found.values()
+    )
+    if is_complete and all(is_worse):
+        return STAY
+    return SAME if one.posterior.within(at, MARGIN) >= _NO_DIFFERENCE else UNSURE
 
 
-def _told(pair: Pair, alpha: float, is_sure: bool) -> Gain:
-    low, high = pair.interval(alpha)
-    if is_sure:
-        low, high = (max(low, 0.0), high) if pair.gain > 0 else (low, min(high, 0.0))
-    return pair.gain, low, high
+def _needed(client: int, one: _Comparison, samples: int) -> int | None:
+    at = one.index[client]
+    return samples_to_decide(one.posterior, at, float(one.variances[at]), samples, SURE)

@@ -7,7 +7,7 @@ from benchmarks.writing import measured
 from fl_app.report.tables import cluster_table, printed_strategies
 from fl_app.report.text_table import render
 from fl_app.report.verdict_table import print_verdicts
-from fl_app.results.verdict import EXPLAINED, SeedVerdicts
+from fl_app.results.verdict import EXPLANATION, SeedVerdicts
 from fl_core.json_records import checker
 from fl_core.metrics import OF_CLASSES
 from tests.report_data import read_runs
@@ -23,5 +23,5 @@ def test_the_tables_on_the_page_are_those_of_the_committed_run(capsys):
     assert render(cluster_table(runs[0])) in page
     first = SimpleNamespace(names=run["runs"][0]["names"], metrics=OF_CLASSES)
     print_verdicts(checker(SeedVerdicts).validate_python(run["verdicts"][0]), first)
-    said, _ = capsys.readouterr().out.rsplit(f"\n{EXPLAINED}")
+    said, _ = capsys.readouterr().out.rsplit(f"\n{EXPLANATION}")
     assert f"{said} …\n" in page

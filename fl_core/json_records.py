@@ -1,7 +1,7 @@
-"""Dataclasses that are written as JSON and read back: files and messages may come from anybody.
+"""Dataclasses as JSON, from files and messages that are not trusted.
 
-A dataclass that is read so has `__pydantic_config__ = STRICT`: pydantic checks the types of its
-fields, and its `__post_init__` what its values must be, however it is made.
+With `__pydantic_config__ = STRICT`, pydantic checks the types of the fields; `__post_init__` checks
+their values.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Record = TypeVar("Record")
 
 @cache
 def checker(kind: Any) -> TypeAdapter[Any]:
-    """Return what reads values of that type; a large one takes a tenth of a second to prepare."""
+    """Return the cached adapter of a type; a large one takes 0.1 s to build."""
     return TypeAdapter(kind)
 
 
@@ -40,13 +40,7 @@ def to_json(record: Any, indent: int | None = None) -> str:
 
 
 def from_json(kind: type[Record], text: str) -> Record:
-    """Undo `to_json`.
-
-    Raises
-    ------
-    ValueError
-        One sentence on the first field that is missing, unknown or of another type or value.
-    """
+    """Read a dataclass from JSON; a ValueError names the first field that is not allowed."""
     try:
         of_kind: Any = kind
         record: Record = checker(of_kind).validate_json(text)
@@ -56,7 +50,7 @@ def from_json(kind: type[Record], text: str) -> Record:
 
 
 def what_is_wrong(error: ValidationError, page: str = "docs/results.md") -> str:
-    """Return a sentence about the first value that is not what its type says; the page has keys."""
+    """Return a sentence about the first wrong value; `page` lists the keys."""
     first = error.errors()[0]
     *above, key = first["loc"] or ("",)
     where, at = (printable(".".join(map(str, one))) or "it" for one in (above, first["loc"]))
@@ -69,6 +63,6 @@ def what_is_wrong(error: ValidationError, page: str = "docs/results.md") -> str:
     if first["type"] == "json_invalid":
         return printable(first["msg"])
     expected = first["msg"].replace("Input should be ", "it must be ")
-    for word, ours in _WORDS.items():
-        expected = expected.replace(f"a valid {word}", ours)
+    for word, plain in _WORDS.items():
+        expected = expected.replace(f"a valid {word}", plain)
     return f"{at} is {printable(repr(first['input']))[:60]}, but {expected}."

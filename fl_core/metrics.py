@@ -1,4 +1,4 @@
-"""What says how well a model does: shares of classes, or errors in the unit of a number."""
+"""Measures of a model: shares of classes, or errors in the unit of a number."""
 
 from __future__ import annotations
 
@@ -14,74 +14,61 @@ from fl_core.messages import protocol
 
 @dataclass(frozen=True)
 class Metric:
-    """One measure of a client's test.
+    """One measure of a client's test."""
 
-    Attributes
-    ----------
-    name : str
-        On the wire, and in files.
-    title : str
-        To people.
-    low, high : float
-        Between which it is, both included; infinity is not.
-    is_share : bool
-        Whether people read it in percent.
-    lower_is_better : bool
-    """
-
-    name: str
-    title: str
+    name: str  # in messages and files
+    title: str  # in texts and tables
     low: float = 0.0
-    high: float = math.inf
-    is_share: bool = False
+    high: float = math.inf  # included, but infinity is not
+    is_share: bool = False  # shown in percent
     lower_is_better: bool = False
 
     @property
     def heading(self) -> str:
-        """Return its title at the beginning of a sentence."""
+        """Return the title with a capital letter."""
         return self.title[0].upper() + self.title[1:]
 
     @property
     def head(self) -> str:
-        """Return what a column of it is called."""
+        """Return the head of its column."""
         return f"{self.title} %" if self.is_share else self.title
 
     def head_of(self, test: str) -> str:
-        """Return what a column of it is called that is of one test; a single test has its name."""
+        """Return the head of its column for one of two tests; a single test has its name."""
         return self.head if test == self.name else f"{test}{self.sign}"
 
     def in_test(self, test: str) -> Metric:
-        """Return it with the test in its title, for what shows one of two; "": for what has one."""
+        """Return the metric with one of two tests in its title; without a test, unchanged."""
         return self if test in ("", self.name) else replace(self, title=f"{self.title} {test}")
 
     @property
     def sign(self) -> str:
-        """Return what stands behind a value that is `shown`."""
+        """Return the unit behind a value that is `shown`."""
         return " %" if self.is_share else ""
 
     @property
     def extreme(self) -> str:
-        """Return what the worst of several is called."""
+        """Return the word for the worst of several."""
         return "highest" if self.lower_is_better else "lowest"
 
     def shown(self, value: float) -> str:
-        """Return a value for people: of shares, percent without the sign; 52346, not 5.235e+04."""
+        """Return a value as text: of shares, percent without the sign; 52346, not 5.235e+04."""
         if self.is_share:
             return f"{100 * value:.1f}"
         whole = 9_999.5 <= abs(value) < 1e7
         return f"{value:.0f}" if whole else f"{value:#.4g}".rstrip(".")
 
     def with_sign(self, value: float) -> str:
-        """Return a value for people, by itself."""
+        """Return a value as text with its unit."""
         return f"{self.shown(value)}{self.sign}"
 
     def worst(self, values: Iterable[float]) -> float:
-        """Return the worst of some values, of which there is one."""
+        """Return the worst of at least one value."""
         return (max if self.lower_is_better else min)(values)
 
     @property
     def bounds(self) -> str:
-        """Say in words, after "a number", between what it is."""
+        """Return the bounds in words, after "a number"."""
         if self.is_share:
             return "in [0, 1]"
         if math.isinf(self.low) and math.isinf(self.high):
@@ -89,41 +76,32 @@ class Metric:
         return f"of at most {self.high:g}" if math.isinf(self.low) else f"of at least {self.low:g}"
 
     def allows(self, values: NDArray[np.float64]) -> bool:
-        """Return whether all values that are known can be such."""
-        known = values[np.isfinite(values)]
-        return bool(((known >= self.low) & (known <= self.high)).all())
+        """Return whether all finite values are within the bounds."""
+        finite = values[np.isfinite(values)]
+        return bool(((finite >= self.low) & (finite <= self.high)).all())
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """What is measured where a target is of a kind: the first counts, the others stand beside it.
+    """The metrics of classes, or of a number to predict."""
 
-    Attributes
-    ----------
-    main : Metric
-        By which strategies are compared; every client that is tested sends it.
-    others : tuple of Metric
-    own : str
-        What a metric of one's own is called, the last of the others; empty: there is none.
-    """
-
-    main: Metric
+    main: Metric  # compares strategies; every tested client sends it
     others: tuple[Metric, ...]
-    own: str = ""
+    own: str = ""  # the name of a user-defined metric, the last of the others; empty: none
 
     @property
     def all(self) -> tuple[Metric, ...]:
-        """Return all of them, the main one first."""
+        """Return all metrics, the main one first."""
         return (self.main, *self.others)
 
     @property
     def measured(self) -> tuple[Metric, ...]:
-        """Return the metric of one's own, if there is one."""
+        """Return the user-defined metric, if there is one."""
         return self.others[-1:] if self.own else ()
 
     @property
     def is_regression(self) -> bool:
-        """Return whether what is predicted is a number."""
+        """Return whether they are those of a number to predict."""
         return self.main == OF_A_NUMBER.main
 
 
@@ -144,7 +122,7 @@ OF_A_NUMBER = Metrics(
 
 
 def metrics_of(*, is_regression: bool, own: str = "") -> Metrics:
-    """Return what is measured of a number, or else of classes; and one's own metric, if named."""
+    """Return the metrics of a number or of classes, and a user-defined one, if named."""
     usual = OF_A_NUMBER if is_regression else OF_CLASSES
     if not own:
         return usual
@@ -152,6 +130,6 @@ def metrics_of(*, is_regression: bool, own: str = "") -> Metrics:
     return replace(usual, others=(*usual.others, measured), own=own)
 
 
-def metrics_in(said: Container[str]) -> Metrics:
-    """Return what was measured where results have these keys: a number's name its main metric."""
-    return metrics_of(is_regression=OF_A_NUMBER.main.name in said)
+def metrics_in(keys: Container[str]) -> Metrics:
+    """Return the metrics of results with these keys."""
+    return metrics_of(is_regression=OF_A_NUMBER.main.name in keys)

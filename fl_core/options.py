@@ -1,7 +1,7 @@
-"""Options: dataclass fields that say what a run configuration may set them to, and what for.
+"""Options: dataclass fields with the values and the meaning of a key of a run configuration.
 
-An option is declared once, on what uses it. `fl_app.config.run_config` gathers and reads them all,
-and `fl_app.config.options_page` writes them into pyproject.toml and docs/options.md.
+An option is declared once, on the class that uses it. `fl_app.config.run_config` collects and reads
+them all, and `fl_app.config.options_page` writes them into pyproject.toml and docs/options.md.
 
 Examples
 --------
@@ -26,16 +26,16 @@ from operator import index
 from typing import Any
 
 Scalar = str | int | float | bool
-_TOO_LARGE = 2**63  # for TOML, and for whatever counts
-_AS_READ: Any = object()
+_TOO_LARGE = 2**63  # for TOML, and for counters
+_RUN_DEFAULT: Any = object()
 
 
 class NotAllowedError(Exception):
-    """A rule's parser does not allow a value; the rule makes the sentence."""
+    """A rule's parser does not allow a value; the rule adds the message."""
 
 
 class Refusals(list[str]):
-    """Sentences that say what is wrong; the ValueErrors of blocks that it manages are among them.
+    """Messages of errors; as a context manager, it collects the ValueErrors of blocks.
 
     Examples
     --------
@@ -49,41 +49,32 @@ class Refusals(list[str]):
     """
 
     def __enter__(self) -> None:
-        """Catch what is refused from here on."""
+        """Start to catch ValueErrors."""
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
-        """Keep what a ValueError says, and go on behind the block."""
+        """Store the message of a ValueError, and continue after the block."""
         if isinstance(error, ValueError):
             self.append(str(error))
         return isinstance(error, ValueError)
 
     def refuse(self) -> None:
-        """Raise one ValueError that says all, a line each, if there is anything."""
+        """Raise one ValueError with all messages, one per line, if there are any."""
         if self:
             raise ValueError("\n".join(dict.fromkeys(self)))
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What an option may be.
+    """The allowed values of an option.
 
-    Attributes
-    ----------
-    allowed : str
-        In words, after "it must be".
-    parse : callable
-        From a run-config value to what it means; raises `NotAllowedError`, or `ValueError` with a
-        sentence of its own. TOML's and the command line's spellings both count.
-    none : str
-        The word that means None, if there is one.
-    words : tuple of str
-        Those that are allowed: who misspells one is told it.
+    `parse` reads a value from TOML or the command line; it raises `NotAllowedError`, or a
+    `ValueError` with a whole message.
     """
 
-    allowed: str
+    allowed: str  # in words, after "it must be"
     parse: Callable[[Any], Any]
-    none: str = ""
-    words: tuple[str, ...] = ()
+    none: str = ""  # the word that means None, if there is one
+    words: tuple[str, ...] = ()  # allowed words, for suggestions
 
     def read(self, key: str, value: Any) -> Any:
         """Read a value of the run-config key `key`.
@@ -91,7 +82,7 @@ class Rule:
         Raises
         ------
         ValueError
-            If it is not allowed: one sentence that names the key, the value and what is allowed.
+            If it is not allowed, with the key, the value and the allowed values.
         """
         try:
             return self.parse(value)
@@ -101,7 +92,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Option:
-    """What is declared of an option; see `option`."""
+    """The declaration of an option; see `option`."""
 
     default: Scalar
     rule: Rule
@@ -117,32 +108,32 @@ def option(
     *,
     key: str = "",
     needs: str = "",
-    default: Any = _AS_READ,
+    default: Any = _RUN_DEFAULT,
 ) -> Any:
     """Return a dataclass field that is an option.
 
     Parameters
     ----------
     run_default : str, int, float or bool
-        What pyproject.toml has.
+        The value in pyproject.toml.
     rule : Rule
-        What is allowed.
+        The allowed values.
     meaning : str
         A line of help.
     key : str
         The run-config key, if it is not the field's name.
     needs : str
-        Beside what the option counts: `KEY=VALUE`, several values separated by `|`, or `KEY` for
-        any but that one's default.
+        A condition without which the option has no effect: `KEY=VALUE`, several values separated by
+        `|`, or `KEY` for any value but its default.
     default : optional
-        The class's own default, `dataclasses.MISSING` for none; usually what `run_default` means.
+        The default of the class, `dataclasses.MISSING` for none; usually `run_default`.
     """
-    own: Any = rule.read(key, run_default) if default is _AS_READ else default
-    return field(default=own, metadata={"option": Option(run_default, rule, meaning, key, needs)})
+    value: Any = rule.read(key, run_default) if default is _RUN_DEFAULT else default
+    return field(default=value, metadata={"option": Option(run_default, rule, meaning, key, needs)})
 
 
 def key_of(one: Field[Any]) -> str:
-    """Return the run-config key by which a dataclass's field is set."""
+    """Return the run-config key of a dataclass's field."""
     declared = one.metadata.get("option")
     return (declared.key if declared else "") or one.name.replace("_", "-")
 
@@ -154,14 +145,14 @@ def options_of(owner: type) -> dict[str, Option]:
 
 
 def refusal(key: str, value: Any, allowed: str, words: Iterable[str] = ()) -> ValueError:
-    """Return the error that says what a key is and what it must be, and which word is meant."""
+    """Return the error for a value that is not allowed, with a suggestion."""
     shown = f'"{value}"' if isinstance(value, str) else value
-    meant = did_you_mean(value, words)
-    return ValueError(f"{key} is {shown}, but it must be {allowed}.{meant and f' {meant}'}")
+    hint = did_you_mean(value, words)
+    return ValueError(f"{key} is {shown}, but it must be {allowed}.{hint and f' {hint}'}")
 
 
 def at_value(value: Any) -> str:
-    """Return how an option is left at a value, for what is said: `empty`, or `at none`."""
+    """Return the end of "leave it …" in a message: `empty`, or `at none`."""
     return "empty" if value == "" else f"at {value}"
 
 
@@ -178,7 +169,7 @@ KNOWN_AS = {
     "rounds": "num-server-rounds",
     "seeds": "repeats",
 }
-"""What others call an option or a value whose letters would suggest another one, or none."""
+"""Other names of options and values, which their letters would not suggest."""
 
 
 def did_you_mean(value: Any, words: Iterable[str]) -> str:
@@ -192,14 +183,14 @@ def did_you_mean(value: Any, words: Iterable[str]) -> str:
     'Did you mean single?'
     """
     by_letters = {word.lower(): word for word in words if word}
-    said = str(value).lower()
-    known = KNOWN_AS.get(said)
-    near = [known] if known in by_letters else get_close_matches(said, by_letters, 1)
+    given = str(value).lower()
+    known = KNOWN_AS.get(given)
+    near = [known] if known in by_letters else get_close_matches(given, by_letters, 1)
     return f"Did you mean {by_letters[near[0]]}?" if near else ""
 
 
 def typed(value: Any) -> str:
-    """Return a value as it is typed for an option.
+    """Return a value as typed on the command line.
 
     Examples
     --------
@@ -210,7 +201,7 @@ def typed(value: Any) -> str:
 
 
 def key_values(options: Mapping[str, Any]) -> list[str]:
-    """Return options as words that are typed.
+    """Return options as words of the command line.
 
     Examples
     --------
@@ -257,7 +248,7 @@ def number(
 
 
 def _exact(value: Any) -> Any:
-    """Return a number as it is: above 2^53, most whole numbers are no float."""
+    """Return a number exactly: above 2^53, a float cannot hold most whole numbers."""
     if isinstance(value, str):
         return Decimal(value)
     try:
@@ -268,7 +259,7 @@ def _exact(value: Any) -> Any:
 
 def one_of(names: Collection[str]) -> Rule:
     """Allow some words."""
-    names = tuple(names)  # a dict cannot be asked for what has no hash, such as a list
+    names = tuple(names)  # a value without a hash cannot be looked up in a dict
 
     def parse(value: Any) -> str:
         if value not in names:

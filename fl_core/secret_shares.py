@@ -1,7 +1,7 @@
-"""Secrets from Shamir's shares, as Flower makes them.
+"""Combine Shamir's shares, as Flower makes them, to secrets.
 
-Flower works out Lagrange's coefficients for each block of each secret anew, though they depend on
-nothing but whose shares there are: of a thousand clients' secrets that takes hours.
+Flower computes Lagrange's coefficients again for each block of each secret, though they depend only
+on the indices of the shares: for a thousand clients that takes hours.
 """
 
 from __future__ import annotations
@@ -17,14 +17,10 @@ _POLYNOMIAL = 2**_BITS + 0b10000111  # numbers are polynomials over GF(2), modul
 
 
 def combine_shares(shares: Sequence[bytes]) -> bytes:
-    """Return what Flower's `combine_shares` does: the secret that these shares are of.
+    """Return the secret of these shares, as Flower's `combine_shares` does.
 
-    Its time depends on the shares: it is for who may know them all.
-
-    Raises
-    ------
-    ValueError
-        If two shares have one index, one is too short, or what comes out was not padded.
+    Its running time depends on the shares, so use it where they may all be known. Raises a
+    ValueError if two shares have one index, one is too short, or the result has no padding.
     """
     coefficients = _at_zero(tuple(int.from_bytes(share[:_INDEX], "little") for share in shares))
     end = len(shares[0]) - (len(shares[0]) - _INDEX) % _BLOCK
@@ -40,20 +36,20 @@ def combine_shares(shares: Sequence[bytes]) -> bytes:
     return secret + padding.finalize()
 
 
-@lru_cache(maxsize=64)  # a sum's secrets are mostly put together by the same clients' shares
+@lru_cache(maxsize=64)  # of a sum, mostly the same clients' shares
 def _at_zero(indices: tuple[int, ...]) -> tuple[int, ...]:
-    """Return by what each share's value counts in that of their polynomial at 0."""
+    """Return the coefficient of each share in the value of their polynomial at 0."""
     if len(set(indices)) < len(indices):
         raise ValueError("two shares have one index")
-    found = []
-    for own in indices:
+    coefficients = []
+    for index in indices:
         above = below = 1
         for other in indices:
-            if other != own:
+            if other != index:
                 above = _reduced(_product(above, other))
-                below = _reduced(_product(below, own ^ other))
-        found.append(_reduced(_product(above, _inverse(below))))
-    return tuple(found)
+                below = _reduced(_product(below, index ^ other))
+        coefficients.append(_reduced(_product(above, _inverse(below))))
+    return tuple(coefficients)
 
 
 def _product(a: int, b: int) -> int:

@@ -1,4 +1,4 @@
-"""Text that others wrote, made safe to show: names, classes, what went wrong on a device."""
+"""Make text from outside safe to show: names, classes, errors of devices."""
 
 from __future__ import annotations
 
@@ -9,33 +9,32 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 
 _LONGEST_NAME = 100
-NAMEABLE = f"at most {_LONGEST_NAME} characters that can be seen, and single spaces between words"
-"""What a client's name has, if `given_name` takes it."""
-# What Python takes for printable, but nothing is seen of: fillers, joiners and variation selectors.
+ALLOWED_NAME = f"at most {_LONGEST_NAME} visible characters, and single spaces between words"
+"""What `given_name` accepts."""
+# Printable for Python, but invisible: fillers, joiners and variation selectors.
 _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
     "\U000e0100-\U000e01ef]"
 )
 
 
-def given_name(said: object) -> str | None:
-    """Return the name by which a client wants to be called, if it is one that people can read.
+def given_name(value: object) -> str | None:
+    """Return the name of a client if it is readable: without other spaces or invisible letters.
 
-    Nobody shall look like another: by blanks, or by letters that cannot be seen.
+    Otherwise it could look like the name of another client.
     """
-    if not isinstance(said, str) or not 0 < len(said) <= _LONGEST_NAME:
+    if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_NAME:
         return None
-    name = unicodedata.normalize("NFC", said)
+    name = unicodedata.normalize("NFC", value)
     if name != " ".join(name.split()) or not name.isprintable() or _INVISIBLE.search(name):
         return None
     return name
 
 
 def printable(text: str) -> str:
-    r"""Return `text` with what a terminal would obey, or a reader not see, written as escapes.
+    r"""Escape characters that `str.isprintable` refuses.
 
-    That is whatever `str.isprintable` refuses: controls, line ends, marks that turn the direction
-    of writing, and bytes that are not text.
+    These are controls, line ends, marks of the direction of writing, and bytes that are not text.
 
     Examples
     --------
@@ -46,17 +45,14 @@ def printable(text: str) -> str:
 
 
 def composed(text: object) -> str:
-    """Return a name as others write it: no spaces around it, in Unicode's composed form.
-
-    Some systems store é as e and an accent.
-    """
+    """Strip a name and convert it to Unicode's composed form: some systems store é as e and ´."""
     return unicodedata.normalize("NFC", str(text).strip())
 
 
 def alike(names: Sequence[str]) -> list[list[str]]:
-    """Return names that differ in nothing but case, spaces and what joins words, together.
+    """Group names that differ only in case, spaces, hyphens and underscores between words.
 
-    Other signs tell names apart: a minus before a number, A+ from A.
+    Other signs count, such as a minus before a number, or the one of A+.
 
     Examples
     --------
@@ -72,12 +68,12 @@ def alike(names: Sequence[str]) -> list[list[str]]:
 
 
 def markdown_line(cells: Iterable[str]) -> str:
-    """Return a line of a Markdown table; a cell may hold a stroke."""
+    """Return a row of a Markdown table; bars in cells are escaped."""
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def one_line(text: str, longest: int = 300) -> str:
-    """Return a sentence on one printable line, cut off at `longest` characters.
+    """Return text on one printable line, cut off at `longest` characters.
 
     Examples
     --------
@@ -89,7 +85,7 @@ def one_line(text: str, longest: int = 300) -> str:
 
 
 def error_line(error: BaseException) -> str:
-    """Return an error's text; of the system's own, with the file it is about and no number.
+    """Return the text of an error; of an OSError, the file and the reason without a number.
 
     Examples
     --------
@@ -102,13 +98,13 @@ def error_line(error: BaseException) -> str:
 
 
 def brief(value: object) -> str:
-    """Shorten what another device sent to one line that fits into a message."""
+    """Shorten a value from another device to a line for a message."""
     text = ascii(value) if isinstance(value, str | int | float | bool | None) else ""
     return text if 0 < len(text) <= 60 else f"a {type(value).__name__}"
 
 
 def csv_cell(text: str) -> str:
-    """Return a name as the cell of a CSV file, which no spreadsheet takes for a formula.
+    """Return a name as a cell of a CSV file that no spreadsheet takes for a formula.
 
     Examples
     --------
@@ -119,9 +115,9 @@ def csv_cell(text: str) -> str:
 
 
 def listed(names: Sequence[str], most: int, between: str = " ") -> str:
-    """Return the names, or the first ones and how many more there are.
+    """Return the names, or the first `most` and the number of others.
 
-    Names that have what is to stand between them are told apart by commas, or semicolons.
+    Names that contain the separator are separated by commas, or by semicolons.
 
     Examples
     --------
@@ -143,7 +139,7 @@ def clock(seconds: float) -> str:
 
 
 def whole_number(least: int) -> Callable[[str], int]:
-    """Return a reader of whole numbers of at least so much, for a command line."""
+    """Return an argparse type for whole numbers of at least `least`."""
 
     def read(text: str) -> int:
         if not text.isdecimal() or int(text) < least:

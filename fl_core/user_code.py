@@ -1,8 +1,7 @@
-"""Code of one's own, which a run configuration names by import path: `package.module:name`.
+"""User-defined code, which a run configuration names by import path: `package.module:name`.
 
-It is found as `python -m` finds a module: installed, on PYTHONPATH, or in the working directory.
-Whoever starts a run names it; a device runs only what its owner allows
-(`fl_app.config.allowed_code`).
+Modules are looked up as by `python -m`: installed, on PYTHONPATH, or in the working directory. A
+device runs only code that its owner allows (`fl_app.config.allowed_code`).
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ _ARGUMENTS = {
     "loss": "outputs, labels",
     "metric": "outputs, labels",
 }
-_STANDARD = {get_path("stdlib"), get_path("platstdlib")}  # perhaps in one's home folder, too
-_INSTALLED = {"site-packages", "dist-packages"}  # by pip, perhaps in one's home folder
-_LONGEST = 300  # characters of what went wrong in somebody's code
+_STANDARD = {get_path("stdlib"), get_path("platstdlib")}  # perhaps in the home folder, too
+_INSTALLED = {"site-packages", "dist-packages"}  # by pip, perhaps in the home folder
+_LONGEST = 300  # characters of an error of user-defined code
 
-# The modules that the working directory has given: `forget_own` lets them be read anew.
-_brought: set[str] = set()
+# The modules from the working directory, which `forget_own` reloads.
+_local_modules: set[str] = set()
 
 
 def is_own(value: object) -> bool:
-    """Return whether a value names code of one's own.
+    """Return whether a value is an import path of user-defined code.
 
     Examples
     --------
@@ -54,12 +53,12 @@ def is_own(value: object) -> bool:
 
 
 def or_own(rule: Rule) -> Rule:
-    """Allow the import path of code of one's own, too."""
+    """Allow an import path, too."""
 
     def parse(value: Any) -> Any:
         return value if is_own(value) else rule.parse(value)
 
-    return replace(rule, allowed=f"{rule.allowed}, or your own as MODULE:NAME", parse=parse)
+    return replace(rule, allowed=f"{rule.allowed}, or an import path MODULE:NAME", parse=parse)
 
 
 def _parse_empty(value: Any) -> str:
@@ -72,70 +71,56 @@ OWN_OR_EMPTY = or_own(Rule("empty", _parse_empty))
 
 
 def load_own(key: str, path: str, *, is_private: bool = False) -> Any:
-    """Import what an import path names; its module's code is run.
+    """Import the function or class of an import path; the code of its module is run.
 
     Parameters
     ----------
     key : str
-        The run-config key that names it, for what is said.
-    path : str
-        As `is_own` wants it.
+        The run-config key with the path, for messages.
     is_private : bool
-        Whether what it raises may name somebody's data, and others hear of it: then its text stands
-        in this process' log alone.
-
-    Raises
-    ------
-    ValueError
-        If there is no such module, it cannot be imported, or has nothing of this name that can be
-        called.
+        Whether an error may show data that others must not see: then only the log of this process
+        has its text.
     """
     module_name, _, name = path.partition(":")
     if module_name == "__main__":
         raise ValueError(
-            f'{key} is "{path}", but other processes run this, and what is in a script or a '
-            "notebook does not reach them: put it into a module beside it."
+            f'{key} is "{path}", but other processes run this, and cannot import a script or a '
+            "notebook: put it into a module beside it."
         )
     try:
         with _working_directory_last():
             module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        raise ValueError(f'{key} is "{path}", but {_not_there(module_name, error)}') from error
+        raise ValueError(f'{key} is "{path}", but {_not_importable(module_name, error)}') from error
     except (Exception, SystemExit) as error:
         if is_stop(error):
             raise
         raise ValueError(
-            f'{key} is "{path}", but {module_name} cannot be imported: {_told(error, is_private)}.'
+            f'{key} is "{path}", but {module_name} cannot be imported: {_shown(error, is_private)}.'
         ) from error
-    where = getattr(module, "__file__", None) or module_name
+    file = getattr(module, "__file__", None) or module_name
     if not hasattr(module, name):
-        here = [
+        defined = [
             n for n, one in vars(module).items() if getattr(one, "__module__", "") == module_name
         ]
-        meant = did_you_mean(name, here)
-        raise ValueError(f'{key} is "{path}", but {where} has no {name}.{meant and f" {meant}"}')
-    found = getattr(module, name)
-    if not callable(found):
+        hint = did_you_mean(name, defined)
+        raise ValueError(f'{key} is "{path}", but {file} has no {name}.{hint and f" {hint}"}')
+    loaded = getattr(module, name)
+    if not callable(loaded):
         raise ValueError(
-            f'{key} is "{path}", but {name} in {where} is of type {type(found).__name__}: it must '
+            f'{key} is "{path}", but {name} in {file} is of type {type(loaded).__name__}: it must '
             "be a function or a class."
         )
-    return found
+    return loaded
 
 
 def call_own(key: str, path: str, *arguments: Any, is_private: bool = False) -> Any:
-    """Call a function of somebody's own and return what it returns; parameters as of `load_own`.
-
-    Raises
-    ------
-    ValueError
-        As `load_own`, or with what the function raises and where.
-    """
+    """Call a user-defined function; parameters are as of `load_own`."""
     return own_function(key, path, is_private=is_private)(*arguments)
 
 
 def own_function(key: str, path: str, *, is_private: bool = False) -> Callable[..., Any]:
-    """Return a function of somebody's own, to be called often; as `call_own` in all else."""
+    """Return a user-defined function for many calls, each of which is as `call_own`."""
     function = load_own(key, path, is_private=is_private)
 
     def called(*arguments: Any) -> Any:
@@ -144,19 +129,17 @@ def own_function(key: str, path: str, *, is_private: bool = False) -> Callable[.
         except (Exception, SystemExit) as error:
             if is_stop(error):
                 raise
-            shown = f"{path.partition(':')[2]}({_ARGUMENTS.get(key, '')})"
-            told = _told(error, is_private)
-            raise ValueError(
-                f'{key} is "{path}", but {shown}, as it is called, fails: {told}.'
-            ) from error
+            call = f"{path.partition(':')[2]}({_ARGUMENTS.get(key, '')})"
+            reason = _shown(error, is_private)
+            raise ValueError(f'{key} is "{path}", but the call {call} fails: {reason}.') from error
 
     return called
 
 
 def own_files(path: str) -> list[Path]:
-    """Return the Python files of what an import path names: its whole package, or its module.
+    """Return the Python files of an import path: of its package, or its module.
 
-    Of a folder that is no package, having no ``__init__.py``, it is the module alone.
+    In a folder without ``__init__.py``, which is not a package, it is the module alone.
     """
     module_name = path.partition(":")[0]
     with _working_directory_last():
@@ -173,16 +156,16 @@ def own_files(path: str) -> list[Path]:
 
 
 def forget_own() -> None:
-    """Let modules of the working directory be read anew: in a notebook, they change."""
-    for name in _brought:
+    """Unload the modules of the working directory: in a notebook, they change."""
+    for name in _local_modules:
         sys.modules.pop(name, None)
-    _brought.clear()
+    _local_modules.clear()
     importlib.invalidate_caches()
 
 
 @contextmanager
 def _working_directory_last() -> Iterator[None]:
-    """Look for modules in the working directory, too: after all others, so that it hides none."""
+    """Search the working directory for modules after all other folders, so that it hides none."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)
@@ -190,55 +173,55 @@ def _working_directory_last() -> Iterator[None]:
     try:
         yield
     finally:
-        _brought.update(name for name in set(sys.modules) - before if _lies_in(here, name))
+        _local_modules.update(name for name in set(sys.modules) - before if _lies_in(here, name))
 
 
 def _lies_in(folder: str, module_name: str) -> bool:
-    """Return whether a module is a folder's own; what was installed below it is not."""
+    """Return whether a module is in a folder, and not installed below it."""
     file = Path(getattr(sys.modules.get(module_name), "__file__", None) or "")
     if not file.is_relative_to(folder) or any(map(file.is_relative_to, _STANDARD)):
         return False
     return _INSTALLED.isdisjoint(file.relative_to(folder).parts)
 
 
-def _not_there(module_name: str, error: ModuleNotFoundError) -> str:
+def _not_importable(module_name: str, error: ModuleNotFoundError) -> str:
     missing = error.name or module_name
     if not f"{module_name}.".startswith(f"{missing}."):
         return f"{module_name} cannot be imported: it needs {missing}, which is not installed."
     package, _, last = missing.rpartition(".")
-    meant = did_you_mean(last, _modules_in(package))
+    hint = did_you_mean(last, _modules_in(package))
     return (
         f"there is no module {missing}: it must be installed, on PYTHONPATH, or in {Path.cwd()}."
-        f"{meant and f' {meant}'}"
+        f"{hint and f' {hint}'}"
     )
 
 
 def _modules_in(package: str) -> Iterable[str]:
-    places = [str(Path.cwd())]
+    folders = [str(Path.cwd())]
     if package in sys.modules:  # perhaps as a module, which has none
-        places = list(getattr(sys.modules[package], "__path__", []))
-    return [one.name for one in iter_modules(places)]
+        folders = list(getattr(sys.modules[package], "__path__", []))
+    return [one.name for one in iter_modules(folders)]
 
 
 def is_stop(error: BaseException) -> bool:
-    """Return whether Flower ends the program, which was told to stop: nobody's code has failed."""
+    """Return whether Flower stops the program, so that no code has failed."""
     frames = traceback.extract_tb(error.__traceback__)
     ended = isinstance(error, SystemExit) and frames
     return bool(ended) and "flwr" in Path(frames[-1].filename).parts
 
 
-def _told(error: BaseException, is_private: bool) -> str:
+def _shown(error: BaseException, is_private: bool) -> str:
     if not is_private:
         return what_failed(error)
-    logger.warning("others are told of this without its text:", exc_info=error)
-    return f"{what_failed(error, with_text=False)}; this site's log says more"
+    logger.warning("the server receives this error without its text:", exc_info=error)
+    return f"{what_failed(error, with_text=False)}; the text is in this site's log"
 
 
 def what_failed(error: BaseException, *, with_text: bool = True) -> str:
-    """Say on one line what was raised, and in which line of whose file."""
+    """Return an error on one line, with the file and line where it was raised."""
     frames = traceback.extract_tb(error.__traceback__)
     text = f": {error}".rstrip(": .") if with_text else ""
-    said = one_line(f"{type(error).__name__}{text}", _LONGEST)
-    if isinstance(error, SyntaxError) or len(frames) < 2:  # says where itself; or at our own call
-        return said
-    return f"{said} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
+    line = one_line(f"{type(error).__name__}{text}", _LONGEST)
+    if isinstance(error, SyntaxError) or len(frames) < 2:  # has a line itself; or at the call here
+        return line
+    return f"{line} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"

@@ -72,7 +72,7 @@ def measure_of(path: str, scaling: Scaling | None = None) -> Measure | None:
         if labels.is_floating_point():
             said = said.squeeze(1)
             if scaling is not None:
-                said, truth = scaling.predicted(said), scaling.predicted(truth)
+                said, truth = scaling.restore_targets(said), scaling.restore_targets(truth)
         found = call_own(_METRIC, path, said, truth)
         try:
             number = float(found)

@@ -23,7 +23,7 @@ from fl_core.data.dataset import Dataset
 from fl_core.data.settings import SITES
 from fl_core.messages import protocol
 from fl_core.models.build import build_model
-from fl_core.models.layers import is_within, one_tensor_apart, split
+from fl_core.models.layers import is_within, split, tensor_in_both
 from fl_core.objectives.plain import Plain
 from fl_core.objectives.private_head import PrivateHead
 from fl_core.objectives.private_norms import norm_layers
@@ -111,7 +111,7 @@ def _check_layers(name: str, setting: Setting, aggregation: Any, local: Any) -> 
     arrays = model.state_dict()
     private = local.private_layers_of(arrays)
     for layers in (private, common):
-        if pair := one_tensor_apart(arrays, layers):
+        if pair := tensor_in_both(arrays, layers):
             raise ValueError(
                 f"{name} treats {pair[0]} and {pair[1]} differently, but in {setting.config.model} "
                 "they are one tensor: register each layer once, and tie no weights across them."

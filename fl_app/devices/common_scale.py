@@ -9,11 +9,10 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
 from fl_core.agreement.agreement import Agreement
-from fl_core.data.known import check_no_pixels
-from fl_core.data.scaling import ColumnStatistics, Scaling
+from fl_core.data.samples import check_no_pixels
+from fl_core.data.scaling import ColumnStatistics, Scaling, constant_notes
 from fl_core.data.settings import ALL_SITES
 from fl_core.messages import protocol
-from fl_core.partitions.standardise import constant_columns, constant_notes
 from strategies import Conversation
 
 logger = logging.getLogger(__name__)
@@ -57,16 +56,16 @@ def with_common_scale(agreement: Agreement, roll: Conversation) -> Agreement:
     A device with an invalid answer is excluded.
     """
     check_no_pixels("devices", ALL_SITES, agreement.is_float)
-    num_columns = agreement.image_shape[0] + agreement.is_regression
+    num_values = agreement.image_shape[0] + agreement.is_regression
 
     statistics = roll.query(
         protocol.MOMENTS,
-        lambda answer: statistics_in(answer, num_columns),
+        lambda answer: statistics_in(answer, num_values),
         options={**agreement.as_config()},
     )
     found = ColumnStatistics.merged(list(statistics.values()))
-    constant = constant_columns(found, ALL_SITES, agreement.image_shape[0])
-    for note in constant_notes(constant, agreement.column_names, ALL_SITES):
+    num_columns = agreement.image_shape[0]
+    for note in constant_notes([found], num_columns, agreement.column_names, ALL_SITES):
         logger.warning(note)
-    scaling = Scaling.of(found, is_regression=agreement.is_regression)
+    scaling = Scaling.fit(found, is_regression=agreement.is_regression)
     return replace(agreement, scaling=scaling)

@@ -18,7 +18,7 @@ from clients.privacy import Randomness
 from clients.settings import CPU
 from clients.training.train import OtherTest
 from fl_app.run.node import Node
-from fl_core.agreement.local_samples import DATA
+from fl_core.agreement.local_data import DATA
 from fl_core.data.dataset import Dataset
 from fl_core.data.scaling import Scaling
 from fl_core.messages import protocol

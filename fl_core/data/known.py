@@ -1,6 +1,6 @@
-"""What is known of a data set before its files are read, so that a wrong option is refused early.
+"""Facts about a data set before its files are read, so that a wrong option is refused early.
 
-It is read without PyTorch.
+It needs no PyTorch.
 """
 
 from __future__ import annotations
@@ -13,21 +13,15 @@ from fl_core.user_code import is_own
 
 
 def known_of(dataset: str) -> Known | None:
-    """Return a data set's facts before its files are read, or None if there are none.
-
-    Raises
-    ------
-    ValueError
-        If it joins images of different shapes.
-    """
+    """Return a data set's shape and number of classes before its files are read, if known."""
     if dataset == SYNTHETIC:
         return Known((1, 28, 28), 10)
-    found = [DATASETS[part].known for part in dataset.split(PLUS) if part in DATASETS]
-    known = [one for one in found if one is not None]
-    if not known or len(known) < len(dataset.split(PLUS)):
+    known = [DATASETS[part].known if part in DATASETS else None for part in dataset.split(PLUS)]
+    parts = [one for one in known if one is not None]
+    if len(parts) < len(known):
         return None
-    check_one_shape(dataset, [one.image_shape for one in known])
-    return Known(known[0].image_shape, sum(one.num_classes for one in known))
+    check_one_shape(dataset, [one.image_shape for one in parts])
+    return Known(parts[0].image_shape, sum(one.num_classes for one in parts))
 
 
 def check_one_shape(dataset: str, shapes: Sequence[tuple[int, ...]]) -> None:
@@ -35,13 +29,13 @@ def check_one_shape(dataset: str, shapes: Sequence[tuple[int, ...]]) -> None:
     if len(set(shapes)) > 1:
         described = " and ".join("×".join(map(str, shape)) for shape in shapes)
         raise ValueError(
-            f'dataset is "{dataset}", but images must have one shape, and these are {described} '
-            "(channels, height, width)."
+            f'dataset is "{dataset}", which joins images of the shapes {described} (channels, '
+            "height, width): join data sets of one shape."
         )
 
 
 def num_labels(dataset: str) -> int | None:
-    """Return how many labels tasks can be made of, where it is known before the files are read."""
+    """Return how many labels tasks can be made of, if known before the files are read."""
     known = None if dataset == SYNTHETIC else known_of(dataset)
     if known is None:
         return None
@@ -50,14 +44,7 @@ def num_labels(dataset: str) -> int | None:
 
 
 def sites_of(dataset: str, data_dir: str = "") -> int:
-    """Return with how many clients the data come, 0 if that is left open.
-
-    Raises
-    ------
-    ValueError
-        If a function of one's own, which is called for that, cannot be called or returns no data,
-        or there are no tables, or no folders of sites.
-    """
+    """Return the number of clients that the data come with; 0 if it is free."""
     if dataset == TABLES:
         from fl_core.data.tables import table_files  # noqa: PLC0415
 
@@ -68,14 +55,5 @@ def sites_of(dataset: str, data_dir: str = "") -> int:
         return DATASETS[dataset].sites if dataset in DATASETS else 0
     from fl_core.data.user_data import read_own  # noqa: PLC0415
 
-    held = read_own(dataset).given_partition
-    return len(held.train) if held else 0
-
-
-def check_no_pixels(dataset: str, whose: str, is_float: bool) -> None:
-    """Refuse to standardise pixels, by a ValueError; of data not read yet, `is_float` is True."""
-    if not is_float:
-        raise ValueError(
-            f'standardise is "{whose}", but the samples of {dataset} are pixels, which become '
-            "numbers from 0 to 1: leave it at none."
-        )
+    given = read_own(dataset).given_partition
+    return len(given.train) if given else 0

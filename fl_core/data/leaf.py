@@ -1,4 +1,4 @@
-"""LEAF's FEMNIST: handwritten characters by writer, in LEAF's JSON files (Caldas et al. 2018)."""
+"""Read FEMNIST, handwritten characters by writer, from LEAF's JSON files (Caldas et al. 2018)."""
 
 from __future__ import annotations
 
@@ -20,22 +20,14 @@ _SIDE = 28  # pixels
 
 
 def read_femnist(source: Source) -> Dataset:
-    """Read LEAF's files in the data folder's `femnist/data`; its groups are writers.
-
-    Raises
-    ------
-    ValueError
-        If a file is not in LEAF's format, or the writers of training and test images differ.
-    FileNotFoundError
-        If there is none.
-    """
+    """Read LEAF's files in the data folder's `femnist/data`; its groups are writers."""
     data = source.root / "femnist" / "data"
     train, train_labels, train_groups, writers = _read_part(data / "train")
     test, test_labels, test_groups, others = _read_part(data / "test")
     if writers != others:
         raise ValueError(
-            f"the writers in {data}/train are not those in test: let LEAF split each "
-            "writer's images (preprocess.sh -t sample)."
+            f"{data}/train and test have different writers: let LEAF split each writer's images "
+            "(preprocess.sh -t sample)."
         )
     return Dataset(
         source.name,
@@ -45,9 +37,9 @@ def read_femnist(source: Source) -> Dataset:
 
 
 def _read_part(folder: Path) -> tuple[Tensor, Tensor, Tensor, tuple[str, ...]]:
-    """Read all .json files of one of LEAF's folders: images, labels, whose each is, and writers.
+    """Read the .json files of a folder: images, labels, the writer of each image, and their names.
 
-    Images are uint8 (n, 1, 28, 28), where 255 is the paper, as in LEAF; writers are sorted.
+    Images are uint8 (n, 1, 28, 28), where 255 is the paper, as in LEAF; names are sorted.
     """
     files = sorted(folder.glob("*.json"))
     if not files:
@@ -60,7 +52,7 @@ def _read_part(folder: Path) -> tuple[Tensor, Tensor, Tensor, tuple[str, ...]]:
         try:
             with open_file(path) as file:
                 content = json.load(file)["user_data"]
-            written |= {writer: _of_writer(own) for writer, own in content.items()}
+            written |= {writer: _of_writer(data) for writer, data in content.items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(
                 f"{path} is not in LEAF's format: user_data must have, for each user, x, lists of "
@@ -68,14 +60,14 @@ def _read_part(folder: Path) -> tuple[Tensor, Tensor, Tensor, tuple[str, ...]]:
             ) from error
     writers = tuple(sorted(written))
     images, labels = zip(*(written[writer] for writer in writers), strict=True)
-    counts = torch.tensor([len(own) for own in labels])
+    counts = torch.tensor(list(map(len, labels)))
     writer_of = torch.repeat_interleave(torch.arange(len(writers)), counts)
     return torch.cat(images), torch.cat(labels), writer_of, writers
 
 
-def _of_writer(own: dict[str, Any]) -> tuple[Tensor, Tensor]:
-    pixels = np.asarray(own["x"], np.float64).reshape(-1, 1, _SIDE, _SIDE)
-    labels = np.asarray(own["y"], np.int64)
+def _of_writer(data: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    pixels = np.asarray(data["x"], np.float64).reshape(-1, 1, _SIDE, _SIDE)
+    labels = np.asarray(data["y"], np.int64)
     if labels.shape != pixels.shape[:1] or not ((pixels >= 0) & (pixels <= 1)).all():
         raise ValueError
     return torch.from_numpy(np.round(255 * pixels).astype(np.uint8)), torch.from_numpy(labels)

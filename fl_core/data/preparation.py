@@ -1,4 +1,4 @@
-"""How samples were prepared for a model, kept beside it: the columns of tables, and their scale."""
+"""How samples were prepared before training, saved beside a model: columns and scale."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fl_core.data.settings import ALL_SITES, NOBODY, SITE
 from fl_core.json_records import STRICT
 
 Columns = dict[str, tuple[str, ...]]
-"""Each column's name to the values of a category, both sorted; to nothing, if it has numbers."""
+"""Each column's name to the values of a category, both sorted; a column of numbers to nothing."""
 
 
 def sample_columns(columns: Columns) -> tuple[str, ...]:
@@ -31,30 +31,13 @@ def sample_columns(columns: Columns) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Preparation:
-    """What was done to samples before anybody trained.
-
-    Attributes
-    ----------
-    columns : dict
-        Of tables, those of all sites; empty of all else.
-    label : str
-        Of tables, the column that holds the label, if somebody named one.
-    standardise : {"none", "site", "all"}
-    scaling : Scaling, optional
-        By which samples were standardised. With `site`, there is none where the model is of several
-        sites, each of which has its own.
-
-    Raises
-    ------
-    ValueError
-        If a value is not of these.
-    """
+    """What was done to samples before training."""
 
     __pydantic_config__ = STRICT
-    columns: Columns = field(default_factory=dict)
-    label: str = ""
+    columns: Columns = field(default_factory=dict)  # of tables, those of all sites
+    label: str = ""  # of tables, the column of the label, if one was configured
     standardise: str = NOBODY
-    scaling: Scaling | None = None
+    scaling: Scaling | None = None  # absent with "site", where a model is of several sites
 
     def __post_init__(self) -> None:
         if list(self.columns) != sorted(self.columns):
@@ -62,31 +45,31 @@ class Preparation:
         if self.standardise not in (NOBODY, SITE, ALL_SITES):
             raise ValueError(f"standardise must be one of {NOBODY}, {SITE}, {ALL_SITES}")
         if self.standardise == NOBODY and self.scaling is not None:
-            raise ValueError("its samples have a scale, but nobody standardised them")
+            raise ValueError("its samples have a scaling, but standardise is none")
         if self.standardise == ALL_SITES and self.scaling is None:
-            raise ValueError("its samples were standardised, but it does not say how")
+            raise ValueError("its samples were standardised, but the scaling is missing")
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Return what each number of a sample is, if it is a row of a table."""
+        """Return what each number of a sample is, for rows of tables."""
         return sample_columns(self.columns)
 
     def check(self, shape: tuple[int, ...]) -> None:
-        """Raise a ValueError unless samples of this shape can have been made so."""
+        """Raise a ValueError unless samples of this shape can have been prepared so."""
         if self.columns and (len(self.column_names),) != shape:
-            raise ValueError("its columns are not as many as its samples have numbers")
+            raise ValueError("its samples have more or fewer numbers than its columns say")
         if self.scaling is not None and len(self.scaling.mean) != shape[0]:
-            raise ValueError("its means are not as many as its samples have columns")
+            raise ValueError("its samples have more or fewer columns than its scaling")
 
     def of_samples(self, rows: Tensor) -> Tensor:
-        """Return somebody's samples, as they come, (n, …), as the model takes them.
+        """Prepare unprepared samples, (n, …), for the model.
 
-        With `site` and no scaling known, by these samples' own.
+        With "site" and an unknown scaling, the statistics of these samples scale them.
         """
         if self.standardise == NOBODY:
             return rows
-        scaling = self.scaling or Scaling.of(ColumnStatistics.of(rows))
-        return scaling.samples(rows)
+        scaling = self.scaling or Scaling.fit(ColumnStatistics.of(rows))
+        return scaling.transform(rows)
 
 
 AS_THEY_COME = Preparation()

@@ -1,19 +1,22 @@
-"""Published data sets: torchvision's files, read or downloaded."""
+"""Published data sets: read torchvision's files, or download them."""
 
 from __future__ import annotations
 
 import logging
+import math
 import tarfile
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import torch
 from filelock import FileLock
+from torch import Tensor
 
-from fl_core.data.idx import read_idx
 from fl_core.data.image_files import checksum, listed_images
-from fl_core.data.image_folder import Split, decode_images, decoded_once
+from fl_core.data.image_folder import decode_images, decoded_once
+from fl_core.data.split import Split
 from fl_core.data.torchvision_files import PUBLISHED, Published
 from fl_core.text import error_line, one_line
 
@@ -28,13 +31,7 @@ _CIFAR10 = (
 
 
 def read_published(name: str, root: Path, cache: Path, download: bool) -> Split:
-    """Read the files of one of `PUBLISHED` in `root`, or download them there.
-
-    Raises
-    ------
-    OSError
-        If the files are not there and cannot be downloaded, or are damaged.
-    """
+    """Read the files of one of `PUBLISHED` in `root`, or download them there."""
     tar = root / CIFAR10_TAR
     if name == "cifar10" and tar.is_file() and not (root / "cifar-10-batches-py").is_dir():
         return _cifar10_from_images(tar, cache)
@@ -47,8 +44,8 @@ def read_published(name: str, root: Path, cache: Path, download: bool) -> Split:
                     published.open(root, train=True, download=True)
             return _read(published, root)
         except Exception as error:  # torchvision asserts and unpickles
-            why = one_line(error_line(error)).removesuffix(_ADVICE).rstrip(". ")
-            problem = f"{why}{', in spite of a download' * downloads}"
+            reason = one_line(error_line(error)).removesuffix(_ADVICE).rstrip(". ")
+            problem = f"{reason}{', in spite of a download' * downloads}"
     raise FileNotFoundError(
         f"dataset {name} cannot be read from {root} ({problem}): put torchvision's files there, "
         "and remove damaged ones; set data-dir or FL_DATA_DIR to a folder that has them; or use "
@@ -58,30 +55,44 @@ def read_published(name: str, root: Path, cache: Path, download: bool) -> Split:
 
 def _read(published: Published, root: Path) -> Split:
     if published.idx:
-        train, train_labels, test, test_labels = (
-            torch.from_numpy(read_idx(root / file)) for file in published.idx
-        )
-        images = [part.unsqueeze(1) for part in (train, test)]
+        images, labels, test_images, test_labels = (read_idx(root / file) for file in published.idx)
+        samples = [part.unsqueeze(1) for part in (images, test_images)]
         if published.transposed:
-            images = [part.transpose(2, 3).contiguous() for part in images]
-        return Split(
-            *(images[0], train_labels.long(), images[1], test_labels.long()), published.class_names
-        )
+            samples = [part.transpose(2, 3).contiguous() for part in samples]
+        names = published.class_names
+        return Split(samples[0], labels.long(), samples[1], test_labels.long(), names)
     parts = [published.open(root, train=train, download=False) for train in (True, False)]
-    images = [torch.as_tensor(part.data).permute(0, 3, 1, 2).contiguous() for part in parts]
-    labels = [torch.as_tensor(part.targets) for part in parts]
-    return Split(images[0], labels[0], images[1], labels[1], tuple(parts[0].classes))
+    samples = [torch.as_tensor(part.data).permute(0, 3, 1, 2).contiguous() for part in parts]
+    targets = [torch.as_tensor(part.targets) for part in parts]
+    return Split(samples[0], targets[0], samples[1], targets[1], tuple(parts[0].classes))
+
+
+def read_idx(path: Path) -> Tensor:
+    """Read a file in MNIST's format, IDX, of unsigned bytes.
+
+    torchvision reads it, too, but takes seconds to be imported: half of what the process of a
+    simulated client needs to start.
+    """
+    content = np.fromfile(path, np.uint8)
+    header = content[:4].tolist()
+    if len(header) < 4 or header[:3] != [0, 0, 8]:  # the number of the type
+        raise ValueError(f"{path} is not an IDX file of unsigned bytes")
+    start = 4 + 4 * header[3]
+    shape = tuple(int(size) for size in content[4:start].view(">u4"))
+    if len(shape) < header[3] or len(content) - start != math.prod(shape):
+        raise ValueError(f"{path} is shorter or longer than its header says")
+    return torch.from_numpy(content[start:].reshape(shape))
 
 
 def _cifar10_from_images(tar: Path, cache: Path) -> Split:
     logger.info("CIFAR-10 is read from %s: its pixels went through JPEG once.", tar)
-    read = decoded_once(cache, str(tar.resolve()), checksum([tar]), partial(_unpacked, tar, cache))
-    if read.classes != _CIFAR10 or not len(read.test_samples):
+    split = decoded_once(cache, str(tar.resolve()), checksum([tar]), partial(_unpacked, tar, cache))
+    if split.class_names != _CIFAR10 or not len(split.test_samples):
         raise ValueError(
             f"{tar} is not CIFAR-10: it must hold train and test with the classes "
             f"{', '.join(_CIFAR10)}."
         )
-    return read
+    return split
 
 
 def _unpacked(tar: Path, cache: Path) -> Split:

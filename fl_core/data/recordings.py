@@ -1,7 +1,7 @@
-"""Apple Watch recordings of shoulder exercises, of ten people and both arms, as seglearn has them.
+"""Read seglearn's Apple Watch recordings of shoulder exercises, of ten people and both arms.
 
-The file of seglearn 1.2.5 holds pickled Python objects, which could run any code. So it is read
-only if it is that very file, by its SHA-256.
+Its file has pickled Python objects, which could run any code, so it is read only if its SHA-256 is
+that of seglearn 1.2.5.
 """
 
 from __future__ import annotations
@@ -33,38 +33,19 @@ _SHA256 = "eb122f23cdf06ef6bd6c6c5312958ec5cf9d038e2e6d457b8081662c75a42537"
 
 
 class Recording(NamedTuple):
-    """One person doing one exercise with one arm, some twenty times, at 50 samples a second.
+    """One person's exercise with one arm, about twenty times, at 50 samples a second."""
 
-    Attributes
-    ----------
-    samples : NDArray[np.float32], shape (n, 6)
-        Acceleration along the watch's three axes in g, then rotation about them in rad/s.
-    label : int
-        The exercise, an index into `EXERCISES`.
-    site : tuple of int
-        The person, from 1, and the arm: 0 is the left one.
-    """
-
-    samples: NDArray[np.float32]
-    label: int
-    site: tuple[int, int]
+    samples: NDArray[np.float32]  # (n, 6): acceleration on three axes in g, rotation in rad/s
+    label: int  # the exercise, an index into `EXERCISES`
+    site: tuple[int, int]  # the person, from 1, and the arm: 0 is the left one
 
 
 def read_watch(source: Source) -> Dataset:
     """Read seglearn's recordings; a client is one arm of one person.
 
     Windows of `source.window` samples follow each other without overlap. Of each recording, the
-    first `source.train_share` of the windows, one at least, are for training; the next one is left
-    out, and the others are for testing. So no test window touches one of training.
-
-    Raises
-    ------
-    MissingExtraError
-        If seglearn is not installed.
-    ValueError
-        If its file is another one than that of seglearn 1.2.5.
-    OSError
-        If it cannot be read.
+    first `source.train_share` of the windows, at least one, are for training; the next one is left
+    out, so that training and test windows are apart, and the others are for testing.
     """
     path = folder_of("seglearn", 'dataset="watch"') / "data" / "watch_dataset.npy"
     recordings = _recordings(path)
@@ -80,21 +61,13 @@ def read_watch(source: Source) -> Dataset:
 
 
 def checked_bytes(path: Path) -> bytes:
-    """Return the content of seglearn 1.2.5's file.
-
-    Raises
-    ------
-    ValueError
-        If it is another file.
-    OSError
-        If it cannot be read.
-    """
+    """Return the content of seglearn 1.2.5's file; another file is a ValueError."""
     content = path.read_bytes()
     if (found := sha256(content).hexdigest()) != _SHA256:
         raise ValueError(
             f'dataset is "watch", but {path} has the SHA-256 {found[:12]}… and not '
-            f"{_SHA256[:12]}…, that of seglearn 1.2.5: it is not read, since such files can run "
-            "code; install seglearn==1.2.5 anew."
+            f"{_SHA256[:12]}…, that of seglearn 1.2.5, and such a file can run code: install "
+            "seglearn==1.2.5 again."
         )
     return content
 

@@ -1,4 +1,4 @@
-"""What a sample is: an image, a row of a table, a series; and what it is called."""
+"""The shape and type of samples, and words for them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class SampleForm(Protocol):
-    """What one sample is, whatever it is labelled with."""
+    """The shape and type of samples, independent of labels."""
 
     @property
     def image_shape(self) -> tuple[int, ...]:
@@ -26,24 +26,33 @@ class SampleKind(SampleForm, Protocol):
 
     @property
     def is_regression(self) -> bool:
-        """Return whether what is to be predicted is a number, not a class."""
+        """Return whether labels are numbers to predict."""
 
 
 def are_images(shape: tuple[int, ...], *, is_float: bool) -> bool:
-    """Return whether samples of this shape are grey or colour images of bytes."""
+    """Return whether samples of this shape are grey or colour images of uint8."""
     return not is_float and len(shape) == 3 and shape[0] in (1, 3)
 
 
 def grey_or_colour(channels: int) -> str:
-    """Return what images of one channel, or of three, are called."""
+    """Return the word for images of one channel, or of three."""
     return "grey" if channels == 1 else "colour"
 
 
 def sample_word(kind: SampleForm) -> str:
-    """Return what one of the samples is called: image, or sample."""
+    """Return the word for one of the samples: image, or sample."""
     return "image" if are_images(kind.image_shape, is_float=kind.is_float) else "sample"
 
 
 def described(shape: tuple[int, ...], *, is_float: bool) -> str:
-    """Describe samples in words: `float32 of shape 30`."""
+    """Describe samples as text: `float32 of shape 30`."""
     return f"{'float32' if is_float else 'uint8'} of shape {'×'.join(map(str, shape))}"
+
+
+def check_no_pixels(dataset: str, scope: str, is_float: bool) -> None:
+    """Refuse to standardise pixels, by a ValueError; of data not read yet, `is_float` is True."""
+    if not is_float:
+        raise ValueError(
+            f'standardise is "{scope}", but the samples of {dataset} are pixels, which are scaled '
+            "to [0, 1]: set standardise to none."
+        )

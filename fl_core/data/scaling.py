@@ -1,4 +1,4 @@
-"""One scale for all columns: what is subtracted from samples, and by what they are divided."""
+"""The scaler of tables: column statistics, the scaling that follows from them, and its use."""
 
 from __future__ import annotations
 
@@ -12,55 +12,49 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fl_core.data.samples import check_no_pixels
+from fl_core.data.settings import SITE
+from fl_core.data.split import Split
 from fl_core.json_records import STRICT
+from fl_core.text import listed, printable
 
 
 class ColumnStatistics(NamedTuple):
-    """The statistics of some rows, from which those of all rows can be computed.
-
-    Attributes
-    ----------
-    num_rows : int
-    mean, deviation : NDArray[np.float64], shape (columns,)
-        Each column's; the deviation is that of all rows (divided by n), and 0 exactly where all
-        are the same.
-    is_flag : NDArray[np.bool_], shape (columns,)
-        Whether a column has nothing but zeros and ones.
-    """
+    """Statistics of some rows. Those of several sites can be merged."""
 
     num_rows: int
-    mean: NDArray[np.float64]
-    deviation: NDArray[np.float64]
-    is_flag: NDArray[np.bool_]
+    mean: NDArray[np.float64]  # (columns,)
+    deviation: NDArray[np.float64]  # (columns,), divided by n; exactly 0 where a column is constant
+    is_flag: NDArray[np.bool_]  # (columns,): nothing but zeros and ones
 
     @classmethod
     def of(cls, rows: Tensor, labels: Tensor | None = None) -> ColumnStatistics:
-        """Return the statistics of rows, shape (n, columns, …), at least one.
+        """Compute the statistics of at least one row, shape (n, columns, …).
 
-        Of numbers to predict, float32 (n,), the last column has the statistics.
+        Float32 labels, shape (n,), are numbers to predict: they count as the last column.
         """
         values = rows.numpy().astype(np.float64)
         values = np.moveaxis(values, 1, -1).reshape(-1, values.shape[1])
         constant = values.min(axis=0) == values.max(axis=0)
-        found = cls(
+        columns = cls(
             len(rows),
             np.where(constant, values[0], values.mean(axis=0)),
             np.where(constant, 0.0, values.std(axis=0)),
             np.array(np.isin(values, (0, 1)).all(axis=0)),
         )
         if labels is None or labels.dtype != torch.float32:
-            return found
+            return columns
         target = cls.of(labels[:, None])
         return cls(
             len(rows),
-            np.append(found.mean, target.mean),
-            np.append(found.deviation, target.deviation),
-            np.append(found.is_flag, target.is_flag),
+            np.append(columns.mean, target.mean),
+            np.append(columns.deviation, target.deviation),
+            np.append(columns.is_flag, target.is_flag),
         )
 
     @classmethod
     def merged(cls, parts: Sequence[ColumnStatistics]) -> ColumnStatistics:
-        """Return the statistics of the rows of all parts together, of which each counts once.
+        """Return the statistics of the rows of all parts together; each row counts once.
 
         Source: Chan, Golub and LeVeque, The American Statistician 37 (1983), equation 2.1.
         """
@@ -76,19 +70,10 @@ class ColumnStatistics(NamedTuple):
 
 @dataclass(frozen=True)
 class Scaling:
-    """What samples, and a number to predict, lose, and by what they are then divided.
+    """A fitted scaler: subtracts a mean from each column and divides by a deviation.
 
-    Attributes
-    ----------
-    mean, deviation : tuple of float
-        One for each column: of samples with more than one axis, for each entry of the first one.
-    target_mean, target_deviation : float
-        Those of the number to predict; 0 and 1 where classes are.
-
-    Raises
-    ------
-    ValueError
-        If they are not finite, not as many, or a deviation is not above 0.
+    A column of samples with more than one axis is an entry of the first one: the channel of a
+    series. `target_mean` and `target_deviation` scale a number to predict.
     """
 
     __pydantic_config__ = STRICT
@@ -107,20 +92,21 @@ class Scaling:
             raise ValueError("deviations must be above 0")
 
     @classmethod
-    def of(cls, found: ColumnStatistics, *, is_regression: bool = False) -> Scaling:
-        """Return it for the statistics of columns, of which the last may be a number to predict.
+    def fit(cls, statistics: ColumnStatistics, *, is_regression: bool = False) -> Scaling:
+        """Return the scaler for columns; with `is_regression`, the last one is the target.
 
-        The deviation counts as 1 where a column has one value, and where it has nothing but zeros
-        and ones: a rare category would become a huge number.
+        The deviation of a constant column counts as 1, and so does that of a column of zeros and
+        ones: a rare category would become a huge number.
         """
-        divisor = np.where(found.is_flag | (found.deviation == 0), 1.0, found.deviation)
-        mean, deviation = found.mean.tolist(), divisor.tolist()
+        is_unscaled = statistics.is_flag | (statistics.deviation == 0)
+        mean = statistics.mean.tolist()
+        deviation = np.where(is_unscaled, 1.0, statistics.deviation).tolist()
         if not is_regression:
             return cls(tuple(mean), tuple(deviation))
         return cls(tuple(mean[:-1]), tuple(deviation[:-1]), mean[-1], deviation[-1])
 
-    def samples(self, rows: Tensor) -> Tensor:
-        """Return samples, float32 (n, columns, …), on this scale."""
+    def transform(self, rows: Tensor) -> Tensor:
+        """Scale samples, float32 (n, columns, …)."""
         shape = (-1, *[1] * (rows.dim() - 2))
         mean, deviation = (
             torch.tensor(one, dtype=torch.float64, device=rows.device).reshape(shape)
@@ -128,12 +114,55 @@ class Scaling:
         )
         return ((rows.double() - mean) / deviation).float()
 
-    def targets(self, labels: Tensor) -> Tensor:
-        """Return numbers to predict, float32 (n,), on this scale; classes as they are."""
+    def transform_targets(self, labels: Tensor) -> Tensor:
+        """Scale numbers to predict, float32 (n,); return classes unchanged."""
         if labels.dtype != torch.float32:
             return labels
         return ((labels.double() - self.target_mean) / self.target_deviation).float()
 
-    def predicted(self, numbers: Tensor) -> Tensor:
-        """Return numbers of this scale in their own unit."""
+    def restore_targets(self, numbers: Tensor) -> Tensor:
+        """Return predicted numbers in their original unit."""
         return (numbers.double() * self.target_deviation + self.target_mean).float()
+
+    def transform_split(self, split: Split) -> Split:
+        """Scale all samples and targets of a device."""
+        return split._replace(
+            train_samples=self.transform(split.train_samples),
+            train_labels=self.transform_targets(split.train_labels),
+            test_samples=self.transform(split.test_samples),
+            test_labels=self.transform_targets(split.test_labels),
+        )
+
+
+def constant_notes(
+    sites: Sequence[ColumnStatistics], num_columns: int, names: Sequence[str], scope: str
+) -> list[str]:
+    """Return a note that lists the constant ones of the first columns; nothing without any.
+
+    With `scope` "site", a column of a category that is 0 or 1 in all rows of one site is normal.
+    """
+    constant: set[int] = set()
+    for statistics in sites:
+        is_constant = statistics.deviation == 0
+        if scope == SITE:
+            is_constant &= ~np.isin(statistics.mean, (0, 1))
+        constant.update(np.flatnonzero(is_constant[:num_columns]).tolist())
+    if not constant:
+        return []
+    shown = [printable(names[column]) if names else str(column) for column in sorted(constant)]
+    where = "at some site" if scope == SITE else "in all training rows"
+    return [f"constant {where}: {listed(shown, 10, ', ')}; standardised by a deviation of 1"]
+
+
+def standardise_site(
+    split: Split, training: NDArray[np.bool_], column_names: Sequence[str] = ()
+) -> tuple[Split, Scaling, list[str]]:
+    """Standardise a device's samples by its training rows; return its scaler and notes, too.
+
+    `training`, shape (n,), excludes the rows that validate from the training samples.
+    """
+    check_no_pixels("a device", SITE, split.train_samples.is_floating_point())
+    statistics = ColumnStatistics.of(split.train_samples[training], split.train_labels[training])
+    scaling = Scaling.fit(statistics, is_regression=split.train_labels.is_floating_point())
+    notes = constant_notes([statistics], len(scaling.mean), column_names, SITE)
+    return scaling.transform_split(split), scaling, notes

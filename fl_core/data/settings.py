@@ -1,7 +1,4 @@
-"""What a run configuration may say of data and models: names and options, apart from their code.
-
-They are read without PyTorch, so a wrong one is refused at once.
-"""
+"""Names of data sets and models, and their options, without PyTorch: read in no time."""
 
 from __future__ import annotations
 
@@ -10,34 +7,30 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fl_core.data.torchvision_files import PUBLISHED
-from fl_core.options import (
-    NotAllowedError,
-    Rule,
-    one_of,
-)
+from fl_core.options import NotAllowedError, Rule, one_of
 from fl_core.user_code import is_own
 
 PLUS = "+"
 NUM_ROTATIONS = 4
-"""Of `rotated-mnist`: each is a task."""
+"""Of `rotated-mnist`; each is a task."""
 SYNTHETIC = "synthetic"
 TABLES = "tables"
 SITES = "sites"
 IN_DATA_DIR = ("folder", SITES, TABLES)
-"""Data sets that are whatever the data folder holds."""
+"""Data sets that are the content of the data folder."""
 OWN_IMAGES = "own"
-"""The data set of real devices: each has images of its own."""
+"""The data set of real devices."""
 
 WINDOW, TRAIN_SHARE = 100, 0.2
 NOBODY, SITE, ALL_SITES = "none", "site", "all"
-"""Whose mean and deviation standardise samples."""
+"""The rows that samples are standardised by."""
 
 BY_VALUES, A_NUMBER = "auto", "number"
-"""What the target of tables is: as its values look, or a number to predict."""
+"""The target of tables: chosen by its values, or a number to predict."""
 TARGET = one_of((BY_VALUES, A_NUMBER))
 
 TESTS = {"task": "on its task", "own": "on its own data"}
-"""What a client can be tested on, and what tables call it."""
+"""What a client can be tested on, and its name in tables."""
 
 ASKED = (
     "On its task asks how good a client's model is at all of its task, much of which that client "
@@ -50,104 +43,49 @@ MODELS = ("logistic-regression", "mlp", "mlp-32", "cnn", "cnn-norm", "leaf-cnn")
 
 
 def name_of_test(client_test: str) -> str:
-    """Return what files call a way to test clients, such as `on-its-own-data`."""
+    """Return the name of a test in files, such as `on-its-own-data`."""
     return TESTS[client_test].replace(" ", "-")
 
 
 class Known(NamedTuple):
-    """What is known of a data set before its files are read.
+    """The samples and classes of a data set, known before its files are read."""
 
-    Attributes
-    ----------
-    image_shape : tuple of int
-        Channels, height and width.
-    num_classes : int
-    """
-
-    image_shape: tuple[int, ...]
+    image_shape: tuple[int, ...]  # channels, height and width
     num_classes: int
-
-    @property
-    def is_float(self) -> bool:
-        """Return False: they are images of bytes."""
-        return False
-
-    @property
-    def is_regression(self) -> bool:
-        """Return False: they have classes."""
-        return False
+    is_float: bool = False
+    is_regression: bool = False
 
 
 class Source(NamedTuple):
-    """What a data set's reader is given.
-
-    Attributes
-    ----------
-    name : str
-        The data set's.
-    root, cache : Path
-        Where data sets are, and what can be made again.
-    seed : int
-        Says which samples are for testing, where the data set itself does not.
-    download : bool
-        Whether what is not there may be fetched.
-    window : int
-        How many samples a window of a recording has.
-    train_share : float
-        The share of a client's time that is for training, where the data are split by time.
-    label : str
-        Of tables, the column that holds the label; empty: the one with a usual name.
-    target : {"auto", "number"}
-        Of tables, whether labels are numbers to predict even if all are whole.
-    """
+    """What the reader of a data set is given."""
 
     name: str
-    root: Path
-    cache: Path
-    seed: int
-    download: bool
-    window: int = WINDOW
-    train_share: float = TRAIN_SHARE
-    label: str = ""
-    target: str = BY_VALUES
+    root: Path  # the folder of data sets
+    cache: Path  # the folder for what can be made again
+    seed: int  # draws the test samples, where the data set has none
+    download: bool  # whether missing files may be downloaded
+    window: int = WINDOW  # samples in a window of a recording
+    train_share: float = TRAIN_SHARE  # of a client's time, where the data are split by time
+    label: str = ""  # of tables, the column that holds the label; empty: the usual names
+    target: str = BY_VALUES  # of tables, "auto", or "number" to predict whole labels, too
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A data set by its name in `DATASETS`.
+    """A data set by its name in `DATASETS`."""
 
-    Attributes
-    ----------
-    reader : str
-        The import path of a function from `Source` to `Dataset`.
-    known : Known, optional
-        Where anything is known before the files are read.
-    model : str
-        What `model=paper` is.
-    joinable : bool
-        Whether it can be joined to others.
-    by_seed : bool
-        Whether the seed says which images are for testing.
-    groups_per_class : int
-        Of how many groups a class consists, where tasks are made of groups: rotations, say.
-    by_writer : bool
-        Whether its clients are those who wrote it, so that it needs `partition=writer`.
-    sites : int
-        With how many clients it comes, if they are its own.
-    """
-
-    reader: str
-    known: Known | None = None
-    model: str = "cnn"
+    reader: str  # the import path of a function from `Source` to `Dataset`
+    known: Known | None = None  # what is known before the files are read
+    model: str = "cnn"  # what `model=paper` is
     joinable: bool = False
-    by_seed: bool = False
-    groups_per_class: int = 1
-    by_writer: bool = False
-    sites: int = 0
+    by_seed: bool = False  # whether the seed draws the test samples
+    groups_per_class: int = 1  # where tasks are made of groups, such as rotations
+    by_writer: bool = False  # whether a client is a writer, so that it needs `partition=writer`
+    sites: int = 0  # the number of clients that the data come with, if any
 
     @property
     def has_own_tasks(self) -> bool:
-        """Return whether its tasks are not made of labels."""
+        """Return whether tasks are made of groups, not of labels."""
         return self.groups_per_class > 1 or self.by_writer
 
 
@@ -186,23 +124,20 @@ DATASET_WORDS = (
 
 
 def paper_model(dataset: str) -> str:
-    """Return the name of the model that RCC-PFL trains on `dataset`; a CNN where it says none.
-
-    Of one's own data, which may be no images, a perceptron takes all.
-    """
+    """Return the model that RCC-PFL trains on `dataset`, else a CNN; a perceptron for user data."""
     if dataset in DATASETS:
         return DATASETS[dataset].model
     return "mlp" if is_own(dataset) or dataset == SYNTHETIC else "cnn"
 
 
 def is_dataset(name: str) -> bool:
-    """Return whether there is a data set of this name: one of `DATASETS`, or several joined."""
+    """Return whether a name is one of `DATASETS`, or several joined."""
     parts = name.split(PLUS)
     return name in DATASETS or (1 < len(parts) == len(set(parts)) and set(parts) <= set(JOINABLE))
 
 
 def has_own_tasks(name: str) -> bool:
-    """Return whether the tasks of a data set are not made of labels, as far as its name says."""
+    """Return whether a data set of this name is known to have tasks that are no label sets."""
     return name == SYNTHETIC or (name in DATASETS and DATASETS[name].has_own_tasks)
 
 

@@ -1,7 +1,7 @@
-"""Synthetic images whose tasks differ by a chosen degree (FedHC, section 4).
+"""Synthetic images of tasks that differ by a chosen degree (FedHC, section 4).
 
-The paper says no more than "a synthetic dataset with varying degrees of data heterogeneity": what
-follows is ours.
+The paper only mentions "a synthetic dataset with varying degrees of data heterogeneity": the rest
+is ours.
 """
 
 from __future__ import annotations
@@ -29,21 +29,14 @@ _STREAM = 0x5F171
 
 
 def synthetic(num_tasks: int, heterogeneity: float, seed: int) -> Dataset:
-    """Return grey images of 28×28 in ten classes, which each of the tasks sees in its own way.
+    """Return grey images of 28×28 in ten classes, which differ between tasks.
 
-    Every class has a prototype, a smooth random field, that is common to all tasks, and one of its
-    own in each task; an image is √(1 − h²)·common + h·own, h the heterogeneity, and noise. So at
-    h = 0 all tasks have one distribution, and at h = 1 they share nothing but the labels' names.
-    A prototype's strength does not depend on h, nor the noise: a task alone is as hard at any h.
-    The groups are task·10 + class.
+    Every class has a common prototype, a smooth random field, and another one in each task; an
+    image is √(1 − h²)·common + h·another plus noise, where h is the heterogeneity, in [0, 1]. At
+    h = 0 all tasks have one distribution; at h = 1 they share only the names of labels. Strength
+    and noise do not depend on h: a task alone is as hard at any h. The groups are task·10 + class.
 
-    Parameters
-    ----------
-    num_tasks : int
-        Each has the same share of `TRAIN_IMAGES` and `TEST_IMAGES`, and so has each of its
-        classes, rounded up.
-    heterogeneity : float
-        h, in [0, 1].
+    All classes of all tasks have the same share of `TRAIN_IMAGES` and `TEST_IMAGES`, rounded up.
     """
     rng = np.random.default_rng([seed, _STREAM])
     common = smooth_fields(rng, len(CLASSES))
@@ -52,28 +45,19 @@ def synthetic(num_tasks: int, heterogeneity: float, seed: int) -> Dataset:
     train: list[Tensor] = []
     test: list[Tensor] = []
     for _ in range(num_tasks):
-        own = smooth_fields(rng, len(CLASSES))
-        prototypes = np.sqrt(1 - heterogeneity**2) * common + heterogeneity * own
+        fields = smooth_fields(rng, len(CLASSES))
+        prototypes = np.sqrt(1 - heterogeneity**2) * common + heterogeneity * fields
         for images, count in zip((train, test), counts, strict=True):
             images.append(_noisy(prototypes.repeat(count, axis=0), rng))
     train_groups, test_groups = (torch.arange(groups).repeat_interleave(n) for n in counts)
-    return Dataset(
-        SYNTHETIC,
-        torch.cat(train),
-        train_groups % len(CLASSES),
-        torch.cat(test),
-        test_groups % len(CLASSES),
-        CLASSES,
-        Groups(
-            train_groups,
-            test_groups,
-            tuple(f"{label} in task {task}" for task in range(num_tasks) for label in CLASSES),
-        ),
-    )
+    names = tuple(f"{label} in task {task}" for task in range(num_tasks) for label in CLASSES)
+    labels, test_labels = train_groups % len(CLASSES), test_groups % len(CLASSES)
+    parts = torch.cat(train), labels, torch.cat(test), test_labels
+    return Dataset(SYNTHETIC, *parts, CLASSES, Groups(train_groups, test_groups, names))
 
 
 def smooth_fields(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
-    """Return smooth random fields, shape (count, 28, 28), whose mean square is 1 each."""
+    """Return smooth random fields, shape (count, 28, 28), each with a mean square of 1."""
     white = rng.standard_normal((count, _SIDE, _SIDE))
     fields: NDArray[np.float64] = gaussian_filter(white, (0, _SMOOTHNESS, _SMOOTHNESS), mode="wrap")
     fields /= np.sqrt(np.mean(fields**2, axis=(1, 2), keepdims=True))

@@ -1,4 +1,4 @@
-"""One site's table, a CSV or Parquet file: its columns as numbers and texts, or a refusal."""
+"""Read one site's table, a CSV or Parquet file: its columns as numbers and texts."""
 
 from __future__ import annotations
 
@@ -18,110 +18,75 @@ from fl_core.extras import load_extra, need_extra
 from fl_core.text import composed, one_line, printable
 
 LABELS = ("label", "target", "class")
-"""What the column of labels may be called where no option names it."""
+"""The usual names of the column of labels."""
 SPLIT = "split"
-"""The column that says which rows are for testing, if there is one."""
+"""The optional column that says whether a row trains or tests."""
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}.*)?")
 _WHOLE = re.compile(r"0|-?[1-9][0-9]*")
 _TRUTH = {"TRUE": "True", "true": "True", "FALSE": "False", "false": "False"}
-_MISSING = (  # as pandas reads them, but for blanks around
+_MISSING = (  # as pandas reads them, without spaces around
     *("", "NA", "<NA>", "N/A", "n/a", "#N/A", "#NA", "#N/A N/A", "NULL", "null", "None"),
     *("NaN", "nan", "-NaN", "-nan", "1.#QNAN", "-1.#QNAN", "1.#IND", "-1.#IND"),
 )
-_TESTED = 5  # one of so many rows, the last ones
+_TESTED = 5  # one of so many rows tests, the last ones
 _NEEDS = f'dataset="{TABLES}"'
-_NAMES_FIRST = "the first line of a CSV file has to hold the columns' names"
 
-# Refusals show no cell, and no line of a file that may lack names: a device sends them to the
-# server.
+# A message shows no cell, and no line of a file that may lack names: devices send it to the server.
 
 
 class Table(NamedTuple):
-    """One site's rows.
+    """One site's rows."""
 
-    Attributes
-    ----------
-    site : str
-        The file's name without its ending.
-    columns : pandas.DataFrame
-        The n rows, columns sorted by name: float32, or texts.
-    label : str
-        The column of labels.
-    labels : NDArray, shape (n,)
-        The names of classes; or numbers to predict, float32.
-    is_test : NDArray[np.bool_], shape (n,)
-    is_in_time : bool
-        Whether the order of rows says which ones test, instead of a column.
-    """
-
-    site: str
-    columns: Any
-    label: str
-    labels: NDArray[Any]
-    is_test: NDArray[np.bool_]
-    is_in_time: bool
+    site: str  # the file's name without its ending
+    columns: Any  # a data frame of n rows, columns sorted by name: float32, or texts
+    label: str  # the column of labels
+    labels: NDArray[Any]  # (n,): names of classes; or numbers to predict, float32
+    is_test: NDArray[np.bool_]  # (n,)
+    is_in_time: bool  # the last rows test, without a column that says so
 
 
 def kinds_of(columns: Any) -> Columns:
-    """Return what each column of a data frame holds."""
+    """Return the values of each category of a data frame, and nothing for columns of numbers."""
     return {
-        name: () if own.dtype == np.float32 else tuple(sorted(own.unique()))
-        for name, own in columns.items()
+        name: () if values.dtype == np.float32 else tuple(sorted(values.unique()))
+        for name, values in columns.items()
     }
 
 
 def read_table(path: Path, label: str = "", target: str = BY_VALUES) -> Table:
     """Read a site's CSV file (commas, UTF-8) or Parquet file.
 
-    Rows count from 1, below the names of columns. Those whose column `split` says test are for
-    testing; without such a column, these are the last fifth, in the file's order, which may be
-    time's.
+    The column `split` says which rows test; without it, the last fifth does. Messages count rows
+    from 1, below the names of columns.
 
     Parameters
     ----------
-    path : Path
     label : str
         The column of labels; by default the one that has a name of `LABELS`.
     target : {"auto", "number"}
-        Whether they are numbers to predict if any has a fraction, or in any case.
-
-    Raises
-    ------
-    ValueError
-        If it is no table, has no such column, or something in it cannot be learnt from.
-    OSError
-        If it cannot be read.
+        Labels are numbers to predict if any has a fraction, or in any case.
     """
     where = printable(path.name)
     cells = _cells(path)
     label = _label_column(list(cells.columns), composed(label), where)
     columns = _features(cells, {label}, where)
     if columns.empty:
-        raise ValueError(
-            f"{where} has no column beside {label}: those from which to tell it are missing."
-        )
+        raise ValueError(f"{where} has no column but {label}: add columns to predict it from.")
     labels = _labels(cells[label], f"{where}: column {printable(label)}", target)
     is_test = _is_test(cells, label, where)
     return Table(site_of(path), columns, label, labels, is_test, SPLIT not in cells)
 
 
 def read_features(path: Path, ignored: Collection[str]) -> Any:
-    """Return a table's columns as `Table.columns`, without some that are not looked at.
-
-    Raises
-    ------
-    ValueError, OSError
-        As `read_table`, but for what is wrong with a label.
-    """
+    """Return a table's columns as `Table.columns`, without the ignored ones."""
     return _features(_cells(path), ignored, printable(path.name))
 
 
 def _cells(path: Path) -> Any:
-    """Return a file's content as a data frame with rows, and columns that differ.
+    """Return a file's content as a data frame; of CSV, all cells are texts.
 
-    Of CSV, all are texts, and numbers are made of them later (`_values`): pandas would also make
-    truth values of them, at one site and not at the next.
+    `_values` makes numbers of them later: pandas would make truth values, too, at some sites only.
     """
     pandas = load_extra("pandas", _NEEDS)
     where = printable(path.name)
@@ -134,9 +99,9 @@ def _cells(path: Path) -> Any:
     except (ValueError, OSError, pandas.errors.ParserWarning) as error:
         if isinstance(error, OSError) and error.filename:
             raise
-        why = one_line(str(error), 200).rstrip(". ")
+        reason = one_line(str(error), 200).rstrip(". ")
         raise ValueError(
-            f"{where} is no table that can be read ({why}): write it as CSV with commas, numbers "
+            f"{where} cannot be read as a table ({reason}): write it as CSV with commas, numbers "
             "with a point, in UTF-8, with the columns' names in its first line, or as Parquet."
         ) from error
     names = [composed(name) for name in frame.columns]
@@ -170,31 +135,30 @@ def _csv(path: Path) -> Any:
         header=None,  # pandas would rename columns of one name
         dtype=str,
         encoding="utf-8-sig",
-        skipinitialspace=True,  # a blank before a quote would hide it
+        skipinitialspace=True,  # a space before a quote would hide it
         keep_default_na=False,
     )
     return cells.iloc[1:].reset_index(drop=True).set_axis(cells.iloc[0].tolist(), axis=1)
 
 
 def _label_column(names: list[str], label: str, where: str) -> str:
-    if label:
-        if label not in names:
-            raise ValueError(
-                f'label is "{printable(label)}", but {where} has no such column: {_NAMES_FIRST}, '
-                "this one, too, in the same letters, capital or small."
-            )
+    if label in names:
         return label
-    found = [name for name in names if name in LABELS]
-    if len(found) != 1:
-        has = f"the columns {' and '.join(found)}" if found else f"no column {' or '.join(LABELS)}"
-        raise ValueError(
-            f"{where} has {has}: {_NAMES_FIRST}, and label=COLUMN says which one holds the label."
-        )
-    return found[0]
+    usual = [name for name in names if name in LABELS]
+    if not label and len(usual) == 1:
+        return usual[0]
+    what = f'label is "{printable(label)}", but {where} has no such column'
+    if not label:
+        has = f"the columns {' and '.join(usual)}" if usual else "no column label, target or class"
+        what = f"label is empty, and {where} has {has}"
+    raise ValueError(
+        f"{what}: set label to the column that holds the label, in the same letters. The first "
+        "line of a CSV file must hold the columns' names."
+    )
 
 
 def _features(cells: Any, ignored: Collection[str], where: str) -> Any:
-    found = {}
+    columns = {}
     for name in sorted(set(cells.columns) - {*ignored, SPLIT}):
         what = f"{where}: column {printable(name)}"
         values = _values(cells[name], what)
@@ -205,12 +169,12 @@ def _features(cells: Any, ignored: Collection[str], where: str) -> Any:
                 "numbers or categories: write a number, such as days since a day, or leave it out "
                 "at all sites."
             )
-        found[name] = values if values.dtype == object else values.astype(np.float32)
-    return load_extra("pandas", _NEEDS).DataFrame(found)
+        columns[name] = values if values.dtype == object else values.astype(np.float32)
+    return load_extra("pandas", _NEEDS).DataFrame(columns)
 
 
 def _values(column: Any, what: str) -> NDArray[Any]:
-    """Return a column's values: numbers as float64, if all cells are such, or else texts."""
+    """Return a column's values: float64 if all cells are numbers, or else texts."""
     pandas = load_extra("pandas", _NEEDS)
     types = pandas.api.types
     texts: NDArray[Any] | None = None
@@ -229,7 +193,8 @@ def _values(column: Any, what: str) -> NDArray[Any]:
         if any(map(_seems_number, set(texts.tolist()))):
             raise ValueError(
                 f"{what} seems to have numbers, but a text in row {_first(is_text)}: write all "
-                "cells as numbers, with a point and no other signs, or none, such as c1 for 1."
+                "cells as numbers, with a point and no other signs, or all as texts, such as c1 "
+                "for 1."
             )
         return texts
     numbers: NDArray[np.float64] = column.to_numpy(dtype=np.float64)
@@ -244,16 +209,16 @@ def _values(column: Any, what: str) -> NDArray[Any]:
 
 
 def _texts(column: Any, what: str) -> NDArray[Any]:
-    """Return cells as texts, of which truth values have one spelling; empty where there is none."""
+    """Return cells as texts, with one spelling of truth values; a missing cell is empty."""
     cells = column.astype(object).where(column.notna(), "").tolist()
-    other = next((one for one in cells if not isinstance(one, str | bool | np.bool_)), None)
+    other = next((cell for cell in cells if not isinstance(cell, str | bool | np.bool_)), None)
     if other is not None:
         kind = type(other).__name__ if column.dtype == object else column.dtype
         raise ValueError(
-            f"{what} holds neither numbers nor texts, but {kind}: write it as one of them, or "
+            f"{what} holds {kind}, but must hold numbers or texts: write it as one of them, or "
             "leave it out at all sites."
         )
-    texts = [composed(one) for one in cells]
+    texts = [composed(cell) for cell in cells]
     return np.array([_TRUTH.get(text, text) for text in texts], dtype=object)
 
 
@@ -282,7 +247,7 @@ def _labels(column: Any, what: str, target: str) -> NDArray[Any]:
         return values
     if target == A_NUMBER or (values != np.round(values)).any():
         return values.astype(np.float32)
-    # Of the cells themselves, which are exact at any size; 1.0 is how some programs write 1.
+    # The cells are exact at any size, floats are not; some programs write 1.0 for 1.
     names = [re.sub(r"\.0*$", "", composed(cell)) for cell in column.tolist()]
     is_code = np.array([not are_whole([name]) for name in names])
     if is_code.any():
@@ -298,16 +263,10 @@ def are_whole(names: Iterable[str]) -> bool:
     return all(map(_WHOLE.fullmatch, names))
 
 
-def as_numbers(labels: NDArray[Any]) -> NDArray[np.float32]:
-    """Return labels as numbers to predict.
-
-    Raises
-    ------
-    ValueError
-        If they are names of classes that are no whole numbers.
-    """
+def as_numbers(labels: NDArray[Any], message: str) -> NDArray[np.float32]:
+    """Return labels as numbers to predict; names of other classes are a ValueError."""
     if labels.dtype == object and not are_whole(set(labels.tolist())):
-        raise ValueError("some labels are no numbers")
+        raise ValueError(message)
     return labels.astype(np.float32)
 
 
@@ -318,22 +277,22 @@ def _is_test(cells: Any, label: str, where: str) -> NDArray[np.bool_]:
         unknown = ~np.isin(words, parts)
         if unknown.any():
             raise ValueError(
-                f"{where}: column {SPLIT} has another word in row {_first(unknown)}, but it says "
-                "train or test of each row: correct it, or rename the column."
+                f"{where}: column {SPLIT} has another word than train or test in row "
+                f"{_first(unknown)}: correct it, or rename the column."
             )
         is_test: NDArray[np.bool_] = words == "test"
     else:
         for name in cells.columns:
             if name.casefold() == SPLIT and name != label:
                 raise ValueError(
-                    f"{where} has the column {printable(name)}, but {SPLIT}, which says of each "
-                    "row whether it trains or tests, has to be written in small letters: rename it."
+                    f"{where} has the column {printable(name)}: rename it to {SPLIT} if it says "
+                    "train or test of each row, or otherwise to another name."
                 )
         is_test = np.arange(count) >= count - max(1, round(count / _TESTED))
     if is_test.all() or not is_test.any():
         missing = "training" if is_test.all() else "testing"
         raise ValueError(
-            f"{where} has {count} row{'' if count == 1 else 's'} and none for {missing}, but each "
-            f"site needs some of both: add rows, or a column {SPLIT} with train and test."
+            f"{where} has {count} row{'' if count == 1 else 's'}, none of them for {missing}: add "
+            f"rows, or a column {SPLIT} with train and test."
         )
     return is_test

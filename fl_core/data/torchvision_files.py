@@ -1,4 +1,4 @@
-"""Where torchvision's files of published data sets are, and how it calls them."""
+"""The published data sets of torchvision, by name: files, classes and shapes."""
 
 from __future__ import annotations
 
@@ -12,36 +12,18 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Published:
-    """A data set of torchvision, and what is known of it before anything is read.
+    """A data set of torchvision, described before anything is read."""
 
-    Attributes
-    ----------
-    kind : str
-        torchvision's class.
-    idx : tuple of str
-        Its IDX files: training images and labels, test images and labels; empty: it has others.
-    class_names : tuple of str
-        Empty: those that torchvision gives.
-    num_classes : int
-    image_shape : tuple of int
-        Channels, height and width.
-    options : mapping
-        Of torchvision's class.
-    transposed : bool
-        Whether images lie in its files with rows and columns swapped.
-    """
-
-    kind: str
-    idx: tuple[str, ...] = ()
-    class_names: tuple[str, ...] = ()
+    kind: str  # torchvision's class
+    idx: tuple[str, ...] = ()  # IDX files: training images and labels, test images and labels
+    class_names: tuple[str, ...] = ()  # empty: torchvision gives them
     num_classes: int = 10
-    options: Mapping[str, str] = field(default_factory=dict)
-    transposed: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)  # of torchvision's class
+    transposed: bool = False  # its files have rows and columns swapped
     image_shape: tuple[int, int, int] = (1, 28, 28)
 
     def open(self, root: Path, *, train: bool, download: bool) -> Any:
-        """Return torchvision's data set."""
-        # Imported here since it takes seconds, which other data sets need not wait for.
+        """Return torchvision's data set; its import takes seconds."""
         kind = getattr(import_module("torchvision.datasets"), self.kind)
         return kind(root, train=train, download=download, **self.options)
 
@@ -68,7 +50,7 @@ PUBLISHED = {
     "emnist-balanced": Published(
         "EMNIST",
         _idx_files("EMNIST", "emnist-balanced-train", "emnist-balanced-test"),
-        # Letters whose small form looks like the large one have a class for both.
+        # A letter that looks alike in both cases has one class for both.
         tuple(digits + ascii_uppercase + "abdefghnqrt"),
         47,
         {"split": "balanced"},

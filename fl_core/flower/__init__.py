@@ -1,1 +1,1 @@
-"""What is not public in Flower, and breaks with its releases: nobody else imports it."""
+"""Flower's private modules, which may change with any release: imported only here."""

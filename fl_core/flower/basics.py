@@ -1,7 +1,4 @@
-"""Numbers and names that Flower's programs agree on.
-
-Nothing public serves: `flwr.app` has messages and records, not what their errors and headers mean.
-"""
+"""Constants of Flower's programs: `flwr.app` does not export error codes and headers."""
 
 from flwr.common.constant import (
     SUPERLINK_NODE_ID,

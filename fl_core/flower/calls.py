@@ -1,7 +1,6 @@
-"""Calls of a SuperLink by a node's own key, and what its refusals say.
+"""Calls of a SuperLink by a node with its key, and their errors.
 
-Nothing public serves: SuperNodes are programs. Apart from `node` and `basics`, since Flower brings
-a web server with these, a fifth of a second of every client's start.
+Not in `node` and `basics`: Flower imports a web server with these, 0.2 s of every client's start.
 """
 
 from flwr.supercore.error import ApiErrorCode, FlowerError

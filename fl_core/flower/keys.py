@@ -1,7 +1,6 @@
-"""Keys, shares of secrets and encryption, as Flower has them.
+"""Flower's keys, shares of secrets and encryption.
 
-Nothing public serves: `flwr` offers secure aggregation whole, for strategies of its legacy kind,
-and registers devices by these keys.
+`flwr` exports secure aggregation only for strategies of its legacy kind.
 """
 
 from flwr.common.secure_aggregation.crypto.shamir import create_shares

@@ -1,8 +1,4 @@
-"""Flower's messages as they are on the wire, and the parts that they are sent in.
-
-Nothing public serves: whoever stands between a SuperNode and the SuperLink, or fetches answers in
-another order than Flower does, must read them.
-"""
+"""Flower's messages as they are transferred, and the objects that they consist of."""
 
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto.control_pb2 import ListNodesRequest, UnregisterNodeRequest

@@ -1,8 +1,4 @@
-"""What a node's owner configures, and in whose name a node speaks.
-
-Nothing public serves: SuperNodes are programs, and neither say what they were told nor let others
-send in their name.
-"""
+"""The configuration of a node by its owner, and the identity with which it sends messages."""
 
 from flwr.common.config import parse_config_args
 from flwr.common.constant import APP_DIR
@@ -11,13 +7,7 @@ from flwr.supercore.utils import get_flwr_home
 
 
 def read_node_config(text: str) -> dict[str, object]:
-    """Read a SuperNode's `--node-config` as Flower does.
-
-    Raises
-    ------
-    ValueError
-        If it cannot be read.
-    """
+    """Read a SuperNode's `--node-config` as Flower does; an unreadable one is a ValueError."""
     try:
         return {**parse_config_args([text])}
     except Exception as error:  # of Flower's command line

@@ -1,7 +1,7 @@
-"""How a SuperNode's messages are taken from it, and answered by the run's app.
+"""Take a message of a SuperNode and answer it by the run's app.
 
-Nothing public serves: `flower-superexec` and `flwr-clientapp` are programs, which import all of
-Flower and of the app anew for each message.
+`flower-superexec` and `flwr-clientapp` are programs, which import all of Flower and of the app
+again for each message.
 """
 
 import hashlib
@@ -28,21 +28,21 @@ _LOOK_AGAIN = 0.1  # seconds
 def answer_task(
     address: str, token: str, authority: bytes | None, installed: Callable[[Path], object]
 ) -> None:
-    """Answer a SuperNode's message as `flwr-clientapp` does, but sooner; the process ends with it.
+    """Answer a SuperNode's message as `flwr-clientapp` does, but faster; then end the process.
 
-    A SuperNode hands a message out before it has its parts: Flower then looks again after a second,
-    this after a tenth. And Flower unpacks and checks all files of an app for each message, before
-    it finds that they are there already (`install_once`). Neither has an option, so two names of
-    Flower's module are replaced in this process.
+    A SuperNode offers a message before it has all objects: Flower tries again after 1 s, this
+    function after 0.1 s. And Flower unpacks and checks all files of an app for each message, before
+    it finds that the app is installed (`install_once`). Neither has an option, so this function
+    replaces two names of Flower's module in this process.
 
     Parameters
     ----------
     address, token : str
-        HOST:PORT of the SuperNode's API for its own machine, and which message.
+        HOST:PORT of the SuperNode's API for its machine, and the message.
     authority : bytes, optional
-        The certificate by which the SuperNode is checked; without one, it speaks plain HTTP.
+        The certificate that authenticates the SuperNode; without one, it uses plain HTTP.
     installed : callable
-        Is given the folder of the message's app before that is imported.
+        Called with the folder of the app before its import.
     """
 
     def install(fab: bytes, skip_prompt: bool = True) -> Path:
@@ -58,7 +58,7 @@ def answer_task(
     }
     for name, replacement in sooner.items():
         if not hasattr(module, name):
-            raise AttributeError(f"Flower's run_clientapp uses {name} no more")
+            raise AttributeError(f"Flower's run_clientapp has no {name} any more")
         setattr(module, name, replacement)
     run_clientapp(
         runtime_api_address=address,
@@ -69,10 +69,10 @@ def answer_task(
 
 
 def install_once(fab: bytes, skip_prompt: bool = True) -> Path:
-    """Return the folder of an app that is installed, or install it: all of it, or nothing.
+    """Return the folder of an installed app, or install it completely or not at all.
 
-    Flower calls it by the hash of the app's bytes, and takes it as it is, too. It copies file by
-    file: a disk that is full, or another SuperNode, would leave or find a part.
+    As in Flower, its name has the hash of the app's bytes. Flower copies file by file: a full disk
+    or another SuperNode would leave or find a part.
     """
     digest, apps = hashlib.sha256(fab).hexdigest()[:FAB_HASH_TRUNCATION], get_flwr_home() / APP_DIR
     for folder in apps.glob(f"*.{digest}"):

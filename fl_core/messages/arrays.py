@@ -1,4 +1,4 @@
-"""What models' arrays are, by their names and types, wherever their values are changed."""
+"""The kinds of a model's arrays, by name and type."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from numpy.typing import NDArray
 
 
 def as_type(kind: np.dtype[Any], values: NDArray[np.float64]) -> NDArray[np.generic]:
-    """Return aggregated values in the type of what they were made of.
-
-    Integers and truth values, which are 0 and 1, are rounded.
-    """
+    """Convert aggregated values to an array's type; integers and booleans are rounded."""
     return (np.rint(values) if kind.kind in "biu" else values).astype(kind)
 
 
 def is_variance(name: str) -> bool:
-    """Return whether an array is a normalising layer's variances, none of which is negative."""
+    """Return whether an array has the variances of a normalising layer, which are not negative."""
     return name.endswith("running_var")

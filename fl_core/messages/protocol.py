@@ -1,4 +1,4 @@
-"""The words that clients and server exchange: message types, record names, packed models."""
+"""The protocol of clients and server: message types, records, and their entries."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ ARRAYS = "arrays"
 CONFIG = "config"
 METRICS = "metrics"
 OTHER_TEST = "other-test"
-"""Metrics of a second test, which only a simulation has."""
+"""Metrics of a second test, only in simulations."""
 VALIDATION = "validation"
-"""How a client's own model does on its validation part, and against those of other strategies."""
+"""Scores of a client's model on its validation samples, and compared to other strategies."""
 PRIVATE = "private"
-"""A model's first private layers, for a client that has none of its own yet."""
+"""The initial private layers, for a client without any."""
 
 # Entries of a record.
 CLIENT_INDEX = "client-index"
@@ -62,7 +62,7 @@ SERVER_ROUND = "server-round"
 SEED = "seed"
 NUM_EIGENVECTORS = "num-eigenvectors"
 WITH_EIGENVALUES = "with-eigenvalues"
-COMPARED_THERE = "compared-there"  # by the server, which will ask nothing more
+COMPARED_THERE = "compared-there"  # by the server, which sends no other query
 LOSS = "loss"
 ACCURACY = "accuracy"
 MACRO_F1 = "macro-f1"
@@ -84,7 +84,7 @@ NAME = "name"
 STRATEGY = "strategy"
 CANDIDATE = "candidate"
 TUNED = "tuned"
-"""Options of training that are not as the run's configuration has them, as JSON."""
+"""Options of training that differ from the run's configuration, as JSON."""
 VERDICT = "verdict"
 SCORE = "score"
 CLUSTER = "cluster"
@@ -100,11 +100,11 @@ DROPPED = "dropped"
 OBJECTIVE = "objective"
 PRIVATE_LAYERS = "private-layers"
 TRAINING = "training"
-"""Which training a message belongs to: what a client keeps for itself is for that one alone."""
+"""The training of a message: the state of a client is valid for that one only."""
 
 
 SKETCH_SIZE = 66
-"""How many numbers an image sketch has: see `clients.signatures.shift.image_sketch`."""
+"""Numbers in an image sketch: see `clients.signatures.shift.image_sketch`."""
 
 
 def to_arrays(record: ArrayRecord) -> NDArrays:
@@ -113,26 +113,20 @@ def to_arrays(record: ArrayRecord) -> NDArrays:
 
 
 def to_record(arrays: Mapping[str, NDArray[np.generic]]) -> ArrayRecord:
-    """Return `arrays` as Flower's ArrayRecord, names and order kept."""
+    """Return `arrays` as Flower's ArrayRecord, in their order."""
     return ArrayRecord({name: Array(np.asarray(a, order="C")) for name, a in arrays.items()})
 
 
 def with_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> RecordDict:
-    """Return a message's content that is `arrays` and nothing else."""
+    """Return a message's content with only `arrays`."""
     return RecordDict({ARRAYS: to_record(arrays)})
 
 
 def array_in(content: RecordDict, name: str) -> NDArray[Any]:
-    """Return an array of an answer, which may hold anything.
-
-    Raises
-    ------
-    ValueError
-        If there is none of this name, or its bytes are none.
-    """
+    """Return an array of an answer; a ValueError says that it is missing or unreadable."""
     record = content.array_records.get(ARRAYS, ArrayRecord())
     if name not in record:
-        raise ValueError(f"its answer holds no {name}")
+        raise ValueError(f"its answer has no {name}")
     try:
         return record[name].numpy()
     except Exception as error:  # bytes from the network may be anything
@@ -142,7 +136,7 @@ def array_in(content: RecordDict, name: str) -> NDArray[Any]:
 def pack_models(models: Sequence[ArrayRecord]) -> ArrayRecord:
     """Put the models of cluster 0, 1, … into one record, under `cluster/parameter` names.
 
-    So Flower's `Strategy.start` carries them from round to round.
+    Flower's `Strategy.start` passes one record from round to round.
     """
     return ArrayRecord(
         {f"{c}/{name}": array for c, model in enumerate(models) for name, array in model.items()}
@@ -150,7 +144,7 @@ def pack_models(models: Sequence[ArrayRecord]) -> ArrayRecord:
 
 
 def unpack_models(packed: ArrayRecord) -> list[ArrayRecord]:
-    """Undo `pack_models`: one record per cluster, in cluster order."""
+    """Return the record of each cluster from that of `pack_models`."""
     models: dict[int, dict[str, Array]] = {}
     for name, array in packed.items():
         cluster, _, parameter = name.partition("/")
@@ -164,7 +158,7 @@ def metrics_of(content: RecordDict) -> MetricRecord:
 
 
 def number(record: MetricRecord, key: str) -> float | None:
-    """Return the finite number at `key`, or None if there is none."""
+    """Return the finite number at `key`, or None."""
     value = record.get(key)
     if isinstance(value, int | float) and math.isfinite(value):
         return float(value)
@@ -172,32 +166,26 @@ def number(record: MetricRecord, key: str) -> float | None:
 
 
 def numbers(content: RecordDict, key: str) -> list[float]:
-    """Return the list of numbers at `key` of a message's metrics; empty if there is none."""
+    """Return the list of numbers at `key` of a message's metrics, or an empty one."""
     values = metrics_of(content).get(key)
     return [float(value) for value in values] if isinstance(values, list) else []
 
 
 def setting(message: Message, key: str, default: int | None = None) -> int:
-    """Return the whole number at `key` of a message's config record.
-
-    Raises
-    ------
-    KeyError
-        If it is not there and there is no default.
-    """
+    """Return the whole number at `key` of a message's config record, or else the default."""
     config = message.content.config_records[CONFIG]
     return int(str(config[key] if default is None else config.get(key, default)))
 
 
 def entropy(message: Message) -> list[int]:
-    """Return a message's seed and round, from which a client draws its random numbers."""
+    """Return a message's seed and round, the seed of a client's random numbers."""
     return [setting(message, key, 0) for key in (SEED, SERVER_ROUND)]
 
 
 def payload_bytes(content: RecordDict) -> int:
-    """Return the bytes of arrays and metrics in a message's content, headers left out.
+    """Return the bytes of arrays and metrics in a message's content, without headers.
 
-    A second test counts for nothing: only a simulation has one.
+    A second test, which only simulations have, does not count.
     """
     return sum(
         sum(len(array.data) for array in record.values())

@@ -1,4 +1,4 @@
-"""How large an answer may be: the gate refuses a larger one, and so does the server."""
+"""The size limit of answers, for the gate and the server."""
 
 _FLOOR = 16 * 2**20
 """Room for eigenvectors, which are sent before the first model: 100 of 40,000 dimensions."""
@@ -6,9 +6,9 @@ _FACTOR = 2
 
 
 def most_bytes_of_answer(largest_message: int) -> int:
-    """Return how many bytes an answer may have, if no message so far had more than these.
+    """Return the largest size of an answer in bytes, given that of the largest message so far.
 
-    Clients answer with a model such as they were sent, or with eigenvectors.
+    Clients answer with a model like the one that they received, or with eigenvectors.
 
     Examples
     --------

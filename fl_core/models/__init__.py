@@ -1,1 +1,1 @@
-"""The models, their layers, and the files that they are kept in."""
+"""Models, their layers, and their files."""

@@ -1,4 +1,4 @@
-"""The models of `MODELS`, built from a seed; their modules have speaking names."""
+"""Build the models of `MODELS` from a seed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fl_core.models.user_model import own_model
 from fl_core.user_code import is_own
 
 ImageShape = tuple[int, ...]
-"""Channels, height, width; of samples that are no images, any shape."""
+"""Channels, height, width; of other samples, any shape."""
 
 
 def logistic_regression(shape: ImageShape, num_classes: int) -> nn.Module:
@@ -40,9 +40,9 @@ def perceptron(shape: ImageShape, num_classes: int, hidden: int) -> nn.Module:
 
 
 class Blocked(nn.Module):
-    """Turns images on a CPU into oneDNN's own layout, so that layers need not turn back and forth.
+    """Converts images on a CPU to oneDNN's layout once, instead of in each layer.
 
-    Not images that want a gradient: DP-SGD's, whose layers Opacus looks into.
+    Images that need a gradient are not converted: Opacus inspects the layers, for DP-SGD.
     """
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
@@ -52,27 +52,23 @@ class Blocked(nn.Module):
 
 
 class Dense(nn.Module):
-    """Turns what is in oneDNN's layout back."""
+    """Converts from oneDNN's layout back."""
 
-    def forward(self, found: torch.Tensor) -> torch.Tensor:
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
         """Return the same numbers."""
-        return found.to_dense() if found.is_mkldnn else found
+        return values.to_dense() if values.is_mkldnn else values
 
 
 def cnn(shape: ImageShape, num_classes: int) -> nn.Module:
     """Return the CNN of RCC-PFL and MT-HFL: two 5×5 convolutions with 2×2 max-pools, 120-84-C.
 
-    The papers give no channel counts; 6 and 16 are LeNet-5's.
-
-    Raises
-    ------
-    ValueError
-        If the images are smaller than 16×16.
+    The papers give no channel counts; 6 and 16 are LeNet-5's. Images must have at least 16×16
+    pixels.
     """
     channels, height, width = shape
     if min(height, width) < 16:
         raise ValueError(
-            f"model is cnn, but the images are {height}×{width}: it needs at least 16×16; use mlp."
+            f"model is cnn, but images are {height}×{width}, and it needs at least 16×16: use mlp."
         )
     flat = 16 * (((height - 4) // 2 - 4) // 2) * (((width - 4) // 2 - 4) // 2)
     # Pooled before ReLU, which is the same to the bit, gradients too, and a quarter of ReLU's work.
@@ -99,17 +95,12 @@ def cnn(shape: ImageShape, num_classes: int) -> nn.Module:
 def cnn_norm(shape: ImageShape, num_classes: int) -> nn.Module:
     """Return `cnn` with batch normalisation after each convolution (for FedBN).
 
-    Not after the hidden layers, as FedBN's authors have it, too: a last batch of one image, which
-    a client may have, cannot be normalised there.
-
-    Raises
-    ------
-    ValueError
-        If the images are smaller than 16×16.
+    Unlike in FedBN, not after the hidden layers: a last batch of one image cannot be normalised
+    there.
     """
     layers = OrderedDict[str, nn.Module]()
     for name, layer in cnn(shape, num_classes).named_children():
-        if not isinstance(layer, Blocked):  # its normalisation's gradient is another
+        if not isinstance(layer, Blocked):  # its gradient of a normalisation differs
             layers[name] = layer
         if isinstance(layer, nn.Conv2d):
             layers[name.replace("conv", "norm")] = nn.BatchNorm2d(layer.out_channels)
@@ -119,17 +110,12 @@ def cnn_norm(shape: ImageShape, num_classes: int) -> nn.Module:
 def leaf_cnn(shape: ImageShape, num_classes: int) -> nn.Module:
     """Return LEAF's CNN for FEMNIST (FLT, scenario 3): two padded 5×5 convolutions, 2048-C.
 
-    Each has a 2×2 max-pool after it; they have 32 and 64 channels.
-
-    Raises
-    ------
-    ValueError
-        If the images are smaller than 4×4.
+    A 2×2 max-pool follows each; they have 32 and 64 channels. Images must have at least 4×4 pixels.
     """
     channels, height, width = shape
     if min(height, width) < 4:
         raise ValueError(
-            f"model is leaf-cnn, but images are {height}×{width}: it needs 4×4 or more; use mlp."
+            f"model is leaf-cnn, but images are {height}×{width}, and it needs 4×4: use mlp."
         )
     return nn.Sequential(
         OrderedDict(
@@ -161,14 +147,9 @@ CONVOLUTIONAL = {"cnn", "cnn-norm", "leaf-cnn"}
 
 
 def build_model(name: str, shape: ImageShape, num_classes: int, seed: int) -> nn.Module:
-    """Build the model `name` of `MODELS`, with random weights that depend on `seed` alone.
+    """Build a model of `MODELS`, or of an import path, with random weights that depend on `seed`.
 
-    Or one's own, by its import path. Torch's own global generator is left as it was.
-
-    Raises
-    ------
-    ValueError
-        If the model cannot take samples of this shape, or one's own cannot be built.
+    The state of PyTorch's global generator does not change.
     """
     with seeded(seed):
         return _build(name, shape, num_classes)
@@ -176,11 +157,10 @@ def build_model(name: str, shape: ImageShape, num_classes: int, seed: int) -> nn
 
 @contextmanager
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """Let what is drawn depend on a seed alone; the global generators are left as they were.
+    """Seed the global generators of the CPU and of a CUDA device, and restore them afterwards.
 
-    Those are the CPU's, and that of `device` if it is CUDA's. Where there is none,
-    `torch.manual_seed` notes down for each kind of GPU what to do once there is, with a traceback:
-    a fifth of a millisecond or more, and memory.
+    Without a GPU, `torch.manual_seed` would store a call with a traceback for each kind of GPU: at
+    least 0.2 ms, and memory.
     """
     gpus = [device] if device is not None and device.type == "cuda" else []
     with torch.random.fork_rng(devices=gpus):
@@ -189,9 +169,9 @@ def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
 
 
 def empty_model(name: str, shape: ImageShape, num_classes: int, device: torch.device) -> nn.Module:
-    """Build the model `name` of `MODELS` for weights that are loaded next, on a device.
+    """Build a model on a device without initial weights, for weights that are loaded next.
 
-    Drawing random ones first takes 1 ms for an MLP and 70 ms for LEAF's CNN, at each message.
+    Random weights would take 1 ms for an MLP and 70 ms for LEAF's CNN, at each message.
     """
     if is_own(name):
         return unfilled_model(name, shape, num_classes).to(device)
@@ -199,9 +179,9 @@ def empty_model(name: str, shape: ImageShape, num_classes: int, device: torch.de
 
 
 def unfilled_model(name: str, shape: ImageShape, num_classes: int) -> nn.Module:
-    """Build the model `name` of `MODELS` without memory for its weights, however many they are.
+    """Build a model without memory for its weights.
 
-    A user-defined one may hold tensors that are no weights, and is built as it is.
+    A user-defined one may have tensors that are not weights, and is built with them.
     """
     if is_own(name):
         return build_model(name, shape, num_classes, 0)
@@ -214,7 +194,7 @@ def _build(name: str, shape: ImageShape, num_classes: int) -> nn.Module:
         return own_model(name, shape, num_classes)
     if name in CONVOLUTIONAL and len(shape) != 3:
         raise ValueError(
-            f"model is {name}, but the samples have shape {tuple(shape)}: it takes images "
-            "(channels, height, width); use mlp, or a model of your own."
+            f"model is {name}, which needs images (channels, height, width), but samples have the "
+            f"shape {tuple(shape)}: use mlp, or a user-defined model."
         )
     return _BUILDERS[name](shape, num_classes)

@@ -1,4 +1,4 @@
-"""What a strategy knows, as one safetensors file: plain values and arrays, nothing that runs."""
+"""Save the state of a strategy as one safetensors file: plain values and arrays, no code."""
 
 from __future__ import annotations
 
@@ -26,19 +26,12 @@ Arrays = dict[str, NDArray[np.generic]]
 def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
     """Write `state` completely or not at all.
 
-    It holds None, bool, int, float, str and arrays, in dicts, lists, tuples, sets and frozensets.
-    An array that occurs several times is stored once; a NumPy scalar comes back as an array.
-
-    Raises
-    ------
-    TypeError
-        If there is anything else in `state`.
-    OSError
-        If the file cannot be written.
+    It has None, bool, int, float, str and arrays, in dicts, lists, tuples, sets and frozensets.
+    An array that occurs several times is stored once; a NumPy scalar is read as an array.
     """
     arrays: Arrays = {}
-    places: dict[int, str] = {}
-    tree = _encoded(dict(state), arrays, places)
+    names: dict[int, str] = {}
+    tree = _encoded(dict(state), arrays, names)
     # Not in the metadata: the format has room for 100 MB there, which many clients' scores fill.
     arrays[_STATE] = np.frombuffer(json.dumps(tree).encode(), np.uint8)
     with replacing(path) as temporary:
@@ -46,24 +39,16 @@ def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Read what `save_checkpoint` wrote, with its types.
-
-    Raises
-    ------
-    ValueError
-        If the file is not a whole checkpoint.
-    OSError
-        If it cannot be read.
-    """
+    """Read what `save_checkpoint` wrote, with its types."""
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
-            if (said := metadata.get("format")) != _FORMAT:
-                raise ValueError(f"it says that it is {said or 'nothing'}, and not {_FORMAT}")
+            if (found := metadata.get("format")) != _FORMAT:
+                raise ValueError(f"its format is {found or 'missing'}, not {_FORMAT}")
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             state = _decoded(json.loads(arrays.pop(_STATE).tobytes()), arrays)
             if not isinstance(state, dict):
-                raise TypeError("it holds no names")
+                raise TypeError("it is not a dict")
             return state
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(
@@ -71,29 +56,26 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         ) from error
 
 
-def _encoded(value: Any, arrays: Arrays, places: dict[int, str]) -> Any:
-    """Return `value` as JSON can hold it, its arrays moved to `arrays`.
-
-    `places` knows by identity the arrays that are there already.
-    """
+def _encoded(value: Any, arrays: Arrays, names: dict[int, str]) -> Any:
+    """Return `value` for JSON, its arrays moved to `arrays` under `names`, by identity."""
     if isinstance(value, np.ndarray | np.generic):
-        place = places.setdefault(id(value), str(len(places)))
-        arrays.setdefault(place, np.asarray(value, order="C"))
-        return {"array": place}
+        name = names.setdefault(id(value), str(len(names)))
+        arrays.setdefault(name, np.asarray(value, order="C"))
+        return {"array": name}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Mapping):
-        pairs = ((_hashable(key), own) for key, own in value.items())
-        return {"dict": [[_encoded(part, arrays, places) for part in pair] for pair in pairs]}
+        pairs = ((_hashable(key), entry) for key, entry in value.items())
+        return {"dict": [[_encoded(part, arrays, names) for part in pair] for pair in pairs]}
     if isinstance(value, list | tuple | set | frozenset):
-        # Sets have no order of their own: the file should not depend on theirs.
+        # The file must not depend on the order of a set.
         parts = sorted(map(_hashable, value)) if isinstance(value, set | frozenset) else value
-        return {type(value).__name__: [_encoded(part, arrays, places) for part in parts]}
+        return {type(value).__name__: [_encoded(part, arrays, names) for part in parts]}
     raise TypeError(f"a checkpoint cannot hold a {type(value).__name__}.")
 
 
 def _hashable(key: Any) -> Any:
-    """Return one of NumPy's numbers as Python's, since it would come back as an array."""
+    """Convert a number of NumPy, which would be read as an array, to one of Python."""
     return key.item() if isinstance(key, np.generic) else key
 
 

@@ -1,4 +1,4 @@
-"""Layers of a model by the names of its arrays: which are whose, and which stay at a client."""
+"""Layers of a model, by the names of its arrays."""
 
 from __future__ import annotations
 
@@ -40,32 +40,33 @@ def is_within(name: str, layers: Iterable[str]) -> bool:
 def split(
     arrays: Mapping[str, Value], layers: Sequence[str]
 ) -> tuple[dict[str, Value], dict[str, Value]]:
-    """Return the arrays outside these layers and those within, each in the order they had."""
+    """Split arrays into those outside these layers and those within; their order is kept."""
     outside, within = dict[str, Value](), dict[str, Value]()
     for name, array in arrays.items():
         (within if is_within(name, layers) else outside)[name] = array
     return outside, within
 
 
-def one_tensor_apart(arrays: Mapping[str, Tensor], layers: Sequence[str]) -> tuple[str, str] | None:
-    """Return two names of one tensor, the first within these layers and the second outside."""
+def tensor_in_both(arrays: Mapping[str, Tensor], layers: Sequence[str]) -> tuple[str, str] | None:
+    """Return two names of a shared tensor, the first within these layers, the second outside."""
     outside, within = split(arrays, layers)
-    places = {array.data_ptr(): name for name, array in outside.items() if array.numel()}
-    shared = (name for name, array in within.items() if array.data_ptr() in places)
-    return next(((name, places[arrays[name].data_ptr()]) for name in shared), None)
+    names = {array.data_ptr(): name for name, array in outside.items() if array.numel()}
+    shared = (name for name, array in within.items() if array.data_ptr() in names)
+    return next(((name, names[arrays[name].data_ptr()]) for name in shared), None)
 
 
 def layer_of(name: str) -> str:
     """Return the layer of an array: `hidden` for `hidden.weight`, `w` for `w`.
 
-    What a parametrization, such as weight normalisation, computes an array from is its layer's.
+    An array of a parametrization, such as weight normalisation, belongs to the layer that it
+    computes an array of.
     """
     layer, computed, _ = name.partition(".parametrizations.")
     return layer if computed else name.rpartition(".")[0] or name
 
 
 def layers_of(names: Iterable[str]) -> list[str]:
-    """Return the layers that hold arrays of these names, in their order.
+    """Return the layers of arrays with these names, in their order.
 
     Examples
     --------
@@ -76,29 +77,23 @@ def layers_of(names: Iterable[str]) -> list[str]:
 
 
 def check_layers(key: str, layers: Iterable[str], names: Collection[str]) -> None:
-    """Raise a ValueError if a layer that the run-config key `key` names has none of the arrays."""
+    """Raise a ValueError for a layer in the run-config key `key` that has none of the arrays."""
     for layer in layers:
         if not any(is_within(name, [layer]) for name in names):
             there = ", ".join(layers_of(names))
             raise ValueError(f'{key} names "{layer}", but the model\'s layers are {there}.')
 
 
-def named_layers(key: str, wanted: str, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the layers that `wanted` names by commas, `LAST` for the last, checked against arrays.
-
-    Raises
-    ------
-    ValueError
-        If there is no such layer, or none is left to be shared: named by the run-config key `key`.
-    """
+def named_layers(key: str, text: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the layers in `text`, the value of a run-config key; `LAST` is the last one."""
     names = list(names)
     there = layers_of(names)
-    chosen = (there[-1],) if wanted == LAST else tuple(one.strip() for one in wanted.split(","))
+    chosen = (there[-1],) if text == LAST else tuple(one.strip() for one in text.split(","))
     check_layers(key, chosen, names)
     if all(is_within(name, chosen) for name in names):
         raise ValueError(
-            f'{key} is "{wanted}", which is all of the model ({", ".join(there)}), and nothing '
-            "would be shared: choose a model of more layers, fewer private ones, or the strategy "
-            "local."
+            f'{key} is "{text}", which is all layers of the model ({", ".join(there)}), so that '
+            "none would be shared: choose a model of more layers, fewer private ones, or the "
+            "strategy local."
         )
     return chosen

@@ -1,4 +1,4 @@
-"""A trained model as one safetensors file that says what the model is and what it tells apart."""
+"""A trained model as one safetensors file, with a card that describes it."""
 
 from __future__ import annotations
 
@@ -24,62 +24,42 @@ from fl_core.user_code import is_own
 CHANNELS = (1, 3)
 MAX_SIDE = 1024  # pixels
 MAX_CLASSES = 10_000
-_MOST_SIDES = 8
-_MOST_NUMBERS = max(CHANNELS) * MAX_SIDE**2  # of a sample
-SHAPE_WANTED = f"1 to {_MOST_SIDES} whole numbers of at least 1, {_MOST_NUMBERS:,} together"
+_MAX_AXES = 8
+_MAX_NUMBERS = max(CHANNELS) * MAX_SIDE**2  # of a sample
+ALLOWED_SHAPE = f"1 to {_MAX_AXES} whole numbers of at least 1, {_MAX_NUMBERS:,} together"
 
 _FORMAT = "fedkin model 1"
 _PART = "fedkin shared layers 1"
 _NUMPY_NAMES = {"F32": "float32", "I64": "int64"}  # of the types of numbers that the models have
 
 _Form = tuple[tuple[int, ...], str]
-"""An array's shape and the name of its dtype."""
+"""The shape of an array and the name of its dtype."""
 
 
 @dataclass(frozen=True)
 class ModelCard:
-    """What a saved model is.
-
-    Attributes
-    ----------
-    architecture : str
-        One of `fl_core.data.settings.MODELS`, or the import path of one's own.
-    image_shape : tuple of int
-        Channels, height and width of the images, 1024 pixels a side at most; of other samples, any
-        shape of so many numbers at most.
-    class_names : tuple of str
-        The name of each output, 10,000 at most.
-    strategy, cluster, num_rounds
-        The strategy that trained it, for whom, and how long.
-    preparation : Preparation
-        What was done to samples before.
-
-    Raises
-    ------
-    ValueError
-        If a value is not of these.
-    """
+    """The description of a saved model."""
 
     __pydantic_config__ = STRICT
-    architecture: str
+    architecture: str  # one of `MODELS`, or an import path
     image_shape: ImageShape
-    class_names: tuple[str, ...]
-    strategy: str
+    class_names: tuple[str, ...]  # the name of each output, at most 10,000
+    strategy: str  # that trained it, with the cluster and the number of rounds
     cluster: int
     num_rounds: int
     preparation: Preparation = AS_THEY_COME
 
     def __post_init__(self) -> None:
-        wanted = {
+        allowed = {
             "architecture": (
                 self.architecture in MODELS or is_own(self.architecture),
                 f"one of {', '.join(MODELS)}, or an import path",
             ),
-            "image_shape": (is_shape(self.image_shape), SHAPE_WANTED),
+            "image_shape": (is_shape(self.image_shape), ALLOWED_SHAPE),
             "class_names": (1 <= len(self.class_names) <= MAX_CLASSES, f"1 to {MAX_CLASSES} texts"),
         }
-        for name, (is_right, what) in wanted.items():
-            if not is_right:
+        for name, (is_allowed, what) in allowed.items():
+            if not is_allowed:
                 value = reprlib.repr(getattr(self, name))
                 raise ValueError(f"the card's {name} is {value}, but it must be {what}")
         self.preparation.check(self.image_shape)
@@ -92,9 +72,9 @@ def save_model(
     *,
     is_shared_part: bool = False,
 ) -> None:
-    """Write a model completely or not at all, from its arrays' names in its state dict.
+    """Write the arrays of a model's state_dict, by name, completely or not at all.
 
-    If they are the layers that clients share alone, `load_model` refuses the file.
+    With `is_shared_part`, they are only the layers that clients share: `load_model` refuses them.
 
     Raises
     ------
@@ -111,7 +91,7 @@ def save_model(
             raise ValueError(f"{path} is not written: {error}.") from error
     plain = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     with replacing(path) as temporary:
-        # One entry: safetensors writes several in any order, and equal models are equal files.
+        # One entry: safetensors writes several in any order, and equal models make equal files.
         save_file(plain, temporary, {_PART if is_shared_part else _FORMAT: to_json(card)})
 
 
@@ -120,22 +100,11 @@ def _model_of(card: ModelCard) -> nn.Module:
 
 
 def load_model(path: Path, own: str = "") -> tuple[nn.Module, ModelCard]:
-    """Read what `save_model` wrote, without running any code that the file may hold or name.
+    """Read a model of `save_model`, in evaluation mode, and its card.
 
-    A file that lies about itself costs no more memory than its own size.
-
-    Parameters
-    ----------
-    own : str
-        The import path of the model, if it is one of the reader's own.
-
-    Returns
-    -------
-    nn.Module
-        In evaluation mode. Takes pixels in [0, 1], float32 (n, C, H, W), and returns one logit per
-        class.
-    ModelCard
-        What it is.
+    No code runs that the file has or names: `own` is the import path of a user-defined model that
+    the caller allows. A wrong file needs no more memory than its size. The model takes pixels in
+    [0, 1], float32 (n, C, H, W), or other samples as prepared, and returns one logit per class.
 
     Raises
     ------
@@ -145,7 +114,7 @@ def load_model(path: Path, own: str = "") -> tuple[nn.Module, ModelCard]:
         If it cannot be read.
     """
     with path.open("rb"):
-        pass  # unlike safe_open, this names the file that is a folder or may not be read
+        pass  # unlike safe_open, this names a file that is a folder or may not be read
     try:
         with safe_open(path, framework="pt") as file:
             card = _read_card(file.metadata() or {})
@@ -158,11 +127,11 @@ def load_model(path: Path, own: str = "") -> tuple[nn.Module, ModelCard]:
                 for name, part in slices.items()
             }
             _check_arrays(forms, model, card)
-            # Copies, since the tensors themselves are the file's own pages, which may change.
+            # Copies: the tensors are mapped pages of the file, which may change.
             state = {name: file.get_tensor(name).clone() for name in slices}
     except (SafetensorError, ValueError) as error:
         raise ValueError(
-            f"{path} is not a model of this app ({error}): give one that a device saved at its "
+            f"{path} is not a model of this app ({error}): name one that a device saved at its "
             "model-path."
         ) from error
     model.load_state_dict(state, assign=True)
@@ -171,29 +140,27 @@ def load_model(path: Path, own: str = "") -> tuple[nn.Module, ModelCard]:
 
 def _unnamed(architecture: str) -> str:
     return (
-        f'its model is "{architecture}", code of somebody\'s own, and a file does not say what may '
-        "run here: name it yourself, if you trust it"
+        f'its model is "{architecture}", user-defined code, which a file may not start: name it '
+        "yourself, if you trust it"
     )
 
 
 def _read_card(metadata: Mapping[str, str]) -> ModelCard:
     if _PART in metadata:
-        raise ValueError(
-            "it has the layers that clients share, and each client keeps the others for itself"
-        )
+        raise ValueError("it has only the layers that clients share, without the private ones")
     if _FORMAT not in metadata:
-        raise ValueError(f"it does not say that it is a {_FORMAT}")
+        raise ValueError(f"its format is not {_FORMAT}")
     return from_json(ModelCard, metadata[_FORMAT])
 
 
 def _check_arrays(given: Mapping[str, _Form], model: nn.Module, card: ModelCard) -> None:
     """Raise a ValueError if the arrays are not the model's."""
-    wanted = {
+    expected = {
         name: (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
         for name, tensor in model.state_dict().items()
     }
-    names = [*wanted, *sorted(given.keys() - wanted.keys())]
-    wrong = [name for name in names if given.get(name) != wanted.get(name)]
+    names = [*expected, *sorted(given.keys() - expected.keys())]
+    wrong = [name for name in names if given.get(name) != expected.get(name)]
     if wrong:
         shape = "×".join(map(str, card.image_shape))
         # An unknown name may be as long as the file.
@@ -201,7 +168,7 @@ def _check_arrays(given: Mapping[str, _Form], model: nn.Module, card: ModelCard)
             f"{len(wrong)} of its arrays do not fit model {card.architecture} for "
             f"{shape} images and {len(card.class_names)} classes: "
             f"{reprlib.repr(wrong[0])} is {_described(given.get(wrong[0]))} but should be "
-            f"{_described(wanted.get(wrong[0]))}"
+            f"{_described(expected.get(wrong[0]))}"
         )
 
 
@@ -210,9 +177,9 @@ def _described(form: _Form | None) -> str:
 
 
 def is_shape(value: tuple[int, ...]) -> bool:
-    """Return whether a value is the shape of samples that a model can be made for."""
+    """Return whether a model can be built for samples of this shape."""
     return (
-        1 <= len(value) <= _MOST_SIDES
+        1 <= len(value) <= _MAX_AXES
         and all(number > 0 for number in value)
-        and prod(value) <= _MOST_NUMBERS
+        and prod(value) <= _MAX_NUMBERS
     )

@@ -1,4 +1,4 @@
-"""Models of one's own, by a function `make_model(shape, num_classes)`."""
+"""User-defined models, from a function `make_model(shape, num_classes)`."""
 
 from __future__ import annotations
 
@@ -12,61 +12,48 @@ _KEY = "model"
 
 
 def own_model(path: str, shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    """Call the function of an import path with a sample's shape and the number of classes.
-
-    Raises
-    ------
-    ValueError
-        If it cannot be called, or returns no module with weights.
-    """
+    """Build the model of an import path."""
     model = call_own(_KEY, path, tuple(shape), num_classes)
     if not isinstance(model, nn.Module):
         raise ValueError(
-            f'{_KEY} is "{path}", which returned a {type(model).__name__}: called with '
-            "a sample's shape and the number of classes, it must return a torch.nn.Module."
+            f'{_KEY} is "{path}", which returned a {type(model).__name__}: it must return a '
+            "torch.nn.Module."
         )
     weights = list(model.parameters())
     if any(map(is_lazy, weights)):
         raise ValueError(
-            f'{_KEY} is "{path}", whose layers do not know their sizes yet: replace lazy layers by '
-            "such as have theirs."
+            f'{_KEY} is "{path}", which has lazy layers: replace them by layers with sizes.'
         )
     if not any(weight.requires_grad for weight in weights):
-        raise ValueError(f'{_KEY} is "{path}", which has no weights that could be trained.')
-    odd = [name for name, one in model.state_dict().items() if not _can_travel(one)]
-    if odd:
-        kind = getattr(model.state_dict()[odd[0]], "dtype", "no tensor")
-        raise ValueError(
-            f'{_KEY} is "{path}", whose {odd[0]} is {kind}: weights must be float32, and counters '
-            "int64."
-        )
+        raise ValueError(f'{_KEY} is "{path}", which has no weights that can be trained.')
+    for name, tensor in model.state_dict().items():
+        if not _is_sendable(tensor):
+            kind = getattr(tensor, "dtype", "not a tensor")
+            raise ValueError(
+                f'{_KEY} is "{path}", but its {name} is {kind}: weights must be float32, and '
+                "counters int64."
+            )
     return model
 
 
-def _can_travel(tensor: object) -> bool:  # extra state may be anything
+def _is_sendable(tensor: object) -> bool:  # extra state may be anything
     return isinstance(tensor, torch.Tensor) and tensor.dtype in (torch.float32, torch.int64)
 
 
 def check_model(name: str, model: nn.Module, samples: torch.Tensor, num_classes: int) -> None:
-    """Refuse a model that does not make one logit per class of samples, by a ValueError.
+    """Raise a ValueError unless a model returns one logit per class, in tests and in training.
 
-    It is tried as in tests, and as in training, where its logits must depend on its weights.
-
-    Parameters
-    ----------
-    name : str
-        Its import path.
-    samples : torch.Tensor, float32, shape (n, …)
-        A few, as they are in training: pixels in [0, 1].
+    `name` is its import path, and `samples` are a few, as in training: float32 (n, …), pixels in
+    [0, 1]. In training, the logits must depend on the weights.
     """
-    with torch.random.fork_rng(devices=()):  # it may draw what it drops
+    with torch.random.fork_rng(devices=()):  # dropout draws random numbers
         for is_training in (False, True):
             model.train(is_training)
             logits = _logits(name, model, samples, num_classes, " in training" * is_training)
     if not logits.requires_grad:
         raise ValueError(
-            f'{_KEY} is "{name}", whose output does not depend on its weights as PyTorch sees it: '
-            "compute it without no_grad, detach or argmax."
+            f'{_KEY} is "{name}", but PyTorch finds no gradient of its output: compute it without '
+            "no_grad, detach or argmax."
         )
     model.eval()
     _logits(name, model, samples[:1], num_classes, "")
@@ -79,28 +66,28 @@ def _logits(
         logits = model(given := samples.clone())
     except Exception as error:
         raise ValueError(
-            f'{_KEY} is "{name}", which cannot take samples of shape {tuple(samples.shape)}{when}: '
+            f'{_KEY} is "{name}", which fails on samples of shape {tuple(samples.shape)}{when}: '
             f"{what_failed(error)}."
         ) from error
-    wanted = (len(samples), num_classes)
+    expected = (len(samples), num_classes)
     if not isinstance(logits, torch.Tensor):
         raise ValueError(
-            f'{_KEY} is "{name}", whose output is a {type(logits).__name__}{when}, but it must be '
-            f"a tensor of {wanted}: a logit per class."
+            f'{_KEY} is "{name}", but its output is a {type(logits).__name__}{when}: it must be a '
+            f"tensor of shape {expected}, a logit per class."
         )
-    if tuple(logits.shape) != wanted or logits.dtype != torch.float32:
+    if tuple(logits.shape) != expected or logits.dtype != torch.float32:
         raise ValueError(
-            f'{_KEY} is "{name}", whose output is {logits.dtype} {tuple(logits.shape)}{when} for '
-            f"{len(samples)} samples of {num_classes} classes, but it must be float32 {wanted}."
+            f'{_KEY} is "{name}", but its output is {logits.dtype} {tuple(logits.shape)}{when} for '
+            f"{len(samples)} samples of {num_classes} classes: it must be float32 {expected}."
         )
     if not torch.isfinite(logits).all():
         raise ValueError(
-            f'{_KEY} is "{name}", whose output has NaN or infinity in it{when}: start it with '
-            "smaller weights, or bring samples to another scale."
+            f'{_KEY} is "{name}", but its output contains NaN or infinity{when}: use smaller '
+            "initial weights, or another scale of samples."
         )
     if not torch.equal(given, samples):
         raise ValueError(
-            f'{_KEY} is "{name}", which changes the samples that it is given, and other models are '
-            "given the same: compute out of place, x = x / 3 instead of x /= 3."
+            f'{_KEY} is "{name}", which changes its input, and other models use the same samples: '
+            "compute out of place, x = x / 3 instead of x /= 3."
         )
     return logits

@@ -1,7 +1,4 @@
-"""A simulated federation: one data set, its partition and its noise, from settings and a seed.
-
-And who comes late, whose task changes on the way, and who is malicious.
-"""
+"""A simulated federation: a data set, its partition and noise, newcomers, drift and attackers."""
 
 from __future__ import annotations
 
@@ -13,28 +10,27 @@ from functools import lru_cache, partial
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fl_core.data.dataset import Dataset
 from fl_core.data.datasets import load_dataset
-from fl_core.data.samples import sample_word
 from fl_core.data.scaling import Scaling
 from fl_core.data.settings import SYNTHETIC
 from fl_core.data.synthetic import synthetic
 from fl_core.partitions.concept import concept_shifted, concept_tasks
 from fl_core.partitions.federation_checks import (
     check_counts,
-    check_held,
+    check_given,
     check_noise,
     check_number_to_predict,
-    check_wrong_labels,
     num_malicious,
 )
-from fl_core.partitions.given_partitions import given_partition
 from fl_core.partitions.noise import add_label_noise
 from fl_core.partitions.partition import (
     Partition,
     Tasks,
     default_tasks,
+    given_partition,
     make_partition,
     own_test,
     parse_tasks,
@@ -45,129 +41,95 @@ from fl_core.partitions.standardise import standardised
 from fl_core.partitions.tasks import are_random, parse_counts, random_tasks
 from fl_core.partitions.validation import STREAM, split_all
 
-# Every purpose draws from a stream of its own: what is drawn for one does not depend on another.
+# Each purpose draws from its random stream, so that no draw depends on another.
 _NOISE_STREAM = 0x4015E
 _NEWCOMER_STREAM = 0x4E3C0
 _DRIFT_STREAM = 0xD21F7
 _MALICE_STREAM = 0x3A11C
 
+Labels = tuple[NDArray[np.int64], ...]
+
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """All simulated clients' data, kept as one copy of the samples and indices into it.
+    """All simulated clients' data: one copy of the samples, and indices into it.
 
-    Attributes
-    ----------
-    dataset : Dataset
-        Samples and true labels.
-    partition : Partition
-        Tasks, and who holds which sample.
-    train_labels : tuple of K NDArray[np.int64]
-        Each client's training labels after noise, in the order of `partition.train`.
-    validation, validation_labels : tuple of K NDArray[np.int64], or empty
-        Which training samples each client keeps for comparing models, ascending, and their labels
-        after noise: nobody trains on them, and they are not in `partition.train`.
-    newcomers : tuple of int
-        The clients that are not there before `newcomer_round`, ascending.
-    malicious : tuple of int
-        The malicious clients, ascending. What they do is `clients.attacks`' matter.
-    drift_round : int
-        The first round after the drift.
-    after_drift : tuple of K int, or empty
-        Whose data, `partition`'s and `train_labels`', each client holds from `drift_round` on;
-        empty without drift.
-    other_test : str
-        What `client_test` calls the other way to test clients; empty if there is one way only.
-    other_indices : callable, optional
-        From a client to the indices of its other test samples, ascending. Called when they are
-        needed: those of ten thousand clients would be large.
+    Methods take a round, from which the clients' data follow: round 0 is before the first one, and
+    from `drift_round` on some clients have exchanged their data.
     """
 
-    dataset: Dataset
+    dataset: Dataset  # with true labels
     partition: Partition
-    train_labels: tuple[NDArray[np.int64], ...]
-    validation: tuple[NDArray[np.int64], ...] = ()
-    validation_labels: tuple[NDArray[np.int64], ...] = ()
-    newcomers: tuple[int, ...] = ()
-    malicious: tuple[int, ...] = ()
-    drift_round: int = 0
-    after_drift: tuple[int, ...] = ()
-    other_test: str = ""
-    other_indices: Callable[[int], NDArray[np.int64]] | None = None
+    train_labels: Labels  # by client, after noise, in the order of `partition.train`
+    validation: Labels = ()  # by client, indices of samples that only compare models, ascending
+    validation_labels: Labels = ()  # after noise
+    newcomers: tuple[int, ...] = ()  # clients that join in `newcomer_round`, ascending
+    malicious: tuple[int, ...] = ()  # ascending; `clients.attacks` has what they do
+    drift_round: int = 0  # the first one after the drift
+    after_drift: tuple[int, ...] = ()  # by client, the client with its data from then on
+    other_test: str = ""  # the second of the two tests of `client_test`, if there are two
+    other_indices: Callable[[int], NDArray[np.int64]] | None = None  # of it, ascending, by client
 
     @property
     def drifters(self) -> tuple[int, ...]:
-        """Return the clients whose task changes at `drift_round`, ascending."""
-        return tuple(client for client, whose in enumerate(self.after_drift) if client != whose)
+        """Return the clients with another task from `drift_round` on, ascending."""
+        return tuple(client for client, source in enumerate(self.after_drift) if client != source)
 
     @property
     def knows_tasks(self) -> bool:
-        """Return whether the clients' true tasks are known: not if data came in partitions only."""
-        held = self.dataset.given_partition
-        return held is None or held.tasks is not None
+        """Return whether the clients' true tasks are known: not for all data in partitions."""
+        given = self.dataset.given_partition
+        return given is None or given.tasks is not None
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return what the clients are called; empty where they have no names."""
-        return (self.dataset.given_partition.names if self.dataset.given_partition else None) or ()
+        """Return the clients' names; nothing if they have none."""
+        given = self.dataset.given_partition
+        return (given.names if given else None) or ()
 
-    def training_data(
-        self, client: int, server_round: int = 0
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the samples a client holds in a round, (n, …), and its noisy labels.
+    def training_data(self, client: int, server_round: int = 0) -> tuple[Tensor, Tensor]:
+        """Return a client's training samples, (n, …), and its noisy labels."""
+        source = self._sources(server_round)[client]
+        samples = self.dataset.train_samples
+        labels = torch.from_numpy(self.train_labels[source]).to(samples.device)
+        return samples[torch.from_numpy(self.partition.train[source])], labels
 
-        Round 0 is before the first.
-        """
-        whose = self._holdings(server_round)[client]
-        own = torch.from_numpy(self.partition.train[whose])
-        images = self.dataset.train_samples
-        return images[own], torch.from_numpy(self.train_labels[whose]).to(images.device)
-
-    def validation_data(
-        self, client: int, server_round: int = 0
-    ) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Return what a client compares models on in a round, with noisy labels, if it does."""
+    def validation_data(self, client: int, server_round: int = 0) -> tuple[Tensor, Tensor] | None:
+        """Return the samples on which a client compares models, with noisy labels, if any."""
         if not self.validation:
             return None
-        whose = self._holdings(server_round)[client]
-        images = self.dataset.train_samples
-        labels = torch.from_numpy(self.validation_labels[whose])
-        return images[torch.from_numpy(self.validation[whose])], labels.to(images.device)
+        source = self._sources(server_round)[client]
+        samples = self.dataset.train_samples
+        labels = torch.from_numpy(self.validation_labels[source]).to(samples.device)
+        return samples[torch.from_numpy(self.validation[source])], labels
 
     def scaling(self, client: int, server_round: int = 0) -> Scaling | None:
-        """Return by what the samples of a client in a round were standardised, if they were."""
+        """Return the scaler of a client's samples, if they were standardised."""
         scalings = self.dataset.scalings
         if len(scalings) < 2:
             return scalings[0] if scalings else None
-        return scalings[self._holdings(server_round)[client]]
+        return scalings[self._sources(server_round)[client]]
 
     def training_indices(self, client: int, server_round: int = 0) -> NDArray[np.int64]:
-        """Return which training samples a client holds in a round, (n,); round 0: at first."""
-        return self.partition.train[self._holdings(server_round)[client]]
+        """Return the indices of a client's training samples, (n,)."""
+        return self.partition.train[self._sources(server_round)[client]]
 
-    def test_data(self, client: int, server_round: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return a client's test samples in a round, uint8 (m, C, H, W), with clean labels.
-
-        Round 0 is before the first.
-        """
-        own = torch.from_numpy(self.partition.test[self._holdings(server_round)[client]])
-        return self.dataset.test_samples[own], self.dataset.test_labels[own]
+    def test_data(self, client: int, server_round: int = 0) -> tuple[Tensor, Tensor]:
+        """Return a client's test samples, (m, …), with clean labels."""
+        indices = torch.from_numpy(self.partition.test[self._sources(server_round)[client]])
+        return self.dataset.test_samples[indices], self.dataset.test_labels[indices]
 
     def other_test_data(
         self, client: int, server_round: int = 0
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None:
-        """Return what a client is tested on in the other way: beside `test_data`, what is new.
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Return the samples of a client's second test, if there is one.
 
-        Returns
-        -------
-        tuple of three Tensors, or None
-            Which of `test_data` belong to the other test as well, int64, (s,); all others of that
-            test, and their clean labels. None if there is no other way.
+        These are the indices, int64 (s,), of those in `test_data`; the others; and their labels.
         """
         if self.other_indices is None:
             return None
-        whose = self._holdings(server_round)[client]
-        first, other = self.partition.test[whose], self.other_indices(whose)
+        source = self._sources(server_round)[client]
+        first, other = self.partition.test[source], self.other_indices(source)
         if not len(other):  # a class of the client has no test sample
             return None
         alone = torch.from_numpy(np.setdiff1d(other, first))
@@ -175,95 +137,74 @@ class Federation:
         return shared, self.dataset.test_samples[alone], self.dataset.test_labels[alone]
 
     def tasks_at(self, server_round: int) -> NDArray[np.int64]:
-        """Return each client's true task in a round, shape (K,); round 0 is before the first."""
-        return self.partition.client_tasks[list(self._holdings(server_round))]
+        """Return each client's true task, shape (K,)."""
+        return self.partition.client_tasks[list(self._sources(server_round))]
 
-    def _holdings(self, server_round: int) -> Sequence[int]:
-        """Return whose data each client holds in a round."""
+    def _sources(self, server_round: int) -> Sequence[int]:
+        """Return, by client, the client with its data in the partition."""
         if self.after_drift and server_round >= self.drift_round:
             return self.after_drift
         return range(self.partition.num_clients)
 
     def label_counts(self, *, noisy: bool) -> NDArray[np.int64]:
         """Return how many samples of each label each client has at first, shape (K, classes)."""
-        truth = self.dataset.train_labels.numpy()
-        return np.stack(
-            [
-                np.bincount(
-                    self.train_labels[c] if noisy else truth[indices],
-                    minlength=self.dataset.num_classes,
-                )
-                for c, indices in enumerate(self.partition.train)
-            ]
-        )
+        truth, size = self.dataset.train_labels.numpy(), self.dataset.num_classes
+        true_labels = (truth[indices] for indices in self.partition.train)
+        labels = self.train_labels if noisy else true_labels
+        return np.stack([np.bincount(one, minlength=size) for one in labels])
 
 
 @lru_cache(maxsize=2)
 def simulate_federation(settings: FederationSettings) -> Federation:
     """Load the data set, spread it over the clients and add the label noise.
 
-    The last two federations stay in the process: its clients share one copy of the samples.
-
-    Raises
-    ------
-    ValueError, OSError
-        As `load_dataset`, `parse_tasks` and `make_partition` say; if the tasks' labels are the
-        same and there is noise; or if newcomers, drifting or malicious clients cannot be so many.
+    The process caches the last two federations: its clients share one copy of the samples.
     """
     check_counts(settings)
     if settings.dataset == SYNTHETIC:
-        dataset = synthetic(settings.num_tasks, settings.heterogeneity, settings.seed)
-    else:
-        dataset = load_dataset(
-            settings.dataset,
-            settings.data_dir,
-            seed=settings.seed,
-            train_share=settings.train_share,
-            label=settings.label,
-            target=settings.target,
+        return spread(
+            settings, synthetic(settings.num_tasks, settings.heterogeneity, settings.seed)
         )
+    dataset = load_dataset(
+        settings.dataset,
+        settings.data_dir,
+        seed=settings.seed,
+        train_share=settings.train_share,
+        label=settings.label,
+        target=settings.target,
+    )
     return spread(settings, dataset)
 
 
 def spread(settings: FederationSettings, dataset: Dataset) -> Federation:
-    """Spread a data set over the clients, and add the label noise.
-
-    Raises
-    ------
-    ValueError
-        As `simulate_federation` does, but for what is wrong with the data set.
-    """
+    """Spread a data set over the clients, and add the label noise."""
+    given = dataset.given_partition
     if dataset.is_regression:
-        known = dataset.groups is not None or dataset.given_partition is not None
-        check_number_to_predict(settings, has_tasks=known)
+        check_number_to_predict(settings, has_tasks=bool(dataset.groups or given))
     if settings.shift == "concept":
-        if dataset.groups or dataset.given_partition:
+        if dataset.groups or given:
             raise ValueError(
-                f'shift is "concept", but {settings.dataset} has tasks of its own: choose another '
-                "data set."
+                f'shift is "concept", but {settings.dataset} has tasks that are no label sets: '
+                "choose another data set."
             )
         dataset = concept_shifted(dataset, settings.num_tasks, settings.seed)
-    check_noise(settings, dataset.groups is not None)
+    if dataset.groups:
+        check_noise(settings)
     partition = _partition(settings, dataset)
-    if dataset.given_partition is None and not dataset.is_regression:
-        check_wrong_labels(settings, partition.tasks)
-    labels = dataset.train_labels.numpy()
+    if given is None and not dataset.is_regression:
+        check_noise(settings, partition.tasks)
     groups = (dataset.train_groups.numpy(), dataset.test_groups.numpy())
-    own = partial(own_test, *groups, partition.train, settings.seed)
-    other: tuple[str, Callable[[int], NDArray[np.int64]] | None] = ("own", own)
-    if (
-        settings.client_test == "own" and dataset.given_partition is None
-    ):  # which says who tests on what
-        other = ("task", partition.test.__getitem__)
-        partition = replace(partition, test=tuple(map(own, range(partition.num_clients))))
-    has_one = (
-        dataset.given_partition is not None or settings.partition == "writer"
-    )  # whose tests are its own
-    if has_one or dataset.is_regression:  # whose numbers have no mix of classes
-        other = ("", None)
-    noisy = tuple(
+    test = partial(own_test, *groups, partition.train, settings.seed)
+    other: tuple[str, Callable[[int], NDArray[np.int64]] | None] = ("own", test)
+    if given or settings.partition == "writer" or dataset.is_regression:
+        other = ("", None)  # the partition says who tests on what, or there is no mix of classes
+    if settings.client_test == "own" and given is None:
+        other = ("task", partition.test.__getitem__) if other[0] else other
+        partition = replace(partition, test=tuple(map(test, range(partition.num_clients))))
+    truth = dataset.train_labels.numpy()
+    labels = tuple(
         add_label_noise(
-            labels[indices],
+            truth[indices],
             partition.tasks[partition.client_tasks[client]],
             partition.unintended(client),
             settings.noise,
@@ -272,58 +213,58 @@ def spread(settings: FederationSettings, dataset: Dataset) -> Federation:
         )
         for client, indices in enumerate(partition.train)
     )
-    partition, noisy, kept = _validating(settings, dataset, partition, noisy)
-    dataset = standardised(dataset, partition, settings.standardise, kept[0])
-    if dataset.is_regression:  # whose numbers are on the clients' scale now
+    partition, labels, validation, validation_labels = _hold_out(
+        settings, dataset, partition, labels
+    )
+    dataset = standardised(dataset, partition, settings.standardise, validation)
+    if dataset.is_regression:  # labels are on the clients' scale from here on
         numbers = dataset.train_labels.numpy()
-        noisy = tuple(numbers[own] for own in partition.train)
-        kept = kept[0], tuple(numbers[own] for own in kept[0])
-    client_tasks = partition.client_tasks
-    late = _spread(client_tasks, settings.newcomers, settings.seed, _NEWCOMER_STREAM)
+        labels, validation_labels = (
+            tuple(numbers[indices] for indices in clients)
+            for clients in (partition.train, validation)
+        )
+    client_tasks, seed = partition.client_tasks, settings.seed
+    late = _draw_clients(client_tasks, settings.newcomers, seed, _NEWCOMER_STREAM)
     return Federation(
         dataset,
         partition,
-        noisy,
-        *kept,
+        labels,
+        validation,
+        validation_labels,
         newcomers=late,
-        malicious=_spread(client_tasks, num_malicious(settings), settings.seed, _MALICE_STREAM),
+        malicious=_draw_clients(client_tasks, num_malicious(settings), seed, _MALICE_STREAM),
         drift_round=settings.drift_round,
-        after_drift=_exchange(client_tasks, settings.drift_clients, settings.seed, without=late),
+        after_drift=_exchange(client_tasks, settings.drift_clients, seed, without=late),
         other_test=other[0],
         other_indices=other[1],
     )
 
 
-Labels = tuple[NDArray[np.int64], ...]
-
-
-def _validating(
+def _hold_out(
     settings: FederationSettings, dataset: Dataset, partition: Partition, labels: Labels
-) -> tuple[Partition, Labels, tuple[Labels, Labels]]:
-    """Take each client's validation part out of what it trains on, and out of its labels."""
+) -> tuple[Partition, Labels, Labels, Labels]:
+    """Move each client's validation samples and labels out of its training samples."""
     if not settings.validation_share:
-        return partition, labels, ((), ())
+        return partition, labels, (), ()
     in_time = dataset.given_partition.in_time if dataset.given_partition else ()
     draws = [
         None if client in in_time else np.random.default_rng([settings.seed, client, STREAM])
         for client in range(partition.num_clients)
     ]
     parts = split_all(partition.train, labels, settings.validation_share, draws)
-    train, trained, kept, known = (
-        tuple(own[mask] for own, mask in zip(values, masks, strict=True))
+    train, train_labels, validation, validation_labels = (
+        tuple(values[mask] for values, mask in zip(clients, masks, strict=True))
         for masks in zip(*parts, strict=True)
-        for values in (partition.train, labels)
+        for clients in (partition.train, labels)
     )
-    return replace(partition, train=train), trained, (kept, known)
+    return replace(partition, train=train), train_labels, validation, validation_labels
 
 
 def _partition(settings: FederationSettings, dataset: Dataset) -> Partition:
-    if dataset.given_partition is not None:
-        check_held(
-            settings, len(dataset.given_partition.train), dataset.given_partition.tasks is not None
-        )
-        return given_partition(dataset.train_groups.numpy(), dataset.given_partition)
     groups = (dataset.train_groups.numpy(), dataset.test_groups.numpy())
+    if (given := dataset.given_partition) is not None:
+        check_given(settings, given)
+        return given_partition(groups[0], given)
     if settings.partition == "writer":
         return writer_partition(
             *groups, settings.num_clients, min_samples=settings.min_samples, seed=settings.seed
@@ -338,7 +279,6 @@ def _partition(settings: FederationSettings, dataset: Dataset) -> Partition:
         min_samples=settings.min_samples,
         clients_per_task=parse_counts(settings.clients_per_task),
         seed=settings.seed,
-        sample=sample_word(dataset),
     )
 
 
@@ -362,8 +302,8 @@ def _in_turn(
     """Return the clients in a random order in which tasks take turns.
 
     One client of each task comes first, then a second of each, and so on. With `spare_last`, the
-    last client of each task comes after all others: whoever takes clients from the front leaves
-    every task one as long as there is a choice.
+    last client of each task comes after all others: the first clients of the order leave every task
+    a client as long as possible.
     """
     shuffled = [c for c in rng.permutation(len(client_tasks)).tolist() if c not in without]
     turn, taken = {}, Counter[int]()
@@ -377,8 +317,10 @@ def _in_turn(
     return sorted(shuffled, key=turn.__getitem__)
 
 
-def _spread(client_tasks: NDArray[np.int64], count: int, seed: int, stream: int) -> tuple[int, ...]:
-    """Draw `count` clients, spread over the tasks, by a stream of their own; ascending."""
+def _draw_clients(
+    client_tasks: NDArray[np.int64], count: int, seed: int, stream: int
+) -> tuple[int, ...]:
+    """Draw `count` clients from a random stream, spread over the tasks; ascending."""
     rng = np.random.default_rng([seed, stream])
     return tuple(sorted(_in_turn(client_tasks, rng, spare_last=True)[:count]))
 
@@ -386,7 +328,7 @@ def _spread(client_tasks: NDArray[np.int64], count: int, seed: int, stream: int)
 def _exchange(
     client_tasks: NDArray[np.int64], count: int, seed: int, without: Collection[int]
 ) -> tuple[int, ...]:
-    """Draw `count` clients that exchange their data, and return whose data each client gets."""
+    """Draw `count` clients that exchange data; return, by client, the client with its new data."""
     if not count:
         return ()
     rng = np.random.default_rng([seed, _DRIFT_STREAM])
@@ -396,10 +338,10 @@ def _exchange(
     if 2 * most > count:
         raise ValueError(
             f"drift-clients is {count}, but {most} of them have task {task} and only "
-            f"{count - most} another one, so that not everyone can get data of another task: "
-            "choose an even number, fewer newcomers, or more tasks."
+            f"{count - most} another one, so that some cannot get data of another task: choose an "
+            "even number, fewer newcomers, or more tasks."
         )
-    # Blocks of one task each, shifted by the longest: nobody stays in the own block.
-    whose = np.arange(len(client_tasks))
-    whose[drawn] = np.roll(drawn, -most)
-    return tuple(whose.tolist())
+    # Blocks of one task each, shifted by the longest: no client stays in its block.
+    sources = np.arange(len(client_tasks))
+    sources[drawn] = np.roll(drawn, -most)
+    return tuple(sources.tolist())

@@ -1,23 +1,23 @@
-"""Which client holds which samples: tasks as label sets, shares of each, a minority of the others'.
+"""Partitions: which client has which samples, as pure functions of labels and a seed.
 
-Everything here is a pure function of labels and a seed, so the server and every client compute the
-same partition without talking to each other (RCC-PFL, section V).
+The server and every client compute the same partition without messages (RCC-PFL, section V).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fl_core.data.given_partition import GivenPartition
 from fl_core.data.settings import NUM_ROTATIONS
 
 Tasks = tuple[tuple[int, ...], ...]
 Spread = Literal["label", "quantity", "equal", "power-law"]
-PARTITIONS: tuple[Spread, ...] = ("label", "quantity", "equal", "power-law")
+Indices = NDArray[np.int64]
 
 _MAX_DRAWS = 1000
 _SHARED_STREAM = 0x5A4ED
@@ -53,25 +53,12 @@ ROTATIONS: Tasks = tuple(tuple(range(10 * turn, 10 * turn + 10)) for turn in ran
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Who holds what.
+    """The samples of K clients, as indices, and their tasks."""
 
-    Attributes
-    ----------
-    tasks : tuple of tuples of int
-        The label set of each task; of a data set with groups, its set of groups.
-    client_tasks : NDArray[np.int64], shape (K,)
-        The true task of each client.
-    train : tuple of K NDArray[np.int64]
-        Indices into the training set, own task and minority mixed, by client.
-    test : tuple of K NDArray[np.int64]
-        Indices into the test set: every test image of the client's own task, its own writer's, or
-        its share of all (`own_test`).
-    """
-
-    tasks: Tasks
-    client_tasks: NDArray[np.int64]
-    train: tuple[NDArray[np.int64], ...]
-    test: tuple[NDArray[np.int64], ...]
+    tasks: Tasks  # the labels of each task; of a data set with groups, its groups
+    client_tasks: NDArray[np.int64]  # (K,): the true task of each client
+    train: tuple[Indices, ...]  # by client, its task and the minority of other tasks mixed
+    test: tuple[Indices, ...]
 
     @property
     def num_clients(self) -> int:
@@ -79,24 +66,19 @@ class Partition:
         return len(self.train)
 
     def unintended(self, client: int) -> tuple[int, ...]:
-        """Return the labels of all tasks but the client's own."""
+        """Return the labels of all tasks but the client's."""
         return _labels_of_others(self.tasks, self.client_tasks[client])
 
 
 def parse_tasks(text: str) -> Tasks:
-    """Read tasks such as `"0,2,4|6,8,1|3,5,7,9"`; two may share labels: `"0,1,2|2,3,7"`.
-
-    Raises
-    ------
-    ValueError
-        If a task is empty, a label is not a number or stands twice in a task, or two tasks have the
-        same labels.
-    """
-    example = 'labels by commas, tasks by bars, such as "0,2,4|6,8,1|3,5,7,9"'
+    """Read tasks such as `"0,2,4|6,8,1|3,5,7,9"`; two may share labels: `"0,1,2|2,3,7"`."""
     try:
         tasks = tuple(tuple(int(label) for label in part.split(",")) for part in text.split("|"))
     except ValueError:
-        raise ValueError(f'tasks is "{text}" and cannot be read: write {example}.') from None
+        raise ValueError(
+            f'tasks is "{text}", which cannot be read: separate labels by commas and tasks by '
+            'bars, such as "0,2,4|6,8,1|3,5,7,9".'
+        ) from None
     twice = sorted({label for task in tasks for label in task if task.count(label) > 1})
     if twice:
         raise ValueError(
@@ -104,8 +86,7 @@ def parse_tasks(text: str) -> Tasks:
         )
     if len({frozenset(task) for task in tasks}) < len(tasks):
         raise ValueError(
-            f'tasks is "{text}", where two tasks have the same labels: they are one task; leave '
-            "one of them out."
+            f'tasks is "{text}", where two tasks have the same labels: leave one of them out.'
         )
     return tasks
 
@@ -114,31 +95,20 @@ def default_tasks(dataset: str, num_tasks: int, num_classes: int) -> Tasks:
     """Return the paper's tasks for `dataset`, or an even split of the classes in their order.
 
     Those of `rotated-mnist` are its first rotations by 0, 90, 180 and 270 degrees.
-
-    Raises
-    ------
-    ValueError
-        If there are more tasks than classes, or rotations, or fewer than one.
     """
-    if dataset == "rotated-mnist":
-        if not 1 <= num_tasks <= len(ROTATIONS):
-            raise ValueError(
-                f"num-tasks is {num_tasks}, but {dataset} has {len(ROTATIONS)} rotations, each of "
-                f"them a task: choose 1 to {len(ROTATIONS)}."
-            )
-        return ROTATIONS[:num_tasks]
-    if not 1 <= num_tasks <= num_classes:
+    is_rotated = dataset == "rotated-mnist"
+    most, what = (NUM_ROTATIONS, "rotations") if is_rotated else (num_classes, "classes")
+    if not 1 <= num_tasks <= most:
         raise ValueError(
-            f"num-tasks is {num_tasks}, but {dataset} has {num_classes} classes: choose 1 to "
-            f"{num_classes}."
+            f"num-tasks is {num_tasks}, but {dataset} has {most} {what}: choose 1 to {most}."
         )
+    if is_rotated:
+        return ROTATIONS[:num_tasks]
     paper = PAPER_TASKS.get(dataset, {})
     if num_tasks in paper:
         return paper[num_tasks]
-    return tuple(
-        tuple(int(label) for label in part)
-        for part in np.array_split(np.arange(num_classes), num_tasks)
-    )
+    parts = np.array_split(np.arange(num_classes), num_tasks)
+    return tuple(tuple(part.tolist()) for part in parts)
 
 
 def make_partition(
@@ -153,46 +123,30 @@ def make_partition(
     min_samples: int = 20,
     clients_per_task: Sequence[int] = (),
     seed: int = 0,
-    sample: str = "image",
 ) -> Partition:
     """Spread the training samples over the clients (RCC-PFL, section V).
 
-    Clients are split as equally as possible over the tasks, or as told, in a random order. Each
-    task's samples go to its clients, every sample to exactly one of them; the samples of a label
-    that several tasks share are first split evenly between these (FLT, scenario 2). Then each
-    client also gets `minority` times its size from the other tasks' labels; only these may be held
-    twice.
+    Clients are split as equally as possible over the tasks, or by `clients_per_task`, in a random
+    order. Each task's samples go to its clients, every sample to exactly one of them; the samples
+    of a label that several tasks share are first split evenly between these (FLT, scenario 2). Then
+    each client also gets samples of the other tasks' labels, of which others may have copies.
 
     Parameters
     ----------
     train_labels, test_labels : NDArray[np.int64], shapes (n,) and (m,)
-        True labels, or the groups of a data set that has such; `label` and `class` stand for
-        these all through.
+        True labels, or the groups of a data set with groups.
     tasks : tuple of tuples of int
         Label sets; samples of labels in none of them are not used.
     kind : {"label", "quantity", "equal", "power-law"}
-        `quantity`: one Dirichlet draw per task, so that sizes differ and the class mix does not;
-        `label`: one draw per class, so that both differ; `equal`: no Dirichlet draw, a task's
-        samples are shuffled and dealt out, so that sizes differ by one sample at most (FLT,
-        scenario 1; IFCA's rotated MNIST); `power-law`: each client of the task gets `min_samples`
-        of these, and the r-th in a random order, from 1, a part of the rest proportional to 1/r
-        (FLT, scenario 4, which gives no exponent).
+        A key of `SPREADS`.
     dirichlet_alpha : float
         Dirichlet concentration, > 0; not used by `equal` and `power-law`.
     minority : float
-        Share of extra samples from other tasks, >= 0.
+        Samples of other tasks, as a share of the client's number of samples, >= 0.
     min_samples : int
-        Dirichlet shares are drawn again until every client has this many samples of its own task;
-        1 at least.
+        The least number of samples of its task that a client gets, at least 1.
     clients_per_task : sequence of int, optional
         How many clients each task has (MT-HFL: 5, 3 and 2).
-
-    Raises
-    ------
-    ValueError
-        If a label is absent from the data, there are fewer clients than tasks, `clients_per_task`
-        are not those of so many tasks and clients, or no draw, or no equal share, reaches
-        `min_samples`.
     """
     check_labels(tasks, np.unique(train_labels).tolist(), "training")
     check_labels(tasks, np.unique(test_labels).tolist(), "test")
@@ -200,16 +154,16 @@ def make_partition(
     rng = np.random.default_rng([seed, 0x5EED])
     in_turn = [t for turn in range(max(sizes)) for t, size in enumerate(sizes) if turn < size]
     client_tasks = rng.permutation(np.array(in_turn))
-    train: list[NDArray[np.int64]] = [np.empty(0, np.int64)] * num_clients
-    for t, (task, groups) in enumerate(
-        zip(tasks, _by_label(train_labels, tasks, seed), strict=True)
-    ):
+    train: list[Indices] = [np.empty(0, np.int64)] * num_clients
+    for t, by_label in enumerate(_by_label(train_labels, tasks, seed)):
         members = np.flatnonzero(client_tasks == t)
-        if kind in ("equal", "power-law"):
-            shares = _deal(groups, task, len(members), kind, min_samples, rng, sample)
-        else:
-            shares = _draw_shares(
-                groups, task, len(members), kind, dirichlet_alpha, min_samples, rng, sample
+        shares = _shares(by_label, len(members), kind, dirichlet_alpha, max(min_samples, 1), rng)
+        if shares is None:
+            raise ValueError(
+                f"min-samples is {min_samples}, but the {sum(map(len, by_label))} samples of task "
+                f"{list(tasks[t])} cannot be spread over {len(members)} clients by "
+                f"partition={kind} so that each has so many: use fewer clients, lower min-samples, "
+                f"or, with label and quantity, raise dirichlet-alpha (now {dirichlet_alpha:g})."
             )
         for member, share in zip(members, shares, strict=True):
             train[member] = share
@@ -228,18 +182,11 @@ def make_partition(
 
 
 def clients_of_tasks(num_tasks: int, num_clients: int, given: Sequence[int] = ()) -> Sequence[int]:
-    """Return how many clients each task has: those given, else as equal as possible, first ones up.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer clients than tasks, or those given are not so many.
-    """
+    """Return how many clients each task has: as given, or else as equal as possible."""
     if num_clients < num_tasks:
         raise ValueError(
-            f"num-clients is {num_clients}, fewer than the {num_tasks} tasks: every task needs a "
-            f"client; use at least {num_tasks} clients or set num-tasks to {num_clients}"
-            f"{' or less' if num_clients > 1 else ''}."
+            f"num-clients is {num_clients}, fewer than the {num_tasks} tasks, and every task needs "
+            f"a client: use at least {num_tasks} clients, or fewer tasks."
         )
     if not given:
         return [len(part) for part in np.array_split(np.arange(num_clients), num_tasks)]
@@ -262,17 +209,8 @@ def writer_partition(
 ) -> Partition:
     """Give each client the images of one writer, drawn by the seed; all have one task.
 
-    Parameters
-    ----------
-    train_writers, test_writers : NDArray[np.int64], shapes (n,) and (m,)
-        Who wrote each sample.
-    min_samples : int
-        Only writers of so many training images are drawn.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer such writers than clients.
+    `train_writers` and `test_writers`, shapes (n,) and (m,), are the writer of each sample. Only
+    writers of at least `min_samples` training images are drawn.
     """
     writers = np.flatnonzero(np.bincount(train_writers) >= max(min_samples, 1))
     if len(writers) < num_clients:
@@ -290,106 +228,130 @@ def writer_partition(
     )
 
 
-def _labels_of_others(tasks: Tasks, own: int) -> tuple[int, ...]:
-    others = (label for task in tasks for label in task if label not in tasks[own])
+def given_partition(train_labels: NDArray[np.int64], given: GivenPartition) -> Partition:
+    """Return the partition that data come in; a task has the training labels of its clients.
+
+    If tasks are unknown, all clients have one. `train_labels` has shape (n,).
+    """
+    tasks = [0] * len(given.train) if given.tasks is None else given.tasks
+    names, client_tasks = np.unique(tasks, return_inverse=True)
+    train, test = (
+        tuple(np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1]))
+        for sizes in (given.train, given.test)
+    )
+    members = [np.flatnonzero(client_tasks == task) for task in range(len(names))]
+    labels = [np.unique(train_labels[np.concatenate([train[c] for c in task])]) for task in members]
+    return Partition(
+        tuple(tuple(task.tolist()) for task in labels), client_tasks.astype(np.int64), train, test
+    )
+
+
+def _labels_of_others(tasks: Tasks, task: int) -> tuple[int, ...]:
+    others = (label for labels in tasks for label in labels if label not in tasks[task])
     return tuple(dict.fromkeys(others))  # each once, in the tasks' order
 
 
 def check_labels(tasks: Tasks, labels: Collection[int], which: str) -> None:
-    """Refuse tasks with a label that is not among the `labels` of the samples, ascending.
-
-    Raises
-    ------
-    ValueError
-        With the first such label; `which` samples, in its words.
-    """
+    """Raise a ValueError for a task with a label that none of the (`which`) samples has."""
     absent = sorted({label for task in tasks for label in task} - set(labels))
     if absent:
         raise ValueError(
-            f"a task holds label {absent[0]}, but no {which} sample has it: set tasks to some of "
+            f"a task has label {absent[0]}, but no {which} sample has it: set tasks to some of "
             f"the labels {list(labels)}."
         )
 
 
-def _by_label(labels: NDArray[np.int64], tasks: Tasks, seed: int) -> list[list[NDArray[np.int64]]]:
+def _by_label(labels: NDArray[np.int64], tasks: Tasks, seed: int) -> list[list[Indices]]:
     """Return each task's samples, by label; tasks that share one get an even part of it each."""
-    parts: dict[int, list[NDArray[np.int64]]] = {}
+    parts: dict[int, list[Indices]] = {}
     for label in {label for task in tasks for label in task}:
-        images, sharing = np.flatnonzero(labels == label), sum(label in task for task in tasks)
+        samples, sharing = np.flatnonzero(labels == label), sum(label in task for task in tasks)
         if sharing > 1:
-            images = np.random.default_rng([seed, label, _SHARED_STREAM]).permutation(images)
-        parts[label] = [np.sort(part) for part in np.array_split(images, sharing)]
+            samples = np.random.default_rng([seed, label, _SHARED_STREAM]).permutation(samples)
+        parts[label] = [np.sort(part) for part in np.array_split(samples, sharing)]
     return [[parts[label].pop(0) for label in task] for task in tasks]
 
 
-def _deal(
-    groups: Sequence[NDArray[np.int64]],
-    task: Sequence[int],
-    num_clients: int,
-    kind: Spread,
-    min_samples: int,
-    rng: np.random.Generator,
-    sample: str,
-) -> list[NDArray[np.int64]]:
-    """Shuffle one task's samples and deal them out, evenly or by a power law."""
-    images = rng.permutation(np.concatenate(groups))
-    fewest, floor = len(images) // num_clients, max(min_samples, 1)
-    if fewest < floor:
-        raise ValueError(
-            f"min-samples is {min_samples}, but the {len(images)} {sample}s of task {list(task)}, "
-            f"dealt out evenly to {num_clients} clients, are {fewest} for some of them: use fewer "
-            "clients, or lower min-samples."
-        )
-    if kind == "equal":
-        return np.array_split(images, num_clients)
-    ranks = np.arange(1, num_clients + 1)
-    shares = np.cumsum(1 / ranks) / np.sum(1 / ranks)
-    cuts = floor * ranks + np.round(shares * (len(images) - floor * num_clients)).astype(np.int64)
-    pieces = np.split(images, cuts[:-1])
-    return [pieces[rank] for rank in rng.permutation(num_clients)]
-
-
-def _draw_shares(
-    by_label: Sequence[NDArray[np.int64]],
-    task: Sequence[int],
+def _shares(
+    by_label: Sequence[Indices],
     num_clients: int,
     kind: Spread,
     alpha: float,
-    min_samples: int,
+    floor: int,
     rng: np.random.Generator,
-    sample: str,
-) -> list[NDArray[np.int64]]:
-    """Split one task's samples over its clients, again until each has `min_samples`."""
-    groups = [np.sort(np.concatenate(by_label))] if kind == "quantity" else list(by_label)
+) -> list[Indices] | None:
+    """Spread one task's samples over its clients, at least `floor` each; None if that fails."""
     for _ in range(_MAX_DRAWS):
-        parts: list[list[NDArray[np.int64]]] = [[] for _ in range(num_clients)]
-        for group in groups:
-            shares = rng.dirichlet(np.full(num_clients, alpha))
-            cuts = np.round(np.cumsum(shares)[:-1] * len(group)).astype(np.int64)
-            for part, piece in zip(parts, np.split(rng.permutation(group), cuts), strict=True):
-                part.append(piece)
-        merged = [np.concatenate(part) for part in parts]
-        if min(len(part) for part in merged) >= max(min_samples, 1):
-            return merged
-    raise ValueError(
-        f"min-samples is {min_samples}, but in {_MAX_DRAWS} draws some client of task "
-        f"{list(task)} always had fewer of its {sum(map(len, groups))} {sample}s: lower "
-        f"min-samples or the number of clients, or raise dirichlet-alpha (now {alpha:g})."
-    )
+        shares = SPREADS[kind](by_label, num_clients, alpha, floor, rng)
+        if min(map(len, shares)) >= floor:
+            return shares
+        if kind in ("equal", "power-law"):  # another draw would have the same sizes
+            break
+    return None
+
+
+def _label(
+    by_label: Sequence[Indices], num_clients: int, alpha: float, _: int, rng: np.random.Generator
+) -> list[Indices]:
+    """Draw a Dirichlet share of each class, so that sizes and class mixes differ."""
+    parts: list[list[Indices]] = [[] for _ in range(num_clients)]
+    for samples in by_label:
+        shares = rng.dirichlet(np.full(num_clients, alpha))
+        cuts = np.round(np.cumsum(shares)[:-1] * len(samples)).astype(np.int64)
+        for part, piece in zip(parts, np.split(rng.permutation(samples), cuts), strict=True):
+            part.append(piece)
+    return [np.concatenate(part) for part in parts]
+
+
+def _quantity(
+    by_label: Sequence[Indices], num_clients: int, alpha: float, _: int, rng: np.random.Generator
+) -> list[Indices]:
+    """Draw one Dirichlet share of all samples, so that sizes differ and class mixes do not."""
+    return _label([np.sort(np.concatenate(by_label))], num_clients, alpha, _, rng)
+
+
+def _equal(
+    by_label: Sequence[Indices], num_clients: int, _: float, __: int, rng: np.random.Generator
+) -> list[Indices]:
+    """Deal samples out evenly (FLT, scenario 1; IFCA's rotated MNIST)."""
+    return np.array_split(rng.permutation(np.concatenate(by_label)), num_clients)
+
+
+def _power_law(
+    by_label: Sequence[Indices], num_clients: int, _: float, floor: int, rng: np.random.Generator
+) -> list[Indices]:
+    """Deal `floor` samples to each client, and of the rest a part proportional to 1/r to the r-th.
+
+    The order of clients is random (FLT, scenario 4, which gives no exponent).
+    """
+    samples = rng.permutation(np.concatenate(by_label))
+    ranks = np.arange(1, num_clients + 1)
+    shares = np.cumsum(1 / ranks) / np.sum(1 / ranks)
+    rest = max(len(samples) - floor * num_clients, 0)
+    cuts = floor * ranks + np.round(shares * rest).astype(np.int64)
+    pieces = np.split(samples, cuts[:-1])
+    return [pieces[rank] for rank in rng.permutation(num_clients)]
+
+
+SPREADS: Mapping[
+    str,
+    Callable[[Sequence[Indices], int, float, int, np.random.Generator], list[Indices]],
+] = {"label": _label, "quantity": _quantity, "equal": _equal, "power-law": _power_law}
+"""From a task's samples by label, the number of clients, alpha, the floor and a generator."""
 
 
 def own_test(
     train_groups: NDArray[np.int64],
     test_groups: NDArray[np.int64],
-    train: Sequence[NDArray[np.int64]],
+    train: Sequence[Indices],
     seed: int,
     client: int,
-) -> NDArray[np.int64]:
-    """Draw for a client test samples with the mix of classes of its training samples.
+) -> Indices:
+    """Draw test samples for a client with the mix of classes of its training samples.
 
-    As many as there can be: with n_c training samples and m_c test samples of class c, the client
-    gets n_c · min over c of m_c / n_c of class c, rounded, and so all m_c of the scarcest. Classes
-    are true ones, those of the minority included; of a data set with groups, its groups.
+    As many as possible: with n_c training samples and m_c test samples of class c, the client gets
+    n_c · min over c of m_c / n_c of class c, rounded, and so all m_c of the scarcest. Classes are
+    true ones, those of the minority included; of a data set with groups, its groups.
     """
     rng = np.random.default_rng([seed, client, _TEST_STREAM])
     classes, counts = np.unique(train_groups[train[client]], return_counts=True)

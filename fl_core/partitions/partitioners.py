@@ -1,4 +1,4 @@
-"""Partitions of flwr-datasets as user-defined data."""
+"""Use the partitioners of flwr-datasets."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from fl_core.partitions.validation import split_validation
 
 
 class Partitioner(Protocol):
-    """What of a `flwr_datasets.partitioner.Partitioner` is used, its `dataset` being assigned."""
+    """The used part of a `flwr_datasets.partitioner.Partitioner` with an assigned `dataset`."""
 
     @property
     def num_partitions(self) -> int:
-        """Return how many partitions there are."""
+        """Return the number of partitions."""
 
     def load_partition(self, partition_id: int) -> Any:
-        """Return one, a `datasets.Dataset`."""
+        """Return a partition, a `datasets.Dataset`."""
 
 
 def from_partitioner(
@@ -33,14 +33,12 @@ def from_partitioner(
     tasks: Sequence[int] | None = None,
     class_names: Sequence[str] | str | None = None,
 ) -> Partitions:
-    """Give each client its partition of a flwr-datasets partitioner, a fifth held out for tests.
+    """Give each client a partition of a flwr-datasets partitioner; a fifth is held out for tests.
 
     Images, uint8 (n, H, W) or (n, H, W, C), become uint8 (n, C, H, W); all else becomes float32.
 
     Parameters
     ----------
-    partitioner : flwr_datasets.partitioner.Partitioner
-        With a `datasets.Dataset` assigned to its `dataset`.
     samples : str or sequence of str
         The column of the samples; or several columns of numbers, which become a table's.
     label : str
@@ -52,7 +50,7 @@ def from_partitioner(
     Raises
     ------
     ValueError
-        If there is no such column, or samples are no numbers of one shape.
+        If there is no such column, or samples are not numbers of one shape.
     """
     is_number = class_names is not None and (isinstance(class_names, str) or len(class_names) == 1)
     columns = [samples] if isinstance(samples, str) else list(samples)
@@ -62,7 +60,7 @@ def from_partitioner(
         for name in (*columns, label):
             if name not in table.column_names:
                 raise ValueError(
-                    f'there is no column "{name}" in partition {client}: its columns are '
+                    f'partition {client} has no column "{name}": its columns are '
                     f"{', '.join(table.column_names)}."
                 )
         try:
@@ -70,8 +68,8 @@ def from_partitioner(
             x = _prepared(stored[0] if isinstance(samples, str) else np.stack(stored, axis=1))
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f'column "{", ".join(columns)}" of partition {client} is no numbers of one shape: '
-                "name another by samples, or convert it by the map of your dataset."
+                f'column "{", ".join(columns)}" of partition {client} does not have numbers of one '
+                "shape: name another by samples, or convert it by the map of your dataset."
             ) from error
         y = np.asarray(table[label][:], np.float32 if is_number else None)
         rest, test = split_validation(y, HELD_OUT, np.random.default_rng(client))

@@ -1,4 +1,4 @@
-"""The options that say which client holds which sample under which label."""
+"""The options of a simulated federation: which client has which samples and labels."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ from fl_core.data.settings import (
 )
 from fl_core.options import COUNT, NATURAL, POSITIVE, TEXT, number, one_of, option
 from fl_core.partitions.noise import NOISES
-from fl_core.partitions.partition import PARTITIONS, Spread
+from fl_core.partitions.partition import SPREADS, Spread
 from fl_core.partitions.tasks import CLIENTS_PER_TASK, TASKS
 
 
 @dataclass(frozen=True, kw_only=True)
 class FederationSettings:
-    """Who holds which sample under which label.
+    """The options of a simulated federation; hashable, as the key of a cache.
 
-    Hashable: it is the cache's key. Rounds count from 1; `malicious` is a share of the clients, in
-    [0, 1).
+    Rounds count from 1; `malicious` is a share of the clients, in [0, 1).
     """
 
     dataset: str
@@ -94,7 +93,7 @@ class FederationSettings:
     )
     partition: Spread | Literal["writer"] = option(
         "label",
-        one_of((*PARTITIONS, "writer")),
+        one_of((*SPREADS, "writer")),
         "how a task's samples are spread: `label`: each class by a Dirichlet draw of its own; "
         "`quantity`: one draw, so only sizes differ; `equal`: equal sizes; `power-law`: few large "
         "clients and many small ones; `writer`: each client is a writer of `femnist`",
@@ -152,26 +151,26 @@ class FederationSettings:
     )
 
     def __post_init__(self) -> None:
-        """Refuse what does not go together, by a ValueError."""
+        """Raise a ValueError for options that exclude each other."""
         for key, value in (("shift", "concept"), ("dataset", SYNTHETIC)):
             if getattr(self, key) == value and self.tasks:
                 raise ValueError(
-                    f'tasks is "{self.tasks}", but {key} is "{value}", and then each task has all '
-                    "labels: leave tasks empty, and say by num-tasks how many there are."
+                    f'tasks is "{self.tasks}", but {key} is "{value}", where each task has all '
+                    "labels: leave tasks empty, and set num-tasks."
                 )
         if self.shift == "concept" and has_own_tasks(self.dataset):
             raise ValueError(
-                f'shift is "concept", but {self.dataset} has tasks of its own: choose another data '
-                "set."
+                f'shift is "concept", but {self.dataset} has tasks that are no label sets: choose '
+                "another data set."
             )
         if (self.dataset in BY_WRITER) != (self.partition == "writer"):
             raise ValueError(
                 f'dataset is "{self.dataset}" and partition is "{self.partition}", but '
-                f"{', '.join(BY_WRITER)} and writer need each other: a client is one of its "
-                "writers."
+                f"partition=writer and the data sets {', '.join(BY_WRITER)} need each other: set "
+                "both, or neither."
             )
         if self.partition == "writer" and (self.tasks or self.clients_per_task):
             raise ValueError(
-                'partition is "writer", and then all clients have one task: leave tasks and '
+                'partition is "writer", where all clients have one task: leave tasks and '
                 "clients-per-task empty."
             )

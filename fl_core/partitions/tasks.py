@@ -1,4 +1,4 @@
-"""What a run configuration says of tasks, as text: their labels, and how many clients they have."""
+"""Tasks in a run configuration: text with their labels, or their numbers of clients."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _STREAM = 0x7A5C5
 
 
 def are_random(tasks: str) -> bool:
-    """Return whether tasks are to be drawn, as in `"random:5"`."""
+    """Return whether tasks are drawn, as in `"random:5"`."""
     return tasks.startswith(_RANDOM)
 
 
 def random_tasks(text: str, num_classes: int, seed: int) -> Tasks:
-    """Draw disjoint tasks of so many labels each; the last takes what is left (FLT, scenario 4).
+    """Draw disjoint tasks of so many labels each; the last has the rest (FLT, scenario 4).
 
     Examples
     --------
@@ -33,7 +33,7 @@ def random_tasks(text: str, num_classes: int, seed: int) -> Tasks:
 
 
 def parse_counts(text: str) -> tuple[int, ...]:
-    """Read numbers such as `"5,3,2"`; there are none in an empty text."""
+    """Read numbers such as `"5,3,2"`; an empty text has none."""
     return tuple(int(count) for count in text.split(",")) if text else ()
 
 

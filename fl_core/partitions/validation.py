@@ -1,4 +1,4 @@
-"""The part of a client's training samples on which it compares models, and nobody trains."""
+"""Hold out validation samples, on which a client compares models and no client trains."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 STREAM = 0x7A11D
-"""Of random numbers: whoever draws a validation part draws it from this one."""
+"""The random stream of all validation samples."""
 
 
 class Parts(NamedTuple):
-    """Which of a client's samples are for what, bool, shape (n,)."""
+    """Masks of a client's samples, shape (n,)."""
 
     train: NDArray[np.bool_]
     validation: NDArray[np.bool_]
@@ -22,35 +22,35 @@ class Parts(NamedTuple):
 def split_validation(
     labels: NDArray[Any], share: float, rng: np.random.Generator | None = None
 ) -> Parts:
-    """Keep a share of a client's samples of each class from training, to compare models on.
+    """Hold out a share of a client's samples of each class.
 
-    Counts are rounded so that all of them together are right to half a sample, too. Of two samples
-    or more, one trains and, for a share that is not 0, one validates.
+    Counts are rounded so that their sum is right to half a sample, too. Of two samples or more, one
+    trains and, for a share above 0, one validates.
 
     Parameters
     ----------
     labels : NDArray, shape (n,)
-        As the client knows them: classes; numbers, float, are of one class.
+        Classes; numbers to predict, float, count as one class.
     share : float
         In [0, 1).
     rng : Generator, optional
         Draws them. Without it samples are in order of time within a class: the last ones validate,
-        and the one before them, which is next to both, is for neither if others train.
+        and the one before them, next to both, is not used if others train.
     """
     classes = np.zeros(len(labels)) if labels.dtype.kind == "f" else labels
     _, numbered, counts = np.unique(classes, return_inverse=True, return_counts=True)
     order = np.arange(len(labels)) if rng is None else rng.permutation(len(labels))
     by_class = order[np.argsort(numbered[order], kind="stable")]
     ends = np.cumsum(counts)
-    wanted = np.diff(np.rint(share * ends), prepend=0).astype(np.int64)
+    sizes = np.diff(np.rint(share * ends), prepend=0).astype(np.int64)
     if share and len(labels) > 1:
-        if not wanted.any():
-            wanted[np.argmax(counts)] = 1
-        if (wanted == counts).all():
-            wanted[np.argmax(counts)] -= 1
+        if not sizes.any():
+            sizes[np.argmax(counts)] = 1
+        if (sizes == counts).all():
+            sizes[np.argmax(counts)] -= 1
     validation = np.zeros(len(labels), dtype=np.bool_)
     between = np.zeros(len(labels), dtype=np.bool_)
-    for end, count, of_class in zip(ends, wanted, counts, strict=True):
+    for end, count, of_class in zip(ends, sizes, counts, strict=True):
         validation[by_class[end - count : end]] = True
         if rng is None and count and of_class - count > 1:
             between[by_class[end - count - 1]] = True
@@ -58,32 +58,28 @@ def split_validation(
 
 
 def split_all(
-    held: Sequence[NDArray[np.int64]],
+    samples: Sequence[NDArray[np.int64]],
     labels: Sequence[NDArray[Any]],
     share: float,
     draws: Sequence[np.random.Generator | None],
 ) -> list[Parts]:
-    """Split each client's samples, of which several may hold one: then nobody trains on it.
+    """Split each client's samples by `split_validation`, where several clients may share one.
 
-    A sample that one client keeps is taken out of what the others train on: those of other tasks,
-    which clients have beside their own, are copies. So that each still trains, on its first sample
-    nobody else validates.
-
-    Parameters
-    ----------
-    held : sequence of NDArray
-        Indices of each client's samples.
-    labels, share, draws
-        As `split_validation` has them, of each client.
+    `samples` are the indices of each client's samples. A sample that one client validates on trains
+    no other client: the minority of other tasks are copies. So that each client still trains, its
+    first training sample is not used for validation anywhere.
     """
-    parts = [split_validation(own, share, draw) for own, draw in zip(labels, draws, strict=True)]
-    clients = list(zip(held, parts, strict=True))
-    count = 1 + max((int(own.max()) for own in held if len(own)), default=0)
-    is_spared, is_kept = np.zeros((2, count), dtype=np.bool_)
-    for own, part in clients:
-        is_spared[own[part.train][:1]] = True
-    for own, part in clients:
-        is_kept[own[part.validation & ~is_spared[own]]] = True
+    parts = [
+        split_validation(values, share, draw) for values, draw in zip(labels, draws, strict=True)
+    ]
+    clients = list(zip(samples, parts, strict=True))
+    count = 1 + max((int(indices.max()) for indices in samples if len(indices)), default=0)
+    is_spared, is_held_out = np.zeros((2, count), dtype=np.bool_)
+    for indices, part in clients:
+        is_spared[indices[part.train][:1]] = True
+    for indices, part in clients:
+        is_held_out[indices[part.validation & ~is_spared[indices]]] = True
     return [
-        Parts(part.train & ~is_kept[own], part.validation & is_kept[own]) for own, part in clients
+        Parts(part.train & ~is_held_out[indices], part.validation & is_held_out[indices])
+        for indices, part in clients
     ]

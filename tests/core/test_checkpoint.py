@@ -107,7 +107,7 @@ def test_other_files_are_no_checkpoints(tmp_path):
         save_file({"0": np.ones(2)}, path, metadata=metadata)
         with pytest.raises(ValueError, match="is not a checkpoint of this app"):
             load_checkpoint(path)
-    with pytest.raises(ValueError, match="says that it is fedkin checkpoint 1, and not fedkin"):
+    with pytest.raises(ValueError, match="its format is fedkin checkpoint 1, not fedkin"):
         load_checkpoint(path)
     with pytest.raises(OSError, match="missing"):
         load_checkpoint(tmp_path / "missing")

@@ -15,16 +15,16 @@ def test_samples_are_finite(wrong, which):
     odd = X.clone()
     odd[3, 1] = wrong
     train, test = (odd, X) if which == "training" else (X, odd)
-    with pytest.raises(ValueError, match=f"d has {which} samples among which some numbers are inf"):
+    with pytest.raises(ValueError, match=f"d: {which} samples contain infinity"):
         Dataset("d", train, Y, test, Y, NAMES)
 
 
 @pytest.mark.parametrize(
     ("train", "test", "said"),
     [
-        ((2, 1), (2, 2), "d has 4 training samples, but its clients hold 3, the least 1: each mus"),
-        ((2, 3), (2, 2), "d has 4 training samples, but its clients hold 5, the least 2"),
-        ((2, 2), (4, 0), "d has 4 test samples, but its clients hold 4, the least 0"),
+        ((2, 1), (2, 2), "d: it has 4 training samples, but its clients have 3 in all and 1 at"),
+        ((2, 3), (2, 2), "it has 4 training samples, but its clients have 5 in all and 2 at"),
+        ((2, 2), (4, 0), "it has 4 test samples, but its clients have 4 in all and 0 at"),
     ],
 )
 def test_clients_hold_everything_and_each_some(train, test, said):
@@ -36,11 +36,11 @@ def test_clients_hold_everything_and_each_some(train, test, said):
 
 
 def test_classes_have_different_names():
-    with pytest.raises(ValueError, match="d has two classes named a: give each another name"):
+    with pytest.raises(ValueError, match="d: two classes are named a: rename one"):
         Dataset("d", X, Y, X, Y, ("a", "a"))
 
 
 def test_a_class_whose_name_is_no_text_is_refused():
     images, labels = torch.zeros((2, 3)), torch.tensor([0, 1])
-    with pytest.raises(ValueError, match=r"has the class 'b\\ud800', which is no Unicode text"):
+    with pytest.raises(ValueError, match=r"the class 'b\\ud800' is not Unicode text"):
         Dataset("x", images, labels, images, labels, ("a", "b\ud800"))

@@ -20,16 +20,15 @@ from PIL import Image
 
 from fl_core.data import image_folder
 from fl_core.data.dataset import Dataset, Groups
-from fl_core.data.datasets import CIFAR20_OTHERS, forget_data, joined, load_dataset, only, rotated
+from fl_core.data.datasets import CIFAR20_OTHERS, forget_data, joined, load_dataset, rotated
 from fl_core.data.folders import cache_dir, resolve_data_dir
-from fl_core.data.idx import read_idx
 from fl_core.data.image_folder import read_image_folder
-from fl_core.data.published import CIFAR10_TAR
+from fl_core.data.published import CIFAR10_TAR, read_idx
 from fl_core.data.settings import JOINABLE
 from fl_core.data.torchvision_files import PUBLISHED
 from fl_core.text import error_line
 from tests.cifar_files import CIFAR10_CLASSES, pixels, published_class, write_cifar, write_cifar20
-from tests.published_files import idx_names, write_emnist, write_idx
+from tests.published_files import idx_names, write_idx
 
 REAL = os.environ.get("FL_DATA_DIR", "")
 
@@ -75,11 +74,15 @@ def test_folders_come_from_the_option_then_the_environment_then_the_cache(monkey
 @pytest.mark.parametrize(
     ("images", "labels", "message"),
     [
-        (torch.zeros(0, 1, 4, 4, dtype=torch.uint8), [], "no test images"),
-        (torch.zeros(2, 1, 4, 4), [0, 1], "uint8"),
-        (torch.zeros(2, 1, 4, 5, dtype=torch.uint8), [0, 1], "uint8"),
-        (torch.zeros(2, 1, 4, 4, dtype=torch.uint8), [0], "uint8"),
-        (torch.zeros(2, 1, 4, 4, dtype=torch.uint8), [0, 2], "labels from 0 to 2, but 2 classes"),
+        (torch.zeros(0, 1, 4, 4, dtype=torch.uint8), [], "x: it has no test images"),
+        (torch.zeros(2, 1, 4, 4), [0, 1], "test samples are float32 .* convert"),
+        (torch.zeros(2, 1, 4, 5, dtype=torch.uint8), [0, 1], "test samples are uint8 .* convert"),
+        (torch.zeros(2, 1, 4, 4, dtype=torch.uint8), [0], r"labels are int64 \(1,\), but"),
+        (
+            torch.zeros(2, 1, 4, 4, dtype=torch.uint8),
+            [0, 2],
+            "labels are from 0 to 2, but it",
+        ),
     ],
 )
 def test_what_is_no_data_set_is_refused(images, labels, message):
@@ -104,9 +107,9 @@ def test_groups_are_the_labels_unless_given():
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        (torch.tensor([0.0, 1.0]), r"test groups torch.float32 \(2,\): int64 \(2,\) is expected"),
-        (torch.tensor([0]), r"test groups torch.int64 \(1,\): int64 \(2,\) is expected"),
-        (torch.tensor([0, 3]), "test groups from 0 to 3, but 3 names"),
+        (torch.tensor([0.0, 1.0]), r"test groups are float32 \(2,\), but must be int64"),
+        (torch.tensor([0]), r"test groups are int64 \(1,\), but must be int64"),
+        (torch.tensor([0, 3]), "test groups are from 0 to 3, but it has 3"),
     ],
 )
 def test_what_are_no_groups_is_refused(groups, message):
@@ -206,9 +209,9 @@ def test_our_reading_is_torchvision_s(tmp_path):
     [
         (b"", "is not an IDX file"),
         (b"\0\0\x0d\1\0\0\0\1\0\0\0\0", "is not an IDX file of unsigned bytes"),
-        (b"\0\0\x08\2\0\0\0\1", "is cut short"),
-        (b"\0\0\x08\1\0\0\0\3\1\2", "is cut short"),
-        (b"\0\0\x08\1\0\0\0\1\1\2", "longer than it says"),
+        (b"\0\0\x08\2\0\0\0\1", "is shorter or"),
+        (b"\0\0\x08\1\0\0\0\3\1\2", "is shorter or"),
+        (b"\0\0\x08\1\0\0\0\1\1\2", "longer than its header says"),
     ],
 )
 def test_a_file_of_another_format_is_refused(tmp_path, content, said):
@@ -237,7 +240,7 @@ def test_images_are_rotated_counterclockwise():
     assert turned.group_names[5] == "b at 180°"
     assert (turned.name, turned.num_classes) == ("turned", 2)
     oblong = torch.zeros(1, 1, 4, 6, dtype=torch.uint8)
-    with pytest.raises(ValueError, match=r"images of 4×6, .* only square"):
+    with pytest.raises(ValueError, match=r"images of 4×6, but only square"):
         rotated(Dataset("x", oblong, label, oblong, label, ("a", "b")), "turned")
 
 
@@ -260,20 +263,6 @@ def test_rotated_mnist_is_mnist_four_times(tmp_path):
             upright.test_samples,
         )
     assert load_dataset("rotated-mnist", str(tmp_path), seed=7, download=False) is data
-
-
-def test_without_mnist_there_is_no_rotated_mnist(tmp_path):
-    with pytest.raises(OSError, match=r"^dataset mnist cannot be read from .*no network"):
-        load_dataset("rotated-mnist", str(tmp_path))
-
-
-@needs("MNIST/raw/train-images-idx3-ubyte")
-def test_the_real_rotated_mnist():
-    data = load_dataset("rotated-mnist", REAL, download=False)
-    assert data.train_samples.shape == (240_000, 1, 28, 28)
-    assert data.test_samples.shape == (40_000, 1, 28, 28)
-    assert torch.equal(data.train_groups % 10, data.train_labels)
-    assert torch.equal(torch.rot90(data.train_samples[180_000], -3, (1, 2)), data.train_samples[0])
 
 
 def test_emnist_is_turned_upright(tmp_path):
@@ -299,16 +288,6 @@ def test_cifar10_files_become_tensors(monkeypatch, tmp_path):
     assert data.class_names == CIFAR10_CLASSES
 
 
-def test_cifar100_has_its_fine_labels(monkeypatch, tmp_path):
-    files = [("train", "train_list"), ("test", "test_list")]
-    classes = [f"class {i}" for i in range(100)]
-    write_cifar(monkeypatch, "CIFAR100", tmp_path, "fine_labels", classes, files)
-    data = load_dataset("cifar100", str(tmp_path), download=False)
-    assert data.image_shape == (3, 32, 32)
-    assert data.class_names == tuple(classes)
-    assert data.test_labels.tolist() == list(range(10))
-
-
 # Joined
 
 
@@ -328,30 +307,8 @@ def test_by_hand_the_classes_of_the_second_come_after_those_of_the_first():
 
 
 def test_images_of_two_shapes_are_not_joined():
-    with pytest.raises(ValueError, match=r"mnist\+other.*one shape, .* 1×2×2 and 1×3×3 \(channels"):
+    with pytest.raises(ValueError, match=r"mnist\+other.*joins .* 1×2×2 and 1×3×3 \(channels"):
         joined(small("mnist", ("a",)), small("other", ("b",), side=3))
-
-
-def test_cifar10_and_cifar100_are_joined_by_name(monkeypatch, tmp_path):
-    hundred = tuple(f"class {i}" for i in range(100))
-    files = [("data_batch_1", "train_list"), ("test_batch", "test_list")]
-    write_cifar(monkeypatch, "CIFAR10", tmp_path, "labels", CIFAR10_CLASSES, files)
-    files = [("train", "train_list"), ("test", "test_list")]
-    write_cifar(monkeypatch, "CIFAR100", tmp_path, "fine_labels", hundred, files)
-    data = load_dataset("cifar10+cifar100", str(tmp_path), download=False)
-    assert data.class_names == CIFAR10_CLASSES + hundred
-    assert data.train_labels.tolist() == data.test_labels.tolist() == list(range(20))
-    with pytest.raises(ValueError, match="1×28×28 and 3×32×32"):
-        load_dataset("mnist-5k+cifar100", str(tmp_path), download=False)
-
-
-def test_by_hand_some_classes_are_numbered_in_the_order_asked_for():
-    base = small("letters", ("a", "b", "c", "d"))
-    some = only(base, ("d", "b"))
-    assert some.class_names == ("d", "b")
-    assert some.train_samples[:, 0, 0, 0].tolist() == [1, 3]
-    assert some.test_samples[:, 0, 0, 0].tolist() == [101, 103]
-    assert some.train_labels.tolist() == some.test_labels.tolist() == [1, 0]
 
 
 def test_cifar20_is_cifar10_and_ten_other_classes_of_cifar100(monkeypatch, tmp_path):
@@ -376,17 +333,6 @@ def test_only_published_ones_are_joined(name):
         load_dataset(name)
 
 
-@needs("FashionMNIST/raw")
-def test_real_digits_and_clothes():
-    data = load_dataset("mnist-5k+fashion-mnist", REAL, seed=1, download=False)
-    digits = load_dataset("mnist-5k", seed=1)
-    assert torch.equal(data.train_samples[:4000], digits.train_samples)
-    assert len(data.train_labels) == 64_000
-    assert data.num_classes == 20
-    assert data.class_names[9:11] == ("9", "T-shirt/top")
-    assert torch.bincount(data.test_labels).tolist() == [100] * 10 + [1000] * 10
-
-
 @pytest.mark.parametrize("name", sorted({*JOINABLE} - {"mnist-5k"}))
 def test_without_files_and_network_one_sentence_says_what_to_do(tmp_path, name):
     with pytest.raises(OSError, match="no network") as caught:
@@ -405,12 +351,6 @@ def test_without_download_nothing_is_tried(tmp_path):
         load_dataset("mnist", str(tmp_path / "data"), download=False)
     assert "in spite of a download" not in str(caught.value)
     assert not (tmp_path / "data").exists()
-
-
-def test_a_folder_that_cannot_be_written_is_named(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError, match=r"cannot be read from .*Not a directory.*download"):
-        load_dataset("mnist", str(tmp_path / "file" / "data"))
 
 
 class Server:
@@ -464,16 +404,6 @@ def test_two_that_want_the_same_files_download_them_once(mnist_server, tmp_path)
     assert len(mnist_server.served) == 4
 
 
-def test_half_a_download_is_completed(mnist_server, tmp_path):
-    last = mnist_server.folder / "t10k-labels-idx1-ubyte.gz"
-    last.rename(last.with_name("later"))
-    with pytest.raises(OSError, match=r"no t10k-labels"):
-        load_dataset("mnist", str(tmp_path / "data"))
-    last.with_name("later").rename(last)
-    assert len(load_dataset("mnist", str(tmp_path / "data")).train_samples) == 20
-    assert len(mnist_server.served) == len(set(mnist_server.served))
-
-
 def test_a_damaged_file_is_named_until_it_is_removed(mnist_server, tmp_path):
     write_mnist(tmp_path / "data" / "MNIST" / "raw")
     broken = tmp_path / "data" / "MNIST" / "raw" / "train-images-idx3-ubyte"
@@ -483,34 +413,6 @@ def test_a_damaged_file_is_named_until_it_is_removed(mnist_server, tmp_path):
             load_dataset("mnist", str(tmp_path / "data"), download=download)
     broken.unlink()
     assert len(load_dataset("mnist", str(tmp_path / "data")).train_samples) == 20
-
-
-def test_archives_in_the_folder_need_no_network(mnist_server, tmp_path):
-    raw = tmp_path / "data" / "MNIST" / "raw"
-    shutil.copytree(mnist_server.folder, raw)
-    assert len(load_dataset("mnist", str(tmp_path / "data")).train_samples) == 20
-    assert not mnist_server.served
-
-
-def test_emnists_archive_in_the_folder_needs_no_network(monkeypatch, tmp_path):
-    write_emnist(monkeypatch, tmp_path)
-    assert load_dataset("emnist-balanced", str(tmp_path)).num_classes == 47
-
-
-@needs("MNIST/raw")
-def test_the_real_mnist():
-    data = load_dataset("mnist", REAL, download=False)
-    assert data.train_samples.shape == (60000, 1, 28, 28)
-    assert data.train_labels.bincount()[:3].tolist() == [5923, 6742, 5958]
-    assert data.test_labels[:5].tolist() == [7, 2, 1, 0, 4]
-
-
-@needs("FashionMNIST/raw")
-def test_the_real_fashion_mnist():
-    data = load_dataset("fashion-mnist", REAL, download=False)
-    assert data.test_samples.shape == (10000, 1, 28, 28)
-    assert data.train_labels.bincount().tolist() == [6000] * 10
-    assert data.class_names[-1] == "Ankle boot"
 
 
 # Folders of images
@@ -564,12 +466,6 @@ def test_endings_and_hidden_files(folder):
         (folder / "train" / name).unlink()
     forget_data()
     assert load_dataset("folder", str(folder)).notes == ()
-
-
-def test_links_to_class_folders_are_followed(folder, tmp_path):
-    (folder / "train" / "cat").rename(tmp_path / "elsewhere")
-    (folder / "train" / "cat").symlink_to(tmp_path / "elsewhere")
-    assert len(read(folder).train_samples) == 5
 
 
 @pytest.mark.parametrize("mode", ["L", "LA", "1"])
@@ -630,13 +526,6 @@ def test_the_common_size(tmp_path, sizes, expected):
     assert tuple(read(tmp_path).train_samples.shape[2:]) == expected
 
 
-def test_test_images_take_the_size_of_training_images(folder):
-    save(folder / "test" / "cat" / "t.png", np.full((50, 50), 9, np.uint8))
-    found = read(folder)
-    assert found.test_samples.shape == (2, 1, 8, 6)
-    assert found.test_samples[1].unique().tolist() == [9]
-
-
 def test_a_large_jpeg_shrinks_as_if_decoded_in_full(tmp_path):
     file = tmp_path / "train" / "a" / "0.jpg"
     save(file, np.kron(pixels(112, 112), np.ones((8, 8), np.uint8)))
@@ -682,52 +571,34 @@ def test_decompression_bombs_are_refused(folder, monkeypatch):
 
 
 def test_layouts_that_are_refused(folder, tmp_path):
-    with pytest.raises(
-        ValueError, match=r"pictures in .* holds the folder test, but .*CLASS/\* and"
-    ):
+    with pytest.raises(ValueError, match=r"pictures in .* has the folder test, but .*CLASS/\* and"):
         read(tmp_path)
     (tmp_path / "pets.tar").touch()
     for name in ("absent", "pets.tar"):
-        with pytest.raises(OSError, match=rf"{name} is no folder: .*unpack an archive"):
+        with pytest.raises(OSError, match=rf"{name} is not a folder: .*unpack an archive"):
             load_dataset("folder", str(tmp_path / name))
     (folder / "train" / "dog").mkdir()
     with pytest.raises(ValueError, match=r"train/dog in .* has no images, files that end in \.bmp"):
         read(folder)
     (folder / "train" / "dog" / "puppies").mkdir()
-    with pytest.raises(ValueError, match=r"train/dog in .* holds the folder puppies"):
+    with pytest.raises(ValueError, match=r"train/dog in .* has the folder puppies"):
         read(folder)
     shutil.rmtree(folder / "train" / "dog")
     save(folder / "test" / "dog" / "0.png", pixels(8, 6))
-    with pytest.raises(ValueError, match=r"test/dog in .* has no counterpart among the training"):
+    with pytest.raises(ValueError, match=r"has test/dog, but no training images of that"):
         read(folder)
     shutil.rmtree(folder / "test")
     (folder / "test").mkdir()
     with pytest.raises(ValueError, match=r"/test has no class folders"):
         read(folder)
     (folder / "train").rename(folder / "training")
-    with pytest.raises(ValueError, match=r"training in .* holds the folder bird, but images must"):
+    with pytest.raises(ValueError, match=r"training in .* has the folder bird, but a class folder"):
         read(folder)
     shutil.rmtree(folder / "training")
-    with pytest.raises(ValueError, match=r"pictures has no class folders: train/CLASS/\* or CLASS"):
-        read(folder)
-
-
-def test_unlabelled_images_are_no_classes_called_train_and_test(folder):
-    (folder / "test" / "cat" / "t.png").rename(folder / "test" / "t.png")
-    shutil.rmtree(folder / "test" / "cat")
-    shutil.rmtree(folder / "test" / "bird")
-    with pytest.raises(ValueError, match=r"/test has no class folders"):
-        read(folder)
-    (folder / "train").rename(folder / "cat")
-    shutil.rmtree(folder / "cat" / "cat")
-    for file in (folder / "cat" / "bird").iterdir():
-        file.rename(folder / "cat" / file.name)
-    (folder / "cat" / "bird").rmdir()
-    with pytest.raises(ValueError, match=r"/test has no class folders"):
-        read(folder)
-    (folder / "cat").rename(folder / "train")
-    shutil.rmtree(folder / "test")
-    with pytest.raises(ValueError, match=r"/train has no class folders"):
+    with pytest.raises(
+        ValueError,
+        match=r"pictures has no class folders: give .* train/CLASS/\* or",
+    ):
         read(folder)
 
 
@@ -745,7 +616,7 @@ def test_class_folders_may_lie_in_the_folder_itself(folder):
     save(folder / "poster.png", pixels(8, 6))
     save(folder / ".thumbnails" / "0.png", pixels(8, 6))
     found = read(folder)
-    assert found.classes == ("bird", "cat")
+    assert found.class_names == ("bird", "cat")
     for name in ("train_samples", "train_labels", "test_samples", "test_labels"):
         assert torch.equal(getattr(found, name), getattr(expected, name))
     shutil.rmtree(folder / "test")
@@ -754,22 +625,9 @@ def test_class_folders_may_lie_in_the_folder_itself(folder):
         read(folder)
 
 
-def test_classes_in_the_folder_itself_need_images(folder):
-    (directly(folder) / "dog").mkdir()
-    with pytest.raises(ValueError, match=r"^dog in .* has no images"):
-        read(folder)
-    (folder / "dog").rmdir()
-    (folder / "test" / "owl").mkdir()
-    with pytest.raises(ValueError, match=r"^test/owl in .* has no images"):
-        read(folder)
-    save(folder / "test" / "owl" / "0.png", pixels(8, 6))
-    with pytest.raises(ValueError, match=r"^test/owl in .* has no counterpart among"):
-        read(folder)
-
-
 def test_what_cannot_be_read_is_named(folder, monkeypatch):
     for path in (folder / "absent", folder / "train" / "cat" / "0.png" / "below"):
-        with pytest.raises(OSError, match=rf"^{path} is no folder: one with train/CLASS/\*"):
+        with pytest.raises(OSError, match=rf"^{path} is not a folder: give .* train/CLASS/\*"):
             read(path)
 
     def refuse(path):
@@ -810,29 +668,11 @@ def test_photos_are_turned_upright(tmp_path, ending, orientation):
     assert np.abs(found[0].numpy().astype(int) - upright).max() <= (8 if ending == "jpg" else 0)
 
 
-def test_a_large_photo_is_turned_after_it_shrinks(tmp_path):
-    stored = np.zeros((600, 1200, 3), np.uint8)
-    stored[300:, :600] = 255  # stored on its side: the left of the top, once it is upright
-    save(tmp_path / "photos" / "a" / "0.jpg", stored, exif=oriented(6))
-    image = read(tmp_path / "photos").train_samples[0, 0].numpy()
-    assert image.shape == (224, 112)
-    assert image[:100, :50].min() > 250
-    assert image[124:].max() < 5
-    assert image[:, 62:].max() < 5
-
-
 def test_damaged_exif_data_are_no_damaged_image(tmp_path):
     for i, exif in enumerate([b"Exif\0\0no data", b"Exif\0\0MM\0*\0\0\0\x08\0\x09\x01\x12"]):
         save(tmp_path / "photos" / "a" / f"{i}.jpg", pixels(8, 6), exif=exif)
     found = read(tmp_path / "photos")
     assert found.train_samples.shape == found.test_samples.shape == (1, 1, 8, 6)
-
-
-def test_a_class_without_test_images_is_kept(folder):
-    shutil.rmtree(folder / "test" / "bird")
-    found = read(folder)
-    assert found.classes == ("bird", "cat")
-    assert found.test_labels.tolist() == [1]
 
 
 def test_without_a_test_folder_a_fifth_is_held_out(folder):
@@ -854,7 +694,7 @@ def test_images_are_decoded_once(folder, decodes):
     assert len(decodes) == 1
     assert torch.equal(first.train_samples, second.train_samples)
     assert torch.equal(first.test_labels, second.test_labels)
-    assert first.classes == second.classes
+    assert first.class_names == second.class_names
 
 
 def test_changed_files_are_decoded_again_in_the_same_place(folder, decodes):
@@ -871,13 +711,6 @@ def test_changed_files_are_decoded_again_in_the_same_place(folder, decodes):
     assert len(decodes) == 4
     assert len(list(cache_dir().rglob("*.safetensors"))) == 1
     assert np.array_equal(before.train_samples[2, 0].numpy(), pixels(8, 6, seed=0))
-
-
-def test_other_code_decodes_again(folder, decodes, monkeypatch):
-    read(folder)
-    monkeypatch.setattr(image_folder, "_VERSION", 99)
-    read(folder)
-    assert len(decodes) == 2
 
 
 @pytest.mark.parametrize("damage", [b"", b"no tensors", None])
@@ -907,13 +740,6 @@ def test_whoever_comes_second_waits(folder, decodes):
         found = list(pool.map(read, [folder] * 4))
     assert len(decodes) == 1
     assert all(torch.equal(f.train_samples, found[0].train_samples) for f in found)
-
-
-def test_a_cache_that_cannot_be_written_is_an_error(folder, monkeypatch, tmp_path):
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "file" / "cache"))
-    with pytest.raises(OSError, match="file"):
-        load_dataset("folder", str(folder))
 
 
 # CIFAR-10 as an archive of images

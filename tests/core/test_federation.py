@@ -1,7 +1,6 @@
 import os
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fl_core.data.dataset import Dataset
-from fl_core.data.datasets import load_dataset, rotated
+from fl_core.data.datasets import rotated
 from fl_core.partitions import federation as module
 from fl_core.partitions.federation import simulate_federation
 from fl_core.partitions.partition import ROTATIONS, Partition, own_test
@@ -51,11 +50,6 @@ def toy_data(monkeypatch):
     monkeypatch.setattr(module, "load_dataset", lambda name, data_dir, **how: sets[name])
     yield
     simulate_federation.cache_clear()
-
-
-@pytest.fixture
-def real_data(toy_data, monkeypatch):
-    monkeypatch.setattr(module, "load_dataset", load_dataset)
 
 
 def federation(**options):
@@ -198,14 +192,6 @@ def test_drifting_clients_get_the_data_of_another_task(count, num_tasks):
     assert max(spread.values()) - min(spread[t] for t in range(num_tasks)) <= 1
 
 
-def test_tests_after_the_drift_are_of_the_new_task():
-    after = federation(drift_clients=2, drift_round=1)
-    for c in after.drifters:
-        old, new = after.test_data(c)[1], after.test_data(c, 1)[1]
-        assert set(old.tolist()) | set(new.tolist()) == set(range(10))
-        assert not set(old.tolist()) & set(new.tolist())
-
-
 @settings(max_examples=150)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=24), st.data())
 def test_an_exchange_is_refused_only_where_there_is_none(tasks, data):
@@ -240,11 +226,9 @@ def test_an_exchange_is_refused_only_where_there_is_none(tasks, data):
         ({"drift_clients": 2, "num_tasks": 1}, r"2 of them have task 0 and only 0 .*more tasks"),
         ({"drift_clients": 11}, "drift-clients is 11, but of 10 clients only 10"),
         ({"drift_clients": 6, "newcomers": 5, "newcomer_round": 1}, "only 5 are there from"),
-        ({"drift_clients": -1}, "drift-clients is -1, but it must be 0 or more"),
-        ({"drift_clients": 2, "drift_round": 0}, "drift-round is 0: rounds count from 1"),
-        ({"newcomers": 10, "newcomer_round": 2}, "newcomers is 10, .* choose 9 or fewer"),
-        ({"newcomers": 1}, "newcomers is 1, but newcomer-round is 0: rounds count from 1"),
-        ({"newcomers": -2}, "newcomers is -2, but it must be 0 or more"),
+        ({"drift_clients": 2, "drift_round": 0}, "drift-round is 0, and rounds count"),
+        ({"newcomers": 10, "newcomer_round": 2}, "newcomers is 10, .* choose at most 9"),
+        ({"newcomers": 1}, "newcomers is 1, but newcomer-round is 0, and rounds"),
         ({"malicious": 1.0}, "malicious is 1.0, but of 10 clients at least one must be honest"),
         ({"malicious": 0.96}, "malicious is 0.96, but of 10 clients"),
         ({"malicious": 0.2, "num_clients": 1, "num_tasks": 1}, "0.2, but of 1 clients .* attack"),
@@ -284,32 +268,16 @@ def test_newcomers_and_malicious_clients_are_spread_and_spare_every_task_one(
 )
 def test_some_of_every_task_are_left_while_that_can_be(tasks, seed, count):
     tasks = np.array(tasks)
-    chosen = module._spread(tasks, min(count, len(tasks)), seed, 1)
+    chosen = module._draw_clients(tasks, min(count, len(tasks)), seed, 1)
     left = np.delete(tasks, list(chosen))
     assert len(np.unique(left)) == min(len(np.unique(tasks)), len(left))
-
-
-def test_everyone_gets_the_turn_over_seeds():
-    tasks = np.arange(10) % 2
-    drawn = Counter(c for seed in range(200) for c in module._spread(tasks, 2, seed, 1))
-    assert set(drawn) == set(range(10))
-    assert max(drawn.values()) < 70  # 40 are expected
 
 
 def test_the_share_is_rounded():
     assert len(federation(malicious=0.24).malicious) == 2
     assert len(federation(malicious=0.26).malicious) == 3
-    with pytest.raises(ValueError, match=r"malicious is 0\.04, which of 10 clients is nobody"):
+    with pytest.raises(ValueError, match=r"malicious is 0\.04, which is less than one of 10"):
         federation(malicious=0.04)
-
-
-def test_newcomers_do_not_drift():
-    for seed in range(10):
-        made = federation(
-            newcomers=4, newcomer_round=2, drift_clients=4, drift_round=5, num_tasks=3, seed=seed
-        )
-        assert not set(made.newcomers) & set(made.drifters)
-        assert len(made.drifters) == 4
 
 
 @pytest.mark.parametrize("kind", ["class-independent", "class-dependent"])
@@ -406,16 +374,6 @@ def test_a_minority_comes_from_other_rotations():
         assert turns[2:].sum() == 0
 
 
-def test_tasks_over_groups_may_be_given():
-    made = federation(dataset="rotated-mnist", tasks="0,1|20,21,22", num_clients=2)
-    assert sorted(made.label_counts(noisy=True).sum(axis=1)) == [48, 72]
-
-
-def test_rotations_and_noise_do_not_go_together():
-    with pytest.raises(ValueError, match=r'noise is "class-dependent".*same labels: set noise to'):
-        federation(dataset="rotated-mnist", num_tasks=4, noise="class-dependent")
-
-
 # Concept shift
 
 
@@ -458,7 +416,7 @@ def test_after_a_drift_labels_mean_something_else():
     ("options", "message"),
     [
         ({"tasks": "0,1|2,3"}, 'tasks is "0,1.*leave tasks empty'),
-        ({"dataset": "rotated-mnist"}, "rotated-mnist has tasks of its own"),
+        ({"dataset": "rotated-mnist"}, "rotated-mnist has tasks that are no label"),
         ({"noise": "class-independent"}, "all tasks have the same labels: set noise to none"),
         ({"num_tasks": 11, "num_clients": 11}, "num-tasks is 11, .*choose 1 to 10"),
     ],
@@ -469,37 +427,3 @@ def test_what_does_not_go_with_concept_shift(options, message):
 
 
 # Real images
-
-
-@pytest.mark.usefixtures("real_data")
-@pytest.mark.skipif(
-    not (REAL and Path(REAL, "MNIST/raw/train-images-idx3-ubyte").exists()),
-    reason="FL_DATA_DIR has no MNIST",
-)
-def test_ifcas_rotated_mnist():
-    """Ghosh et al. 2020: 1,200 clients with 200 images each, of one rotation."""
-    made = federation(
-        dataset="rotated-mnist", data_dir=REAL, num_tasks=4, num_clients=1200, min_samples=200
-    )
-    assert {len(indices) for indices in made.partition.train} == {200}
-    assert np.bincount(made.partition.client_tasks).tolist() == [300] * 4
-    assert len(np.unique(np.concatenate(made.partition.train))) == 240_000
-    assert len(made.test_data(7)[1]) == 10_000
-
-
-@pytest.mark.usefixtures("real_data")
-@pytest.mark.parametrize("tasks", ["0,1|2,3|4,5|6,7|8,9", "0,1,2|2,3,4|4,5,6|6,7,8|8,9,0"])
-def test_flts_scenarios_on_real_digits(tasks):
-    """FLT, scenarios 1 and 2, on 4,000 digits: 20 clients of 5 tasks, 200 images each."""
-    made = federation(tasks=tasks, num_clients=20)
-    assert {len(indices) for indices in made.partition.train} == {200}
-    for c, task in enumerate(made.partition.client_tasks):
-        own = made.partition.tasks[task]
-        assert set(made.training_data(c)[1].tolist()) == set(own)
-        assert len(made.test_data(c)[1]) == 100 * len(own)
-    drifted = federation(tasks=tasks, num_clients=20, drift_clients=5, drift_round=4)
-    assert len(drifted.drifters) == 5
-    for c in drifted.drifters:
-        labels = set(drifted.training_data(c, 4)[1].tolist())
-        assert labels == set(drifted.partition.tasks[drifted.tasks_at(4)[c]])
-        assert labels != set(drifted.training_data(c, 3)[1].tolist())

@@ -34,10 +34,3 @@ def test_a_name_that_has_moved_would_be_seen():
     assert not is_there("flwr.supercore.date", "nowhere")
     assert not is_there("flwr.supercore.nowhere", "now")
     assert not is_there("flwr.nowhere.date", "now")
-
-
-def test_each_file_says_why_nothing_public_serves():
-    for path in FILES:
-        if path.name != "__init__.py":
-            said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-            assert "Nothing public serves: " in said, path.name

@@ -50,7 +50,7 @@ def test_flower_s_program_unpacks_once_and_looks_again_soon(module, monkeypatch)
 
 def test_a_name_that_flower_uses_no_more_is_missed(module, monkeypatch):
     monkeypatch.delattr(module, "install_from_fab")
-    with pytest.raises(AttributeError, match="uses install_from_fab no more"):
+    with pytest.raises(AttributeError, match="has no install_from_fab any more"):
         tasks.answer_task("127.0.0.1:9094", "token", None, print)
 
 

@@ -76,9 +76,12 @@ def test_the_seed_says_which_writers(femnist):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"partition": "equal"}, 'partition is "equal", but femnist and writer need each other'),
+        (
+            {"partition": "equal"},
+            'partition is "equal", but partition=writer and the data',
+        ),
         ({"tasks": "0|1"}, "leave tasks and clients-per-task empty"),
-        ({"shift": "concept"}, "femnist has tasks of its own"),
+        ({"shift": "concept"}, "femnist has tasks that are no label"),
         ({"noise": "class-dependent"}, "set noise to none"),
     ],
 )

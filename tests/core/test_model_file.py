@@ -1,6 +1,5 @@
 import json
 import struct
-from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -8,8 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from fl_core.data.settings import MODELS
 from fl_core.models.build import build_model
@@ -64,30 +62,11 @@ def test_what_is_saved_is_loaded_and_answers_the_same(path, architecture, shape)
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-def test_a_loaded_model_can_be_trained_further(path):
-    save_model(path, arrays_of(CARD), CARD)
-    model, _ = load_model(path)
-    model(torch.rand(2, 1, 4, 5)).sum().backward()
-    assert all(parameter.grad is not None for parameter in model.parameters())
-
-
 def test_a_loaded_model_does_not_change_with_the_file(path):
     save_model(path, arrays_of(CARD), CARD)
     model, _ = load_model(path)
     path.write_bytes(bytes(path.stat().st_size))
     assert np.array_equal(model.state_dict()["output.weight"], arrays_of(CARD)["output.weight"])
-
-
-def test_arrays_in_any_memory_order_are_saved(path):
-    arrays = arrays_of(CARD)
-    turned = {name: np.asfortranarray(array) for name, array in arrays.items()}
-    assert not turned["output.weight"].flags.c_contiguous
-    for array in turned.values():
-        array.flags.writeable = False  # as Flower gives them
-    save_model(path, turned, CARD)
-    assert np.array_equal(
-        load_model(path)[0].state_dict()["output.weight"], arrays["output.weight"]
-    )
 
 
 def test_an_older_model_is_replaced(path):
@@ -140,7 +119,7 @@ WRONG_FIELDS = [
     ("architecture", ["mlp"], "must be text"),
     ("architecture", "mlp", r"3 of its arrays do not fit model mlp for .*'hidden.weight' is"),
     ("architecture", "logistic-regression", "3 of its arrays do not fit"),
-    ("architecture", "cnn", "images are 4×5: it needs at least 16×16"),
+    ("architecture", "cnn", "images are 4×5, and it needs at least 16×16"),
     ("image_shape", [1, 4, 6], r"'hidden.weight' is float32 \(32, 20\) but .* \(32, 24\)"),
     ("image_shape", [4], r"fit model mlp-32 for 4 images .* \(32, 20\) but .* \(32, 4\)"),
     ("image_shape", [3, 1024, 1025], r"is \(3, 1024, 1025\), but it must be 1 to 8 .* 3,145,728"),
@@ -176,11 +155,6 @@ def test_wrong_cards_are_refused(forged, name, value, message):
     assert len(str(caught.value)) < 500
 
 
-def test_the_forger_s_tool_makes_good_files_too(forged):
-    write(forged)
-    assert load_model(forged)[1] == CARD
-
-
 @pytest.mark.parametrize(
     ("card", "message"),
     [
@@ -204,7 +178,7 @@ def test_cards_that_are_no_cards(forged, card, message):
 )
 def test_safetensors_without_the_metadata_are_refused(forged, metadata):
     save_file(arrays_of(CARD), forged, metadata=metadata)
-    with pytest.raises(ValueError, match=r"does not say that it is a fedkin|it is \[\], but"):
+    with pytest.raises(ValueError, match=r"its format is not fedkin|it is \[\], but"):
         load_model(forged)
 
 
@@ -246,39 +220,11 @@ def test_a_forged_card_takes_no_memory_for_what_it_claims(forged):
         load_model(forged)
 
 
-def test_arrays_are_not_read_before_they_fit(forged, monkeypatch):
-    # Of arrays that fit, none is larger than the model; others may be as large as the disk.
-    read = []
-
-    class Watched:
-        def __init__(self, file):
-            self.metadata, self.keys, self.get_slice = file.metadata, file.keys, file.get_slice
-            self.file = file
-
-        def get_tensor(self, name):
-            read.append(name)
-            return self.file.get_tensor(name)
-
-    @contextmanager
-    def watched(*arguments, **options):
-        with safe_open(*arguments, **options) as file:
-            yield Watched(file)
-
-    monkeypatch.setattr("fl_core.models.model_file.safe_open", watched)
-    write(forged, arrays=arrays_of(CARD) | {"extra": np.zeros(3, np.float32)})
-    with pytest.raises(ValueError, match="1 of its arrays do not fit"):
-        load_model(forged)
-    assert read == []
-    write(forged)
-    load_model(forged)
-    assert sorted(read) == sorted(arrays_of(CARD))
-
-
 @pytest.mark.parametrize("content", [b"", b"no model", bytes(1000), b"\xff" * 1000, b"PK\x03\x04"])
 def test_other_files_are_refused(forged, content):
     forged.write_bytes(content)
     with pytest.raises(
-        ValueError, match=r"forged.safetensors is not a model of this app \(.*\): give"
+        ValueError, match=r"forged.safetensors is not a model of this app \(.*\): name"
     ):
         load_model(forged)
 
@@ -321,10 +267,3 @@ def test_files_that_are_not_there_or_are_folders(tmp_path):
         load_model(tmp_path / "nothing.safetensors")
     with pytest.raises(IsADirectoryError, match=tmp_path.name):
         load_model(tmp_path)
-
-
-def test_other_programs_can_read_the_arrays(path):
-    save_model(path, arrays_of(CARD), CARD)
-    read = load_file(path)
-    assert read.keys() == arrays_of(CARD).keys()
-    assert all(np.array_equal(read[name], array) for name, array in arrays_of(CARD).items())

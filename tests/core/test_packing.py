@@ -122,20 +122,20 @@ def test_contents_that_share_arrays_still_share_them():
 @pytest.mark.parametrize(
     ("sent", "why"),
     [
-        (packed_by_hand([part()], length=10**9), "do not begin with a list"),
-        (packed_by_hand(b"[" + b" " * 2**20 + b"]"), "do not begin with a list"),
+        (packed_by_hand([part()], length=10**9), "do not begin with their list"),
+        (packed_by_hand(b"[" + b" " * 2**20 + b"]"), "do not begin with their list"),
         (packed_by_hand(b"nothing"), "the list of packed arrays is wrong"),
         (packed_by_hand([part(size=-4)]), "greater than or equal to 0"),
         (packed_by_hand([part(shape=[-1])], bytes(4)), "greater than or equal to 0"),
         (packed_by_hand([{"name": "a"}]), "the list of packed arrays is wrong"),
-        (packed_by_hand([part()], bytes(5)), "not as long as their list says"),
-        (packed_by_hand([part(size=10**12)], bytes(4)), "not as long as their list says"),
-        (packed_by_hand([part(), part()], bytes(8)), "two packed arrays have one name"),
+        (packed_by_hand([part()], bytes(5)), "another length than in their list"),
+        (packed_by_hand([part(size=10**12)], bytes(4)), "another length than in their list"),
+        (packed_by_hand([part(), part()], bytes(8)), "two packed arrays have the same name"),
         (RecordDict({"arrays": ConfigRecord({PACKED: b""})}), "has no number"),
         (RecordDict({"arrays/²": ConfigRecord({PACKED: b""})}), "has no number"),
-        (RecordDict({"arrays/0": ConfigRecord({PACKED: "text"})}), "is not of bytes"),
+        (RecordDict({"arrays/0": ConfigRecord({PACKED: "text"})}), "has no number or is not bytes"),
         (RecordDict({"arrays/1": ConfigRecord({PACKED: b""})}), "a piece .* is missing"),
-        (RecordDict({"arrays/0": ConfigRecord({PACKED: b""})}), "do not begin with a list"),
+        (RecordDict({"arrays/0": ConfigRecord({PACKED: b""})}), "do not begin with their list"),
     ],
 )
 def test_what_a_device_calls_packed_is_read_with_care(sent, why):

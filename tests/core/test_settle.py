@@ -23,7 +23,7 @@ def values(count, start=0):
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        ({"is_regression": True, "class_names": ["x"]}, "images in folders have classes: no num"),
+        ({"is_regression": True, "class_names": ["x"]}, "images in folders have classes, not"),
         ({"image_shape": [1, 28, 225]}, "images in folders have at most 224 pixels a side"),
     ],
 )

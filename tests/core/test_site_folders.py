@@ -71,18 +71,18 @@ def test_images_of_other_sizes_are_brought_to_one(write):
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ({}, "is no folder: set data-dir to one that holds SITE/CLASS"),
-        ({"a/bolt": [1, 2]}, "there are 1 sites, but dataset=sites wants SITE/CLASS"),
+        ({}, "is not a folder: set data-dir to a folder with SITE/CLASS"),
+        ({"a/bolt": [1, 2]}, "there are 1 sites, but dataset=sites needs SITE/CLASS"),
         ({"bolt": [1, 2], "nut": [3, 4]}, "or dataset=folder if its folders are classes"),
-        ({"a/bolt": [1, 2], "b": [1]}, "b has no folders, but dataset=sites wants"),
-        ({"a/bolt": [1, 2], "b/nut": [1]}, "b has no images to test by: give a class two images"),
+        ({"a/bolt": [1, 2], "b": [1]}, "b has no folders, but dataset=sites needs"),
+        ({"a/bolt": [1, 2], "b/nut": [1]}, "b has no images to test on: add images"),
         (
             {"a/bolt": [1, 2], "b/bolt": [3, 4]},
             'all sites together have the one class "bolt", but at least 2 are needed',
         ),
         (
             {"Zoe\u0308/bolt": [1, 2], "Zoë /nut": [3, 4]},
-            "holds 'Zoe\u0308' and 'Zoë ', which are one site's name but for spaces",
+            "has 'Zoe\u0308' and 'Zoë ', names of one site that differ in spaces",
         ),
     ],
 )
@@ -101,9 +101,7 @@ def test_what_is_no_folder_of_sites_is_refused(write, tmp_path, written, said):
 def test_parts_of_one_data_set_are_no_sites(write, written, name):
     for place in written:
         root = write(place, [1, 2])
-    said = (
-        f"holds the folder {name}, but dataset=sites takes each for a site, .*: set dataset=folde"
-    )
+    said = f"has the folder {name}, but dataset=sites takes each folder for a site, "
     with pytest.raises(ValueError, match=said):
         load_dataset("sites", str(root))
 
@@ -145,7 +143,7 @@ def test_files_beside_the_sites_are_told(write):
 def test_train_and_test_are_written_in_small_letters(write, written, name):
     for place in written:
         root = write(place, [1, 2])
-    said = f"sites holds the folder {name}, but {name.lower()} has to be written in small letters: "
+    said = f"sites has the folder {name}: rename it to {name.lower()}."
     with pytest.raises(ValueError, match=said):
         listed_images(root)
 
@@ -153,12 +151,12 @@ def test_train_and_test_are_written_in_small_letters(write, written, name):
 def test_images_of_sites_are_pointed_to_their_data_set(write):
     write("berlin/cat", [1, 2])
     root = write("oslo/cat", [1, 2])
-    with pytest.raises(ValueError, match="a simulation reads SITE/CLASS/\\* by dataset=sites"):
+    with pytest.raises(ValueError, match="for SITE/CLASS/\\*, set dataset=sites"):
         listed_images(root)
 
 
 def test_grey_and_colour_do_not_go_together(write):
     write("a/bolt", [1, 2])
     root = write("b/nut", [1, 2], colour=True)
-    with pytest.raises(ValueError, match="cannot be learnt together"):
+    with pytest.raises(ValueError, match="convert them to one kind everywhere"):
         load_dataset("sites", str(root))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_core.agreement.agreement import Agreement
-from fl_core.agreement.local_tables import read_own_table
+from fl_core.agreement.local_data import read_local_table
 from fl_core.data import datasets
 from fl_core.data.datasets import load_dataset
 from fl_core.data.known import sites_of
@@ -157,7 +157,7 @@ def test_labels_are_not_fractions_at_one_site_and_texts_at_another(text, tmp_pat
         read(folder, "price")
     agreement = Agreement(("price",), (1,), True, True, {"x": ()})
     with pytest.raises(ValueError, match=r"^column price of a has texts, but a number to predict"):
-        read_own_table(folder / "a.csv", "price", agreement)
+        read_local_table(folder / "a.csv", "price", agreement)
 
 
 def test_whole_numbers_are_to_be_predicted_if_somebody_says_so(tmp_path):
@@ -186,14 +186,14 @@ def test_so_many_whole_numbers_that_they_may_be_no_classes_are_told(tmp_path):
 
     assert notes(20) == notes(21, target="number") == ()
     (note,) = notes(21)
-    assert note.startswith("the label has 21 different whole numbers, each taken for a class of i")
+    assert note.startswith("the label has 21 different whole numbers, each of which is a class")
     assert note.endswith("if it is a number to predict, set target=number")
 
 
 def test_sorted_rows_are_told(tmp_path):
     text = "x,label\n" + "".join(f"1,{'ab'[i // 4]}\n" for i in range(5))
     (note,) = read(written(tmp_path, a=text, b=text), "").notes
-    assert note.startswith("no training row has the label b, which test rows have: where rows are")
+    assert note.startswith("no training row has the label b, which test rows have: if rows are")
 
 
 HEAD = "x,y,label\n"
@@ -203,11 +203,11 @@ GOOD = f"{HEAD}1,u,0\n2,v,1\n"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "b.csv is no table that can be read (No columns to parse from file): write it as CSV"),
+        ("", "b.csv cannot be read as a table (No columns to parse from file): write it as CSV"),
         (HEAD, "b.csv has no rows: fill it"),
-        (f"{HEAD}1,u,0\n", "b.csv has 1 row and none for training, but each site needs some of"),
-        (f"{HEAD}1,u,0\n2,v,1,9\n", "b.csv is no table that can be read (Error tokenizing data"),
-        (f"{HEAD}1,u,0,9\n2,v,1,9\n", "b.csv is no table that can be read (Error tokenizing dat"),
+        (f"{HEAD}1,u,0\n", "b.csv has 1 row, none of them for training: add"),
+        (f"{HEAD}1,u,0\n2,v,1,9\n", "b.csv cannot be read as a table (Error tokenizing data"),
+        (f"{HEAD}1,u,0,9\n2,v,1,9\n", "b.csv cannot be read as a table (Error tokenizing dat"),
         (f"{HEAD}1,u,0\n2,v\n", "b.csv: column label has no value in row 2 (an empty cell, or a"),
         (f"{HEAD}1,u,0\n,v,1\nNA,v,1\n", "b.csv: column x has no value in row 2 and 1 more (an"),
         (f"{HEAD}1,None,0\n2,v,1\n", "b.csv: column y has no value in row 1 ("),
@@ -217,30 +217,33 @@ GOOD = f"{HEAD}1,u,0\n2,v,1\n"
         ("x,x,label\n1,u,0\n2,v,1\n", "b.csv has two columns of one name, column 2: rename"),
         ("x,x ,label\n1,u,0\n2,v,1\n", "b.csv has two columns of one name, column 2: rename"),
         (",x,label\n1,u,0\n2,v,1\n", "b.csv has a column without a name, column 1: rename it"),
-        ("label\n0\n1\n", "b.csv has no column beside label"),
+        ("label\n0\n1\n", "b.csv has no column but label"),
         ("x;y;label\n1;u;0\n", "b.csv has one column: separate cells by commas, not by"),
-        ("x,y\n1,u\n", "b.csv has no column label or target or class: the first line of"),
+        ("x,y\n1,u\n", "label is empty, and b.csv has no column label, target or class"),
         (
             "x,target,label\n1,u,0\n",
-            "b.csv has the columns target and label: the first line of a C",
+            "label is empty, and b.csv has the columns target and label",
         ),
-        ("x,label\n1,0\n2,1\n", "a has the column y, but b has not, and all sites need the same"),
-        ("x,y,z,label\n1,u,1,0\n2,v,2,1\n", "b has the column z, but a has not, and all sites"),
-        (f"{HEAD}1,3,0\n2,4,1\n", "column y has numbers in b, but texts in a, such as u: write"),
+        ("x,label\n1,0\n2,1\n", "a has the column y, but b does not, and all sites need"),
+        ("x,y,z,label\n1,u,1,0\n2,v,2,1\n", "b has the column z, but a does not, and all"),
+        (f"{HEAD}1,3,0\n2,4,1\n", "column y has numbers in b, but texts in a: write"),
         (f"{HEAD}1,u,0\n'2',v,1\n", "b.csv: column x seems to have numbers, but a text in row 2"),
-        (f"{HEAD}'1',u,0\n'2',v,1\n", "column x has numbers in a, but texts in b, such as '1'"),
-        ("split,x,y,label\nval,1,u,0\n", "b.csv: column split has another word in row 1, but it s"),
-        ("Split,x,y,label\ntest,1,u,0\n", "b.csv has the column Split, but split, which says of"),
-        ("SPLIT,x,y,label\n Train,1,u,0\n", "b.csv has the column SPLIT, but split, which says of"),
-        ("split,x,y,label\ntest,1,u,0\n", "b.csv has 1 row and none for training, but each site"),
-        ("split,x,y,label\ntrain,1,u,0\n", "b.csv has 1 row and none for testing, but each site"),
+        (f"{HEAD}'1',u,0\n'2',v,1\n", "column x has numbers in a, but texts in b: write"),
+        (
+            "split,x,y,label\nval,1,u,0\n",
+            "b.csv: column split has another word than train",
+        ),
+        ("Split,x,y,label\ntest,1,u,0\n", "b.csv has the column Split: rename it"),
+        ("SPLIT,x,y,label\n Train,1,u,0\n", "b.csv has the column SPLIT: rename it"),
+        ("split,x,y,label\ntest,1,u,0\n", "b.csv has 1 row, none of them for training"),
+        ("split,x,y,label\ntrain,1,u,0\n", "b.csv has 1 row, none of them for testing"),
         (
             HEAD + "".join(f"1,name{i},0\n" for i in range(60)),
-            "column y has 62 different texts, most of them in b, but a category has 50 at most",
+            "column y has 62 different texts, most of them in b, but a category has at most 50",
         ),
         (
             HEAD + "".join(f"1,u,{i}\n" for i in range(1002)),
-            "the label has 1,002 different values, but 1,000 classes at most can be learnt",
+            "the label has 1,002 different values, but at most 1,000 classes are possible",
         ),
     ],
 )
@@ -255,41 +258,41 @@ def test_what_cannot_be_learnt_from_is_one_sentence(text, message, tmp_path):
 def test_other_refusals_are_one_sentence(tmp_path):
     folder = written(tmp_path, a=GOOD, b=GOOD)
     with pytest.raises(
-        ValueError, match=r"^label is \"lable\", .* the first line of a CSV file has"
+        ValueError, match=r"^label is \"lable\", .* The first line of a CSV file must"
     ):
         read(folder, "lable")
     (tmp_path / "b.csv").unlink()
     dates = pd.DataFrame({"x": pd.to_datetime(["2026-01-01"] * 2), "y": "u", "label": [0, 1]})
     dates.to_parquet(tmp_path / "b.parquet")
-    with pytest.raises(ValueError, match=r"^b.parquet: column x holds neither numbers nor texts"):
+    with pytest.raises(ValueError, match=r"^b.parquet: column x holds datetime64"):
         read(folder, "")
     written(tmp_path, b=GOOD)
     with pytest.raises(
-        ValueError, match=r"holds 'b\.(csv|parquet)' and 'b\.(csv|parquet)', which are o"
+        ValueError, match=r"has 'b\.(csv|parquet)' and 'b\.(csv|parquet)', names of"
     ):
         read(folder, "")
     (tmp_path / "b.parquet").write_bytes(b"PAR1")
     (tmp_path / "b.csv").unlink()
-    with pytest.raises(ValueError, match=r"^b.parquet is no table that can be read \(.*Parquet"):
+    with pytest.raises(ValueError, match=r"^b.parquet cannot be read as a table \(.*Parquet"):
         read(folder, "")
     (tmp_path / "b.parquet").unlink()
     (tmp_path / "a.csv").write_bytes("x,label\n1,Zoë\n".encode("latin-1"))
     written(tmp_path, b=GOOD)
-    with pytest.raises(ValueError, match=r"^a.csv is no table that can be read \(.*utf-8"):
+    with pytest.raises(ValueError, match=r"^a.csv cannot be read as a table \(.*utf-8"):
         read(folder, "")
 
 
 @pytest.mark.parametrize("value", [Decimal("1.5"), date(2026, 1, 1)])
 def test_what_a_column_of_objects_holds_is_named(value, tmp_path):
     pd.DataFrame({"x": [value] * 2, "label": [0, 1]}).to_parquet(tmp_path / "a.parquet")
-    said = f"column x holds neither numbers nor texts, but {type(value).__name__}: write it as one"
+    said = f"column x holds {type(value).__name__}, but must hold numbers"
     with pytest.raises(ValueError, match=said):
         read_table(tmp_path / "a.parquet")
 
 
 def test_one_site_in_two_spellings_is_refused_whatever_lies_between_them(tmp_path):
     folder = written(tmp_path, **{"\u00e9": GOOD, "e\u0301": GOOD, "f": GOOD})
-    with pytest.raises(ValueError, match="which are one site's name but for spaces, endings or"):
+    with pytest.raises(ValueError, match="names of one site that differ in spaces, endings or"):
         read(folder, "")
 
 
@@ -305,17 +308,17 @@ def test_there_are_as_many_clients_as_files(tmp_path):
 
 
 def test_folders_of_images_and_of_tables_point_to_each_other(tmp_path):
-    with pytest.raises(ValueError, match=r'/no, of dataset "tables", is no folder: set data-d'):
+    with pytest.raises(ValueError, match=r'/no, of dataset "tables", is not a folder: set data-d'):
         read(tmp_path / "no")
     with pytest.raises(
-        ValueError, match=r"holds 0 tables, files that end in .csv or .parquet, but a"
+        ValueError, match=r"has 0 tables, files that end in .csv or .parquet, but a"
     ):
         read(tmp_path)
     (tmp_path / "lost+found").mkdir()
-    with pytest.raises(ValueError, match=r"name their folder by data-dir\.$"):
+    with pytest.raises(ValueError, match=r"set data-dir to their folder\.$"):
         read(tmp_path)
     (tmp_path / "cats").mkdir()
-    with pytest.raises(ValueError, match="data-dir, or dataset=folder if it holds images in class"):
+    with pytest.raises(ValueError, match="folder, or dataset=folder if it holds images in class"):
         read(tmp_path)
 
 

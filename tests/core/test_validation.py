@@ -57,11 +57,6 @@ def test_a_single_sample_trains_and_numbers_are_of_one_class(labels):
     assert parts.validation.sum() == (len(labels) > 1)
 
 
-def test_without_a_share_all_train():
-    assert split_validation(np.array([0, 1, 1]), 0.0, np.random.default_rng(0)).train.all()
-    assert split_validation(np.array([0, 1, 1]), 0.0).train.all()
-
-
 @given(
     st.lists(st.sets(st.integers(0, 30), min_size=1), min_size=1, max_size=6),
     st.floats(0.01, 0.5),

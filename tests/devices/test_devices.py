@@ -25,7 +25,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from fl_app.config.allowed_code import OWN_CODE
 from fl_app.config.run_config import parse_config
 from fl_app.simulation.superlink import free_ports
-from fl_core.agreement.local_samples import DATA
+from fl_core.agreement.local_data import DATA
 from fl_core.files import program_path
 from fl_core.models.checkpoint import load_checkpoint
 from fl_core.models.model_file import load_model

@@ -283,7 +283,7 @@ def test_layers_by_name():
     assert named_layers("x", "conv, block", names) == ("conv", "block")
     with pytest.raises(ValueError, match='private-layers names "con", but the model\'s layers are'):
         named_layers("private-layers", "con", names)
-    with pytest.raises(ValueError, match='x is "conv,norm,block,fc", which is all of the model'):
+    with pytest.raises(ValueError, match='x is "conv,norm,block,fc", which is all layers'):
         named_layers("x", "conv,norm,block,fc", names)
 
 

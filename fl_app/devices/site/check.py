@@ -22,9 +22,7 @@ from fl_app.devices.registry import fingerprint, short
 from fl_app.devices.site.client import NodeConfig
 from fl_app.devices.site.model_files import check_apps, check_cache, check_model_path
 from fl_app.devices.site.node_command import check_port
-from fl_core.agreement.local_images import survey_images
-from fl_core.agreement.local_samples import DATA, survey_of
-from fl_core.agreement.local_tables import survey_table
+from fl_core.agreement.local_data import DATA, survey_images, survey_of, survey_table
 from fl_core.data.folders import is_table
 from fl_core.data.image_files import hold_out, listed_images
 from fl_core.data.image_folder import for_each_image

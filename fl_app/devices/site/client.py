@@ -31,21 +31,27 @@ from fl_app.devices.site.model_files import (
 )
 from fl_app.run.node import Node
 from fl_core.agreement.agreement import AGREEMENT, Agreement, Survey
-from fl_core.agreement.local_images import read_own_images, survey_images
-from fl_core.agreement.local_samples import DATA, read_own_samples, survey_samples
-from fl_core.agreement.local_tables import read_own_table, refuse_texts, survey_table
+from fl_core.agreement.local_data import (
+    DATA,
+    read_local_images,
+    read_local_samples,
+    read_local_table,
+    refuse_texts,
+    survey_images,
+    survey_samples,
+    survey_table,
+)
 from fl_core.data.folders import cache_dir, is_table
-from fl_core.data.image_folder import Split
 from fl_core.data.samples import sample_word
-from fl_core.data.scaling import ColumnStatistics, Scaling
+from fl_core.data.scaling import ColumnStatistics, Scaling, standardise_site
 from fl_core.data.settings import ALL_SITES, BY_VALUES, OWN_IMAGES, SITE, TARGET
+from fl_core.data.split import Split
 from fl_core.extras import need_extra
 from fl_core.files import replacing
 from fl_core.messages import protocol
 from fl_core.models.model_file import ModelCard, save_model
-from fl_core.partitions.standardise import scaled, standardised_site
 from fl_core.partitions.validation import STREAM, Parts, split_validation
-from fl_core.text import NAMEABLE, given_name, printable
+from fl_core.text import ALLOWED_NAME, given_name, printable
 from fl_core.user_code import is_own
 
 logger = logging.getLogger(__name__)
@@ -82,8 +88,8 @@ class NodeConfig(NamedTuple):
                 raise ValueError(f'dataset is "{OWN_IMAGES}", but this node has no {key}: {_START}')
         if given_name(name := str(own["name"])) is None:
             raise ValueError(
-                f'name is "{printable(name)[:120]}", but a device\'s name has {NAMEABLE}: change '
-                "it in its --node-config."
+                f'name is "{printable(name)[:120]}", but it must have {ALLOWED_NAME}: change it in '
+                "--node-config."
             )
         if data and own.get("data-path"):
             raise ValueError(
@@ -118,10 +124,10 @@ class NodeConfig(NamedTuple):
     def read(self, agreement: Agreement) -> Split:
         """Read the device's data by the agreement."""
         if self.path is None:
-            return read_own_samples(self.data, agreement)
+            return read_local_samples(self.data, agreement)
         if is_table(self.path):
-            return read_own_table(self.path, self.label, agreement, self.target)
-        return read_own_images(self.path, cache_dir(), agreement)
+            return read_local_table(self.path, self.label, agreement, self.target)
+        return read_local_images(self.path, cache_dir(), agreement)
 
 
 class DeviceNode(Node):
@@ -152,11 +158,11 @@ class DeviceNode(Node):
         """The scaled data, and their scale."""
         read, common = self.own.read(self.kind), self.kind.scaling
         if common is not None:
-            return scaled(read, common), common
+            return common.transform_split(read), common
         if self.config.standardise != SITE:
             return read, None
         training = self._split(read).train
-        alone, scaling, notes = standardised_site(read, training, self.kind.column_names)
+        alone, scaling, notes = standardise_site(read, training, self.kind.column_names)
         if notes and _WARNED not in self.context.state:  # each message reads the data again
             logger.warning("%s: %s", self.name, notes[0])
             self.context.state[_WARNED] = ConfigRecord({_WARNED: notes})

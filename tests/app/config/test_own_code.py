@@ -86,7 +86,7 @@ def test_model_and_features_of_ones_own_do_what_they_say(own):
     model, card = load_model(files[0], "own:make_model")
     assert [type(layer).__name__ for layer in model] == ["Linear", "ReLU", "Linear"]
     assert (card.architecture, card.image_shape) == ("own:make_model", (6,))
-    with pytest.raises(ValueError, match='its model is "own:make_model", code of somebody\'s own'):
+    with pytest.raises(ValueError, match='its model is "own:make_model", user-defined code'):
         load_model(files[0])
     with pytest.raises(ValueError, match="a file does not say what may run here"):
         load_model(files[0], "own:other")
@@ -260,8 +260,8 @@ ONE = "but in models:twice they are one tensor: register each layer once"
         ("tied", "strategy=fedper private-layers=1,2", ""),
         ("frozen", "strategy=fedrep", "some of the two have nothing that can be trained: choose"),
         ("frozen", "strategy=fedper", ""),
-        ("extra", "strategy=single", "whose _extra_state is no tensor: weights must be float32"),
-        ("squeezed", "strategy=single", "(4,) for 1 samples of 4 classes, but it must be"),
+        ("extra", "strategy=single", "its _extra_state is not a tensor: weights must be float32"),
+        ("squeezed", "strategy=single", "(4,) for 1 samples of 4 classes: it must be"),
         ("weight_normed", "strategy=fedper private-layers=last", ""),
     ],
 )
@@ -423,7 +423,7 @@ def test_a_device_runs_what_its_owner_allows_and_keeps_the_model(tmp_path, monke
         assert load_model(kept, "scans:make_model")[1].architecture == "scans:make_model"
         scans = str(folders["berlin"])
         assert main(["classify", str(kept), scans]) == 2
-        assert "code of somebody's own, and a file does not say what" in capsys.readouterr().err
+        assert "user-defined code, and a file does not say what" in capsys.readouterr().err
         assert main(["classify", str(kept), scans, "--own-code", "scans:make_model"]) == 0
         assert "digit 0" in capsys.readouterr().out
 
@@ -456,44 +456,44 @@ def test_a_device_that_refuses_says_its_name():
     ("text", "options", "message"),
     [
         ("def m(s, c): return 3", {"model": "bad:m"}, "which returned a int: .*torch.nn.Module"),
-        ("def m(): pass", {"model": "bad:m"}, r"but m\(shape, num_classes\), as it is called"),
+        ("def m(): pass", {"model": "bad:m"}, r"but the call m\(shape, num_classes\) fails"),
         (
             "from torch import nn\ndef m(s, c): return nn.Linear(6, c + 1)",
             {"model": "bad:m"},
-            r"whose output is torch\.float32 \(3, 5\) for 3 samples of 4 classes, .* \(3, 4\)\.$",
+            r"its output is torch\.float32 \(3, 5\) for 3 samples of 4 classes: .* \(3, 4\)\.$",
         ),
         (
             "from torch import nn\ndef m(s, c): return nn.Linear(5, c)",
             {"model": "bad:m"},
-            r"which cannot take samples of shape \(3, 6\): RuntimeError: mat1 and mat2",
+            r"which fails on samples of shape \(3, 6\): RuntimeError: mat1 and mat2",
         ),
         (
             "from torch import nn\nclass m(nn.Linear):\n  def __init__(self, s, c):\n"
             "    super().__init__(6, c)\n  def forward(self, x):\n    return {}['head']",
             {"model": "bad:m"},
-            r"which cannot take samples of .*: KeyError: 'head' \(bad\.py, line 6\)\.$",
+            r"which fails on samples of .*: KeyError: 'head' \(bad\.py, line 6\)\.$",
         ),
         (
             "from torch import nn\ndef m(s, c): return nn.Linear(6, c).double()",
             {"model": "bad:m"},
-            r"whose weight is torch\.float64: weights must be float32",
+            r"its weight is torch\.float64: weights must be float32",
         ),
         (
             "from torch import nn\ndef m(s, c): return nn.LazyLinear(c)",
             {"model": "bad:m"},
-            "whose layers do not know their sizes yet",
+            "which has lazy layers",
         ),
         (
             "from torch import nn\ndef m(s, c): return nn.Flatten()",
             {"model": "bad:m"},
-            "which has no weights that could be trained",
+            "which has no weights that can be trained",
         ),
         (
             "from torch import nn\nclass m(nn.Module):\n  def __init__(self, s, c):\n"
             "    super().__init__()\n    self.a = nn.Linear(6, c)\n"
             "  def forward(self, x): return [self.a(x)]",
             {"model": "bad:m"},
-            r"whose output is a list, but it must be a tensor of \(3, 4\)",
+            r"its output is a list: it must be a tensor of shape \(3, 4\)",
         ),
         ("def f(x): return 3", {"features": "bad:f"}, "which returned a int: it must return a ten"),
         ("def f(x): return x.double()", {"features": "bad:f"}, r"returned float64 \(3, 6\) for 3"),
@@ -515,27 +515,27 @@ def test_a_device_that_refuses_says_its_name():
             "    super().__init__()\n    self.a = nn.Linear(6, c)\n"
             "  def forward(self, x):\n    x -= 3\n    return self.a(x)",
             {"model": "bad:m"},
-            "which changes the samples that it is given",
+            "which changes its input",
         ),
         (
             "from torch import nn\nclass m(nn.Linear):\n  def __init__(self, s, c):\n"
             "    super().__init__(6, c)\n  def forward(self, x):\n    y = super().forward(x)\n"
             "    return (y, y) if self.training else y",
             {"model": "bad:m"},
-            "whose output is a tuple in training, but it must be a tensor",
+            "its output is a tuple in training: it must be a tensor",
         ),
         (
             "import torch\nfrom torch import nn\nclass m(nn.Linear):\n  def __init__(self, s, c):\n"
             "    super().__init__(6, c)\n  @torch.no_grad()\n  def forward(self, x):\n"
             "    return super().forward(x)",
             {"model": "bad:m"},
-            "whose output does not depend on its weights as PyTorch sees it",
+            "PyTorch finds no gradient of its output",
         ),
         (
             "from torch import nn\nclass m(nn.Linear):\n  def __init__(self, s, c):\n"
             "    super().__init__(6, c)\n  def forward(self, x): return super().forward(x) / 0",
             {"model": "bad:m"},
-            "whose output has NaN or infinity in it: start it with smaller weights",
+            "its output contains NaN or infinity: use smaller",
         ),
         (
             "from strategies import Clustering\nclass S(Clustering):\n  name = 's'\n"
@@ -548,14 +548,14 @@ def test_a_device_that_refuses_says_its_name():
         ("", {"features": "hog"}, 'features is "hog", but .* these samples are float32 of shape 6'),
         ("", {"features": "resnet18"}, 'features is "resnet18", but it takes images'),
         ("", {"strategy": "flt"}, "strategy names flt, but its encoder takes images"),
-        ("", {"model": "cnn"}, r"model is cnn, but the samples have shape \(6,\): .* use mlp"),
+        ("", {"model": "cnn"}, r"model is cnn, which needs images .* shape \(6,\): use mlp"),
         ("", {"num-tasks": 5}, "num-tasks is 5, but own:load has 4 classes"),
-        ("", {"num-clients": 90}, "min-samples is 5, but in 1000 draws"),
+        ("", {"num-clients": 90}, "min-samples is 5, but the 150 samples of task"),
         (
             "from own import load as one\nimport itertools\nseeds = itertools.count()\n"
             "def load(): return one(next(seeds))",
             {"dataset": "bad:load"},
-            "returned other data when it was called again, .* give what it draws a fixed seed",
+            "returned other data when it was called again, .* use a fixed seed",
         ),
         ("", {"dataset": "parts:load"}, "num-clients is 8, but parts:load comes in 6 partitions"),
         (

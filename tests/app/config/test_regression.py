@@ -201,7 +201,7 @@ def test_results_of_classes_and_of_a_number_share_no_page(sites):
         ({"tasks": "0|1"}, r"tasks is 0\|1, but sites:load comes in partitions"),
         ({"loss": "sites:several"}, r'loss is "sites:several", which returned \(3,\): it must'),
         ({"loss": "sites:detached"}, "does not depend on outputs as PyTorch sees it"),
-        ({"loss": "sites:fails"}, r"but fails\(outputs, labels\), as it is called, fails: KeyEr"),
+        ({"loss": "sites:fails"}, r"but the call fails\(outputs, labels\) fails: KeyEr"),
         ({"loss": "sites:nothing"}, "has no nothing"),
     ],
 )
@@ -213,7 +213,7 @@ def test_what_a_number_does_not_suit_is_refused_before_anything_starts(options, 
 
 def test_a_loss_is_empty_or_a_path(sites, capsys):
     assert main(["run", "--dry-run", "loss=huber"]) == 2
-    said = 'loss is "huber", but it must be empty, or your own as MODULE:NAME'
+    said = 'loss is "huber", but it must be empty, or an import path MODULE:NAME'
     assert said in capsys.readouterr().err
 
 
@@ -242,8 +242,8 @@ def test_devices_agree_on_a_number_and_those_with_another_target_are_named(sites
     assert "round   1/" in said
     (run,) = json.loads((sites / "out/summary.json").read_text(encoding="utf-8"))["runs"]
     for name, kind in (("oslo", ""), ("rome", ' with the number "dose (g)"')):
-        why = f"its samples are float32 of shape 4{kind}, but most devices' are float32 of shape 4 "
-        assert f'{name} is left out, its survey failed: {why}with the number "dose' in caplog.text
+        why = f"its samples are float32 of shape 4{kind}, but those of most devices are "
+        assert f"{name} is left out, its survey failed: {why}float32 of shape 4" in caplog.text
     assert [error is not None for error in run["rmse-per-client"]] == [True, True, False, False]
     assert load_model(kept)[1].class_names == ("dose (mg)",)
 

@@ -108,7 +108,7 @@ def test_a_devices_owner_hears_what_is_said_of_tables_in_a_simulation(tmp_path, 
     rows = "".join(f"{hour},{'x' if hour < 8 else 'y'}\n" for hour in range(10))
     device(tmp_path, "berlin", f"hour,outcome\n{rows}").survey()
     assert caplog.messages == [
-        "berlin.csv: no training row has the label y, which test rows have: where rows are sorted "
+        "berlin.csv: no training row has the label y, which test rows have: if rows are sorted "
         "by label, shuffle them, or add a column split with train and test"
     ]
 
@@ -134,7 +134,7 @@ def test_whole_numbers_are_the_same_classes_however_they_are_stored(tmp_path, te
     names = agree(told).class_names
     assert names == load_dataset("tables", str(tmp_path), label="outcome").class_names
     assert names == ("1", "2", "3")
-    assert all(owner.read(agree(told)).classes == names for owner in owners.values())
+    assert all(owner.read(agree(told)).class_names == names for owner in owners.values())
 
 
 def test_a_device_whose_labels_are_texts_among_whole_numbers_is_left_out(tmp_path):
@@ -143,12 +143,12 @@ def test_a_device_whose_labels_are_texts_among_whole_numbers_is_left_out(tmp_pat
     texts = {name: table(labels=own) for name, own in zip(names, labels, strict=True)}
     _, told = devices(tmp_path, **texts)
     assert outvoted(told) == {
-        "oslo": "its samples are tables of hour with labels that are texts, but most devices' are "
-        "tables of hour with labels that are whole numbers: convert them, or leave this device "
-        "out."
+        "oslo": "its samples are tables of hour with labels that are texts, but those of most "
+        "devices are tables of hour with labels that are whole numbers: convert them, or exclude "
+        "this device from the run."
     }
     del told["lyon"]
-    with pytest.raises(ValueError, match="as many devices have the one as the other"):
+    with pytest.raises(ValueError, match="as many devices have one kind of samples as another"):
         outvoted(told)
 
 

@@ -141,9 +141,9 @@ def test_images_that_functions_return_are_images_with_hog(tmp_path, capsys):
 @pytest.mark.slow  # a run
 def test_devices_whose_data_do_not_fit_are_left_out(tmp_path, caplog):
     wrong = {
-        "wide": "its samples are float32 of shape 9, but most devices' are float32 of shape 6: ",
-        "pixels": "its samples are uint8 of shape 6, but most devices' are float32 of shape 6: ",
-        "broken": 'data is "sites:broken", which returned a int: it must return (train samples, ',
+        "wide": "its samples are float32 of shape 9, but those of most devices are float32",
+        "pixels": "its samples are uint8 of shape 6, but those of most devices are float32",
+        "broken": 'data is "sites:broken", but it returned unusable data: a int; it must return',
         "none": 'data is "sites:none", but ',
     }
     devices = DEVICES | {name: f"sites:{name}" for name in wrong}
@@ -159,14 +159,17 @@ def test_most_devices_decide_between_folders_and_tables(tmp_path, caplog):
     folders = write_sites(tmp_path / "scans", {"rome": (0, 2)}, images=6)
     summary, _ = run(tmp_path / "out", DEVICES | folders, **TABLES, num_server_rounds=1)
     assert groups(summary["runs"][0]) == [["berlin", "lyon"], ["oslo"]]
-    assert "its samples are grey images in folders, but most devices' are float32 of" in caplog.text
+    assert (
+        "its samples are grey images in folders, but those of most devices are float32 of"
+        in caplog.text
+    )
     # It comes back, and is told what was agreed without it.
-    assert "cannot be learnt with samples that are float32 of shape 6, as was agreed" in caplog.text
+    assert "has images, but float32 of shape 6 was agreed" in caplog.text
 
 
 def test_as_many_of_one_kind_as_of_another_end_the_run(tmp_path):
     devices = DEVICES | {"oslo": "sites:wide", "rome": "sites:wide"}
-    said = r"shape 6 \(berlin, lyon\) and float32 of shape 9 \(oslo, rome\) cannot be learnt"
+    said = r"shape 6 \(berlin, lyon\) and float32 of shape 9 \(oslo, rome\): convert"
     with pytest.raises(ValueError, match=said):
         run(tmp_path / "out", devices, **TABLES)
 
@@ -209,13 +212,13 @@ def returning(expression):
 @pytest.mark.parametrize(
     ("expression", "message"),
     [
-        ("X, Y, X", "which returned a tuple of 3: it must return (train samples, train labels, "),
-        ("X.nothing", "but load(), as it is called, fails: AttributeError"),
-        ("X.astype(float), Y, X, Y", "returned the training samples float64 (4, 2), but they must"),
-        ("X, Y - 1, X, Y", "training labels from -1 to 0, but 2 classes."),
-        ("X, Y, X, Y + 5000", "which returned labels up to 5001 without names: name all classes."),
-        ("X, Y, X, Y + 5, ['a', 'b']", "test labels from 5 to 6, but 2 classes."),
-        ("X, Y, X, Y, 2", "which returned a int for class names: a list of texts is expected."),
+        ("X, Y, X", "a tuple of 3; it must return (train samples, train labels, "),
+        ("X.nothing", "but the call load() fails: AttributeError"),
+        ("X.astype(float), Y, X, Y", "training samples are float64 (4, 2), but must"),
+        ("X, Y - 1, X, Y", "training labels are from -1 to 0, but it has 2 classes."),
+        ("X, Y, X, Y + 5000", "labels are up to 5001, but have no names: name all classes."),
+        ("X, Y, X, Y + 5, ['a', 'b']", "test labels are from 5 to 6, but it has 2 classes."),
+        ("X, Y, X, Y, 2", "class names are a int; give a list of texts."),
         ("X, Y, X, Y, ['a', 'a ']", "which cannot be used: class names must be sorted and differ"),
         ("X, Y, X[:0], Y[:0]", "has no test samples."),
     ],
@@ -231,11 +234,11 @@ def test_what_a_function_may_not_return(expression, message):
     [
         (
             "def load():\n    assert 0, 'Maria Muster'",
-            "load(), as it is called, fails: AssertionErro",
+            "the call load() fails: AssertionError",
         ),
         ("raise OSError('Maria Muster')", "other cannot be imported: OSError (other.py, line 1); "),
-        ("Maria Muster", "other cannot be imported: SyntaxError; this site's log says more."),
-        ("def load(row): 'Maria Muster'", "load(), as it is called, fails: TypeError; this site's"),
+        ("Maria Muster", "other cannot be imported: SyntaxError; the text is in this site's log."),
+        ("def load(row): 'Maria Muster'", "the call load() fails: TypeError; the text is in"),
     ],
 )
 def test_the_text_of_what_a_function_raises_stays_in_the_devices_log(body, told, caplog):
@@ -259,7 +262,9 @@ def test_the_check_of_a_site_calls_its_function():
     assert said == f"{counted}well 20 + 10, ill 20 + 10"
     with pytest.raises(ValueError, match="returned other data when it was called again"):
         describe_samples("sites:unlike")
-    with pytest.raises(ValueError, match=r'data is "sites:broken", which returned a int'):
+    with pytest.raises(
+        ValueError, match=r'data is "sites:broken", but it returned unusable data: a int'
+    ):
         describe_samples("sites:broken")
 
 

@@ -182,7 +182,7 @@ def test_a_common_scale_has_the_number_to_predict_too():
         ColumnStatistics.of(torch.tensor(rows), torch.tensor(numbers))
         for rows, numbers in (([[2.0], [4.0]], [10.0, 20.0]), ([[9.0]], [60.0]))
     ]
-    found = Scaling.of(ColumnStatistics.merged(parts), is_regression=True)
+    found = Scaling.fit(ColumnStatistics.merged(parts), is_regression=True)
     assert (found.mean, found.target_mean) == ((5.0,), 30.0)
     numbers = np.array([[2.0, 10], [4, 20], [9, 60]])
     assert (*found.deviation, found.target_deviation) == pytest.approx(tuple(numbers.std(axis=0)))
@@ -213,7 +213,7 @@ def test_a_scale_is_agreed_and_travels(tmp_path):
     assert Agreement.from_config(one.as_config()) == one
     assert one.is_regression and one.class_names == ("outcome",)
     assert one.preparation.scaling.target_deviation == 6
-    with pytest.raises(ValueError, match="its means are not as many as its samples have columns"):
+    with pytest.raises(ValueError, match="its samples have more or fewer columns than its scal"):
         replace(one, scaling=Scaling((1.0,), (2.0,)))
     scale = {"mean": [1.0] * 3, "deviation": [2.0] * 3, "target_mean": 5, "target_deviation": 6}
     for wrong in (
@@ -251,8 +251,8 @@ def test_whole_numbers_are_numbers_where_most_have_fractions(tmp_path):
     told["oslo"] = device(tmp_path, "oslo", BERLIN).survey()
     reason = outvoted(with_whole_numbers(told))["oslo"]
     assert reason.endswith(
-        'but most devices\' are tables of age, colour (texts) with the number "outcome": convert '
-        "them, or leave this device out."
+        'but those of most devices are tables of age, colour (texts) with the number "outcome": '
+        "convert them, or exclude this device from the run."
     )
 
 

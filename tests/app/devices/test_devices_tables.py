@@ -11,8 +11,8 @@ from fl_app.devices.site.check import describe_table
 from fl_app.devices.site.client import DeviceNode
 from fl_core.agreement.agreement import Agreement, Survey
 from fl_core.agreement.vote import agree, outvoted
+from fl_core.data.scaling import standardise_site
 from fl_core.messages import protocol
-from fl_core.partitions.standardise import standardised_site
 from tests.altered import altered
 from tests.app_runs import DEFAULTS
 from tests.device_runs import groups, run
@@ -44,7 +44,7 @@ def test_site_standardises_by_the_devices_own_training_rows(tmp_path):
     """Ages 40, 60, 50, 50: mean 50, deviation √50; three of four rows are red."""
     own = device(tmp_path, "berlin", BERLIN)
     one = agreed(berlin=own, oslo=device(tmp_path, "oslo", OSLO))
-    read, _, _ = standardised_site(own.read(one), np.ones(4, bool))
+    read, _, _ = standardise_site(own.read(one), np.ones(4, bool))
     np.testing.assert_allclose(read.train_samples[:, 0], [-(2**0.5), 2**0.5, 0, 0], rtol=1e-6)
     assert read.train_samples[:, 2:].tolist() == [[0, 0.25], [0, -0.75], [0, 0.25], [0, 0.25]]
     assert read.test_samples.tolist() == [[0, -0.25, 0, 0.25]]
@@ -65,7 +65,7 @@ def test_a_device_with_other_columns_is_left_out_by_name(tmp_path, text, message
     texts = (BERLIN, BERLIN, text)
     devices = {n: device(tmp_path, n, own) for n, own in zip(names, texts, strict=True)}
     if "Age" in text:
-        message = "tunis has the column Age, but berlin has not"
+        message = "tunis has the column Age, but berlin does not"
     reasons = outvoted({name: own.survey() for name, own in devices.items()})
     assert list(reasons) == ["tunis"]
     assert message in reasons["tunis"]
@@ -74,9 +74,9 @@ def test_a_device_with_other_columns_is_left_out_by_name(tmp_path, text, message
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (BERLIN.replace("blue", "grey"), "column colour of tunis has a text in row 2 which was"),
-        (BERLIN.replace("ill", "dead"), "dead in .*tunis.csv cannot be learnt, since the classes"),
-        (BERLIN.replace("age", "Age"), "tunis.csv has the column Age, but what was agreed has not"),
+        (BERLIN.replace("blue", "grey"), "column colour of tunis has a text in row 2 that is not"),
+        (BERLIN.replace("ill", "dead"), "dead in .*tunis.csv is not among the agreed classes"),
+        (BERLIN.replace("age", "Age"), "tunis.csv has the column Age, but the agreement does not"),
     ],
 )
 def test_what_was_agreed_without_a_device_is_told_to_it(tmp_path, text, message):
@@ -113,23 +113,23 @@ TABLE = Survey(("a",), (2,), is_float=True, columns={"x": (), "y": ("u",)})
         ({"columns": {"x": [], "y": "u"}}, "columns.y is 'u', but it must be a list"),
         ({"columns": {"y": ["u"], "x": []}}, "columns and their values must be sorted and differ"),
         ({"columns": {"x": [], "y": ["u", "u"]}}, "columns and their values must be sorted"),
-        ({"columns": {"x\n": [], "y": ["u"]}}, "'x\\n' is no name of a column: one line of at"),
+        ({"columns": {"x\n": [], "y": ["u"]}}, "'x\\n' is not a valid name of a column: it must"),
         (
             {"is_regression": True, "class_names": ["a", "b"]},
             "there are 2 classes, but from 1 to 1",
         ),
         (
             {"columns": {"x": [], "y": ["u" * 201]}},
-            "column y has a value that cannot be learnt: one line of",
+            "column y has a value that is not allowed: it must",
         ),
-        ({"image_shape": [3]}, "its columns are not as many as its samples have numbers"),
+        ({"image_shape": [3]}, "its samples have more or fewer numbers than its columns"),
         (
             {"columns": {"x": [], "y": [f"{i:02}" for i in range(51)]}, "image_shape": [52]},
             "column y has 51 different texts",
         ),
         (
             {"columns": {f"{i:05}": [] for i in range(10_001)}, "image_shape": [10_001]},
-            "10001 columns, but 10000 at most",
+            "10001 columns, but at most 10000",
         ),
     ],
 )
@@ -141,7 +141,7 @@ def test_a_survey_of_a_table_is_checked_not_believed(changed, message):
 
 def test_a_cell_of_free_text_is_not_told(tmp_path):
     text = "note,outcome\n" + "".join(f'"Maria{row}\nborn 4.5.",{row % 2}\n' for row in range(60))
-    with pytest.raises(ValueError, match="column note has a value that cannot be learnt") as told:
+    with pytest.raises(ValueError, match="column note has a value that is not allowed") as told:
         device(tmp_path, "berlin", text).survey()
     assert "Maria" not in str(told.value)
 
@@ -159,7 +159,7 @@ def test_the_check_of_a_site_tells_its_columns_and_classes(tmp_path):
     said = describe_table(own.path, own.label)
     counted = "of each class for training + for testing: ill 1 + 1, well 3 + 0"
     assert said == f"2 columns (age, colour), {counted}"
-    with pytest.raises(ValueError, match=r"^berlin\.csv has no column label or target or class"):
+    with pytest.raises(ValueError, match=r"label is empty, and berlin\.csv has no column label"):
         describe_table(own.path, "")
 
 

@@ -435,7 +435,7 @@ def test_what_is_finished_is_not_lost_when_a_later_strategy_fails(tmp_path):
             "num-clusters is 7, but there are 6 clients",
         ),
         ({"num_clients": 25}, r'num-clients is 25, but 6 .* "num-supernodes=25 client-resources'),
-        ({"tasks": "0,1|2,11"}, "a task holds label 11, but no training sample has it"),
+        ({"tasks": "0,1|2,11"}, "a task has label 11, but no training sample has it"),
         ({"num_tasks": 7}, "num-clients is 6, fewer than the 7 tasks"),
         ({"num_tasks": 11}, "num-tasks is 11, but mnist-5k has 10 classes"),
         ({"min_samples": 1000}, "min-samples is 1000"),

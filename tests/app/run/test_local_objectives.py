@@ -174,7 +174,10 @@ def test_options_that_cannot_be_are_refused(options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"strategy": "fedper"}, 'private-layers is "last", which is all of the model .output.'),
+        (
+            {"strategy": "fedper"},
+            'private-layers is "last", which is all layers',
+        ),
         (
             {"strategy": "fedrep", "model": "mlp-32", "private_layers": "outptu"},
             'private-layers names "outptu", but the model\'s layers are hidden, output',

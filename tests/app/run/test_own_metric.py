@@ -159,7 +159,7 @@ def test_a_client_where_it_is_undefined_keeps_its_other_scores(held, caplog, cap
         ("several", "which returned Tensor: it must return one finite number"),
         (
             "fails",
-            r"but fails\(outputs, labels\), as it is called, fails: KeyError: 'weights'",
+            r"but the call fails\(outputs, labels\) fails: KeyError: 'weights'",
         ),
         ("nothing", r"but .*held\.py has no nothing"),
     ],

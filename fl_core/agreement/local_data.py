@@ -1,0 +1,168 @@
+"""The data of one device: a description before an agreement, and the samples as agreed.
+
+A device has images in class folders, a table, or a user-defined function that returns samples.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import torch
+
+from fl_core.agreement.agreement import Agreement, Survey
+from fl_core.data.dataset import Dataset
+from fl_core.data.image_files import listed_images
+from fl_core.data.image_folder import common_shape, few, read_image_folder
+from fl_core.data.preparation import Columns, sample_columns
+from fl_core.data.samples import grey_or_colour
+from fl_core.data.settings import BY_VALUES
+from fl_core.data.split import Split
+from fl_core.data.table_file import as_numbers, kinds_of, read_table
+from fl_core.data.tables import class_names, common_columns, encoded, notes_on_classes, numbered
+from fl_core.data.user_data import read_own_part
+from fl_core.text import composed, printable
+
+logger = logging.getLogger(__name__)
+
+DATA = "data"
+"""In a device's `--node-config`: the import path of the function that returns its samples."""
+
+
+def survey_images(path: Path) -> Survey:
+    """Describe a device's images by their headers; log the files that are not read."""
+    files = listed_images(path)
+    for note in files.notes(path):
+        logger.warning(note)
+    shape = common_shape(files, path)
+    try:
+        return Survey(tuple(sorted(map(composed, files.train))), shape, in_folders=True)
+    except ValueError as error:
+        raise ValueError(f"the class folders of {path} cannot be used: {error}") from error
+
+
+def survey_table(path: Path, label: str, target: str = BY_VALUES) -> Survey:
+    """Describe a device's table; log notes on its classes, which only its owner sees."""
+    table = read_table(path, label, target)
+    is_number = table.labels.dtype != object
+    classes = () if is_number else class_names([table.labels])
+    names = (table.label,) if is_number else tuple(sorted(classes))
+    try:
+        columns = kinds_of(table.columns)
+        survey = Survey(names, (len(sample_columns(columns)),), True, is_number, columns)
+    except ValueError as error:
+        raise ValueError(f"{path.name} cannot be used: {error}") from error
+    if not is_number:
+        labels = torch.from_numpy(numbered(table.labels, classes))
+        test = torch.from_numpy(table.is_test)
+        for note in notes_on_classes(labels[~test], labels[test], classes):
+            logger.warning("%s: %s", printable(path.name), note)
+    return survey
+
+
+def survey_samples(path: str) -> Survey:
+    """Call a device's function, and describe the samples that it returns."""
+    return survey_of(read_own_part(DATA, path))
+
+
+def survey_of(data: Dataset) -> Survey:
+    """Describe samples that `read_own_part` read."""
+    try:
+        names = tuple(sorted(map(composed, data.class_names)))
+        return Survey(names, data.image_shape, data.is_float, data.is_regression)
+    except ValueError as error:
+        raise ValueError(f'{DATA} is "{data.name}", which cannot be used: {error}') from error
+
+
+def refuse_texts(columns: Columns, epsilon: float) -> None:
+    """Refuse columns with texts where noise must hide each row: a survey has all texts."""
+    for name, values in columns.items():
+        if values:
+            raise ValueError(
+                f"column {printable(name)} has texts, and all different ones are sent, but ε is "
+                f"{epsilon:g}, which would not cover them: write them as numbers, a column for "
+                "each that you know beforehand, or set pre-round-epsilon and training-epsilon to 0."
+            )
+
+
+def read_local_images(path: Path, cache: Path, agreement: Agreement) -> Split:
+    """Read a device's images in the agreed shape, decoded once into the folder `cache`."""
+    if not agreement.suits_folders:
+        raise ValueError(
+            f"{path} has images, but {agreement} was agreed: exclude this device from the run."
+        )
+    channels, height, width = agreement.image_shape
+    split = read_image_folder(path, cache, size=(height, width))
+    found = split.train_samples.shape[1]
+    if found != channels:
+        raise ValueError(
+            f"the images in {path} are {grey_or_colour(found)}, but {grey_or_colour(channels)} was "
+            "agreed: convert them, or exclude this device from the run."
+        )
+    return _relabelled(split, agreement, str(path))
+
+
+def read_local_table(
+    path: Path, label: str, agreement: Agreement, target: str = BY_VALUES
+) -> Split:
+    """Read a device's table; labels are indices into the agreed classes, or numbers to predict."""
+    if not agreement.columns:
+        raise ValueError(
+            f"{path} is a table, but {agreement} was agreed: exclude this device from the run."
+        )
+    table = read_table(path, label, target)
+    common_columns({"the agreement": agreement.columns, path.name: kinds_of(table.columns)})
+    rows = torch.from_numpy(encoded(table.columns, agreement.columns, table.site))
+    test = torch.from_numpy(table.is_test)
+    column = f"column {printable(table.label)} of {table.site}"
+    classes = agreement.class_names
+    if agreement.is_regression:
+        message = (
+            f"{column} has texts, but a number to predict was agreed: write numbers, or exclude "
+            "this device from the run."
+        )
+        labels = torch.from_numpy(as_numbers(table.labels, message))
+    elif table.labels.dtype != object:
+        raise ValueError(
+            f"{column} has fractions, but classes were agreed: write classes, or exclude this "
+            "device from the run."
+        )
+    else:
+        classes = class_names([table.labels])
+        labels = torch.from_numpy(numbered(table.labels, classes))
+    parts = rows[~test], labels[~test], rows[test], labels[test]
+    split = Split(*parts, classes, is_in_time=table.is_in_time)
+    return split if agreement.is_regression else _relabelled(split, agreement, str(path))
+
+
+def read_local_samples(path: str, agreement: Agreement) -> Split:
+    """Call a device's function; labels are as of `read_local_table`."""
+    data = read_own_part(DATA, path)
+    if (found := str(survey_of(data))) != (agreed := str(agreement)):
+        raise ValueError(
+            f'{DATA} is "{path}" and its samples are {found}, but {agreed} was agreed: convert '
+            "them, or exclude this device from the run."
+        )
+    tensors = data.train_samples, data.train_labels, data.test_samples, data.test_labels
+    split = Split(*tensors, data.class_names)
+    if data.is_regression:
+        return split
+    return _relabelled(split, agreement, f'the data of {DATA}="{path}"')
+
+
+def _relabelled(split: Split, agreement: Agreement, where: str) -> Split:
+    """Return samples with labels that are indices into the agreed classes."""
+    index = {name: label for label, name in enumerate(agreement.class_names)}
+    names = [composed(name) for name in split.class_names]
+    unknown = [name for name in names if name not in index]
+    if unknown:
+        raise ValueError(
+            f"{few(unknown)} in {where} is not among the agreed classes: start the run again with "
+            "this device, so that all agree on the classes again, or move these samples elsewhere."
+        )
+    labels = torch.tensor([index[name] for name in names])
+    return split._replace(
+        train_labels=labels[split.train_labels],
+        test_labels=labels[split.test_labels],
+        class_names=agreement.class_names,
+    )

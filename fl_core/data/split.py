@@ -1,0 +1,19 @@
+"""Training and test samples of one data set or one site."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Split(NamedTuple):
+    """Training and test samples with their labels; a site may have no test samples."""
+
+    train_samples: Tensor  # uint8 or float32, (n, …)
+    train_labels: Tensor  # (n,): int64, indices into `class_names`; or float32, to be predicted
+    test_samples: Tensor
+    test_labels: Tensor
+    class_names: tuple[str, ...]  # of a number to predict, its name
+    is_in_time: bool = False  # training samples are ordered by time, as rows of a table
+    notes: tuple[str, ...] = ()  # about files that are not read

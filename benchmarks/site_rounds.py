@@ -58,7 +58,7 @@ def measured(command: Sequence[str], rounds: int, folder: Path) -> dict[str, Any
         memory = [_memory(site) for site in sites]
         before, started = [_cpu(site) for site in sites], time.monotonic()
         settings = {
-            **{"dataset": "own", "strategy": "rcc-pfl", "num-clients": len(sites)},
+            **{"dataset": "devices", "strategy": "rcc-pfl", "num-clients": len(sites)},
             **{"model": "cnn", "learning-rate": 0.001, "local-epochs": 2, "batch-size": 32},
             **{"num-server-rounds": rounds, "evaluate-every": rounds, "seed": 0},
             "output-dir": str(folder / "out"),

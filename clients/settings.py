@@ -17,7 +17,7 @@ from fl_core.options import (
     or_words,
 )
 from fl_core.relevance import PAPER, USUAL_EIGENVECTORS
-from fl_core.user_code import OWN_OR_EMPTY, or_own
+from fl_core.user_code import IMPORT_PATH_OR_EMPTY, or_import_path
 
 AUTO = "auto"
 CPU, CUDA = "cpu", "cuda"
@@ -68,7 +68,7 @@ class FeatureSettings:
 
     features: str = option(
         AUTO,
-        or_own(one_of((AUTO, *FEATURES))),
+        or_import_path(one_of((AUTO, *FEATURES))),
         f"`{AUTO}`: `hog` of images, `power-spectrum` of series, `fourier` of tables: "
         "docs/features.md; `raw`: pixels, or the numbers of other samples; `efficientnet-lite0` "
         "comes with its weights, `resnet18`'s are downloaded; your own: docs/own-code.md",
@@ -78,7 +78,7 @@ class FeatureSettings:
 AUTOMATIC = {1: "mnist-5k", 3: "cifar100"}  # what `auto` pre-trains on, by channels
 # A folder of images is not among them: its name does not say which images it holds.
 PRETRAINING_DATASETS = tuple(
-    name for name, entry in DATASETS.items() if entry.known and not entry.has_own_tasks
+    name for name, entry in DATASETS.items() if entry.known and not entry.has_group_tasks
 )
 
 
@@ -166,13 +166,13 @@ class TrainingSettings:
     weight_decay: float = option(0.001, number(float, 0), "of the optimizer", default=0.0)
     loss: str = option(
         "",
-        OWN_OR_EMPTY,
+        IMPORT_PATH_OR_EMPTY,
         "what a client minimises, as MODULE:NAME: `torch.nn.functional:huber_loss`, or your own, "
         "docs/own-code.md; empty: cross-entropy of classes, squared error of a number",
     )
     metric: str = option(
         "",
-        OWN_OR_EMPTY,
+        IMPORT_PATH_OR_EMPTY,
         "what tests measure beside accuracy or RMSE, as MODULE:NAME: docs/own-code.md",
     )
     batch_size: int = option(32, COUNT, "samples in each step")

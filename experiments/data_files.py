@@ -14,9 +14,9 @@ import torch
 from clients.settings import AUTO, AUTOMATIC
 from fl_app.config.rules import shares_eigenvectors
 from fl_app.config.run_config import Config
+from fl_core.data.dataset_info import dataset_info
 from fl_core.data.datasets import load_dataset
 from fl_core.data.folders import resolve_data_dir
-from fl_core.data.known import known_of
 from fl_core.data.published import CIFAR10_TAR
 from fl_core.data.settings import PLUS
 from strategies.catalogue import parameters, system_of
@@ -46,7 +46,7 @@ def sources_of(config: Config) -> list[str]:
     """Return the published data sets, and weights, that a simulation reads; not the package's."""
     names = config.dataset.split(PLUS)
     if any("encoder" in parameters(system_of(name).clustering) for name in config.strategy):
-        kind = known_of(config.dataset)
+        kind = dataset_info(config.dataset)
         channels = kind.image_shape[0] if kind else 1
         names.append(AUTOMATIC.get(channels, "") if config.encoder == AUTO else config.encoder)
     found = [part for name in names for part in _MADE_OF.get(name, (name,))]

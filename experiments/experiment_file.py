@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 from experiments.claims import STRICT, Claim, Explanation
 from fl_app.config.run_config import DEFAULTS, Config, parse_config
 from fl_app.sweeps.measures import check_measure
-from fl_core.json_records import checker, what_is_wrong
+from fl_core.json_records import checker, validation_message
 
 SHARED = ""
 """The name of the simulation of all strategies that share their options."""
@@ -215,7 +215,7 @@ def read_experiment(path: Path) -> Experiment:
         experiment: Experiment = checker(Experiment).validate_json(written)
         experiment.as_small()  # checks its cells, too
     except ValidationError as error:
-        said = what_is_wrong(error, "docs/reproduce.md")
+        said = validation_message(error, "docs/reproduce.md")
         raise ValueError(f"the experiment {path}: {said}") from error
     except ValueError as error:
         raise ValueError(f"the experiment {path}: {error}") from error

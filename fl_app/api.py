@@ -15,7 +15,7 @@ from fl_app.sweeps.plan import plan_sweep
 from fl_app.sweeps.sweep_command import run_sweep
 from fl_core.extras import need_extra
 from fl_core.options import Scalar
-from fl_core.user_code import forget_own
+from fl_core.user_code import unload_user_modules
 
 
 def simulate(
@@ -111,11 +111,11 @@ def sweep(
 def _forget() -> None:
     """Let user-defined code and data be read again: in a notebook, they change."""
     # PyTorch takes seconds.
-    from fl_core.data.datasets import forget_data  # noqa: PLC0415
+    from fl_core.data.datasets import clear_data_caches  # noqa: PLC0415
     from fl_core.partitions.federation import simulate_federation  # noqa: PLC0415
 
-    forget_own()
-    forget_data()
+    unload_user_modules()
+    clear_data_caches()
     simulate_federation.cache_clear()
 
 

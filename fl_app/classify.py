@@ -22,7 +22,7 @@ from fl_core.data.image_folder import in_words, read_each
 from fl_core.data.samples import are_images, grey_or_colour
 from fl_core.data.settings import SITE
 from fl_core.data.tables import prepared_rows, tables_in
-from fl_core.data.user_data import read_own_part
+from fl_core.data.user_data import read_user_part
 from fl_core.files import replacing
 from fl_core.models.model_file import ModelCard, load_model
 from fl_core.text import csv_cell, printable
@@ -143,14 +143,14 @@ def _read_tables(folder: Path, card: ModelCard) -> list[Batch]:
 
 def _read_function(model_path: Path, card: ModelCard, data: str) -> list[Batch]:
     """Read the training samples that a user-defined function returns."""
-    samples = read_own_part("--data", data).train_samples
+    samples = read_user_part("--data", data).train_samples
     if tuple(samples.shape[1:]) != card.image_shape:
         raise ValueError(
             f"--data is {data}, whose samples have shape {_times(samples.shape[1:])}, but "
             f"{model_path} takes {_times(card.image_shape)}: convert them first."
         )
     if samples.dtype == torch.float32:
-        samples = card.preparation.of_samples(samples)
+        samples = card.preparation.prepare_samples(samples)
     return [([(number,) for number in range(len(samples))], samples)]
 
 

@@ -13,13 +13,13 @@ from fl_app.devices.site.message_mod import device_mod
 from fl_app.run.node import Node, config_of
 from fl_app.simulation.attacks import attack_mod
 from fl_app.simulation.node import SimulatedNode
-from fl_core.data.settings import OWN_IMAGES
+from fl_core.data.settings import REAL_DEVICES
 from fl_core.messages import protocol
 
 
 def open_node(message: Message, context: Context) -> Node:
     """Return the node that answers a message."""
-    own_images = config_of(context).dataset == OWN_IMAGES
+    own_images = config_of(context).dataset == REAL_DEVICES
     return (DeviceNode if own_images else SimulatedNode)(message, context)
 
 
@@ -37,9 +37,9 @@ answer_queries(app, open_node)
 answer_training(app, open_node)
 for action, answer in (
     (protocol.MOMENTS, moments),
-    (protocol.KEEP_MODEL, lambda node: _kept(node.keep_model())),
+    (protocol.SAVE_MODEL, lambda node: _kept(node.keep_model())),
     (protocol.DEPLOY_MODEL, lambda node: _kept(node.deploy_model())),
-    (protocol.KEEP_STATE, lambda node: node.keep_state()),
+    (protocol.SAVE_STATE, lambda node: node.keep_state()),
     (protocol.RESTORE_STATE, lambda node: node.restore_state()),
 ):
     app.query(action)(handler(answer, open_node))

@@ -11,10 +11,10 @@ from fl_app.devices.grid import DeviceGrid
 from fl_app.run.experiment import run_experiment
 from fl_app.simulation.ray_grid import SimulatedGrid
 from fl_app.simulation.simulated_clients import Simulation
-from fl_core.data.settings import OWN_IMAGES
+from fl_core.data.settings import REAL_DEVICES
 from fl_core.flower.server import HttpGrid, InMemoryGrid
 from fl_core.text import error_line
-from fl_core.user_code import is_stop
+from fl_core.user_code import is_shutdown
 
 app = ServerApp()
 
@@ -28,12 +28,12 @@ def main(grid: Grid, context: Context) -> None:
             grid = SimulatedGrid(grid, config.min_answers)
         elif isinstance(grid, HttpGrid):
             grid = DeviceGrid(grid, config.min_answers)
-        run_experiment(config, grid, Devices if config.dataset == OWN_IMAGES else Simulation)
+        run_experiment(config, grid, Devices if config.dataset == REAL_DEVICES else Simulation)
     except KeyboardInterrupt:  # Flower's own, once the SuperLink that started this has gone
         print("error: the run was stopped from outside, or its SuperLink has ended.", flush=True)
         raise
     except (Exception, SystemExit) as error:
-        if is_stop(error):
+        if is_shutdown(error):
             raise
         # One line that can be found again in Flower's log, which goes on with the traceback.
         print("error:", error_line(error).replace("\n", " "), flush=True)

@@ -45,11 +45,11 @@ def from_json(kind: type[Record], text: str) -> Record:
         of_kind: Any = kind
         record: Record = checker(of_kind).validate_json(text)
     except ValidationError as error:
-        raise ValueError(what_is_wrong(error)) from None
+        raise ValueError(validation_message(error)) from None
     return record
 
 
-def what_is_wrong(error: ValidationError, page: str = "docs/results.md") -> str:
+def validation_message(error: ValidationError, page: str = "docs/results.md") -> str:
     """Return a sentence about the first wrong value; `page` lists the keys."""
     first = error.errors()[0]
     *above, key = first["loc"] or ("",)

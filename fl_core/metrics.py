@@ -126,7 +126,7 @@ def metrics_of(*, is_regression: bool, own: str = "") -> Metrics:
     usual = OF_A_NUMBER if is_regression else OF_CLASSES
     if not own:
         return usual
-    measured = Metric(protocol.OWN_METRIC, own, low=-math.inf)
+    measured = Metric(protocol.USER_METRIC, own, low=-math.inf)
     return replace(usual, others=(*usual.others, measured), own=own)
 
 

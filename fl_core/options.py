@@ -156,7 +156,7 @@ def at_value(value: Any) -> str:
     return "empty" if value == "" else f"at {value}"
 
 
-KNOWN_AS = {
+SYNONYMS = {
     "algorithm": "strategy",
     "alpha": "dirichlet-alpha",
     "epochs": "local-epochs",
@@ -184,7 +184,7 @@ def did_you_mean(value: Any, words: Iterable[str]) -> str:
     """
     by_letters = {word.lower(): word for word in words if word}
     given = str(value).lower()
-    known = KNOWN_AS.get(given)
+    known = SYNONYMS.get(given)
     near = [known] if known in by_letters else get_close_matches(given, by_letters, 1)
     return f"Did you mean {by_letters[near[0]]}?" if near else ""
 

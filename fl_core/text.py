@@ -10,7 +10,7 @@ from datetime import timedelta
 
 _LONGEST_NAME = 100
 ALLOWED_NAME = f"at most {_LONGEST_NAME} visible characters, and single spaces between words"
-"""What `given_name` accepts."""
+"""What `readable_name` accepts."""
 # Printable for Python, but invisible: fillers, joiners and variation selectors.
 _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
@@ -18,7 +18,7 @@ _INVISIBLE = re.compile(
 )
 
 
-def given_name(value: object) -> str | None:
+def readable_name(value: object) -> str | None:
     """Return the name of a client if it is readable: without other spaces or invisible letters.
 
     Otherwise it could look like the name of another client.

@@ -37,26 +37,26 @@ _STANDARD = {get_path("stdlib"), get_path("platstdlib")}  # perhaps in the home 
 _INSTALLED = {"site-packages", "dist-packages"}  # by pip, perhaps in the home folder
 _LONGEST = 300  # characters of an error of user-defined code
 
-# The modules from the working directory, which `forget_own` reloads.
+# The modules from the working directory, which `unload_user_modules` reloads.
 _local_modules: set[str] = set()
 
 
-def is_own(value: object) -> bool:
+def is_import_path(value: object) -> bool:
     """Return whether a value is an import path of user-defined code.
 
     Examples
     --------
-    >>> is_own("my_package.models:make_model"), is_own("random:5"), is_own("mlp")
-    (True, False, False)
+    >>> is_import_path("my_package.models:make_model"), is_import_path("random:5")
+    (True, False)
     """
     return isinstance(value, str) and _PATH.fullmatch(value) is not None
 
 
-def or_own(rule: Rule) -> Rule:
+def or_import_path(rule: Rule) -> Rule:
     """Allow an import path, too."""
 
     def parse(value: Any) -> Any:
-        return value if is_own(value) else rule.parse(value)
+        return value if is_import_path(value) else rule.parse(value)
 
     return replace(rule, allowed=f"{rule.allowed}, or an import path MODULE:NAME", parse=parse)
 
@@ -67,10 +67,10 @@ def _parse_empty(value: Any) -> str:
     return ""
 
 
-OWN_OR_EMPTY = or_own(Rule("empty", _parse_empty))
+IMPORT_PATH_OR_EMPTY = or_import_path(Rule("empty", _parse_empty))
 
 
-def load_own(key: str, path: str, *, is_private: bool = False) -> Any:
+def load_user_code(key: str, path: str, *, is_private: bool = False) -> Any:
     """Import the function or class of an import path; the code of its module is run.
 
     Parameters
@@ -93,7 +93,7 @@ def load_own(key: str, path: str, *, is_private: bool = False) -> Any:
     except ModuleNotFoundError as error:
         raise ValueError(f'{key} is "{path}", but {_not_importable(module_name, error)}') from error
     except (Exception, SystemExit) as error:
-        if is_stop(error):
+        if is_shutdown(error):
             raise
         raise ValueError(
             f'{key} is "{path}", but {module_name} cannot be imported: {_shown(error, is_private)}.'
@@ -114,20 +114,20 @@ def load_own(key: str, path: str, *, is_private: bool = False) -> Any:
     return loaded
 
 
-def call_own(key: str, path: str, *arguments: Any, is_private: bool = False) -> Any:
-    """Call a user-defined function; parameters are as of `load_own`."""
-    return own_function(key, path, is_private=is_private)(*arguments)
+def call_user_code(key: str, path: str, *arguments: Any, is_private: bool = False) -> Any:
+    """Call a user-defined function; parameters are as of `load_user_code`."""
+    return load_user_function(key, path, is_private=is_private)(*arguments)
 
 
-def own_function(key: str, path: str, *, is_private: bool = False) -> Callable[..., Any]:
-    """Return a user-defined function for many calls, each of which is as `call_own`."""
-    function = load_own(key, path, is_private=is_private)
+def load_user_function(key: str, path: str, *, is_private: bool = False) -> Callable[..., Any]:
+    """Return a user-defined function for many calls, each of which is as `call_user_code`."""
+    function = load_user_code(key, path, is_private=is_private)
 
     def called(*arguments: Any) -> Any:
         try:
             return function(*arguments)
         except (Exception, SystemExit) as error:
-            if is_stop(error):
+            if is_shutdown(error):
                 raise
             call = f"{path.partition(':')[2]}({_ARGUMENTS.get(key, '')})"
             reason = _shown(error, is_private)
@@ -136,7 +136,7 @@ def own_function(key: str, path: str, *, is_private: bool = False) -> Callable[.
     return called
 
 
-def own_files(path: str) -> list[Path]:
+def user_code_files(path: str) -> list[Path]:
     """Return the Python files of an import path: of its package, or its module.
 
     In a folder without ``__init__.py``, which is not a package, it is the module alone.
@@ -155,7 +155,7 @@ def own_files(path: str) -> list[Path]:
     return sorted(origin.parent.rglob("*.py")) if origin.name == "__init__.py" else [origin]
 
 
-def forget_own() -> None:
+def unload_user_modules() -> None:
     """Unload the modules of the working directory: in a notebook, they change."""
     for name in _local_modules:
         sys.modules.pop(name, None)
@@ -203,7 +203,7 @@ def _modules_in(package: str) -> Iterable[str]:
     return [one.name for one in iter_modules(folders)]
 
 
-def is_stop(error: BaseException) -> bool:
+def is_shutdown(error: BaseException) -> bool:
     """Return whether Flower stops the program, so that no code has failed."""
     frames = traceback.extract_tb(error.__traceback__)
     ended = isinstance(error, SystemExit) and frames
@@ -212,12 +212,12 @@ def is_stop(error: BaseException) -> bool:
 
 def _shown(error: BaseException, is_private: bool) -> str:
     if not is_private:
-        return what_failed(error)
+        return describe_error(error)
     logger.warning("the server receives this error without its text:", exc_info=error)
-    return f"{what_failed(error, with_text=False)}; the text is in this site's log"
+    return f"{describe_error(error, with_text=False)}; the text is in this site's log"
 
 
-def what_failed(error: BaseException, *, with_text: bool = True) -> str:
+def describe_error(error: BaseException, *, with_text: bool = True) -> str:
     """Return an error on one line, with the file and line where it was raised."""
     frames = traceback.extract_tb(error.__traceback__)
     text = f": {error}".rstrip(": .") if with_text else ""

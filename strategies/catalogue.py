@@ -18,7 +18,7 @@ from fl_core.objectives.private_head import PrivateHead
 from fl_core.objectives.private_layers import PrivateLayers
 from fl_core.objectives.private_norms import PrivateNorms
 from fl_core.objectives.prox import Prox
-from fl_core.user_code import is_own, load_own
+from fl_core.user_code import is_import_path, load_user_code
 from strategies.aggregations.aggregation import Aggregation, ClusterMean, GraphMean
 from strategies.aggregations.lps_gps import LpsGps
 from strategies.aggregations.robust import (
@@ -137,7 +137,7 @@ def system_of(strategy: str) -> System:
         return SYSTEMS[strategy]
     first, plus, others = strategy.partition("+")
     second, third, objective = others.partition("+")
-    if not plus and is_own(strategy):
+    if not plus and is_import_path(strategy):
         alone = _class_of("strategy", strategy, Clustering, Aggregation)
         first, second = (strategy, "mean") if issubclass(alone, Clustering) else ("spectral", first)
     clustering: type[Clustering] = _part_of("clustering", first, CLUSTERINGS, Clustering)
@@ -147,11 +147,11 @@ def system_of(strategy: str) -> System:
 
 
 def _part_of(key: str, name: str, known: Mapping[str, Any], kind: type) -> Any:
-    return _class_of(key, name, kind) if is_own(name) else known[name]
+    return _class_of(key, name, kind) if is_import_path(name) else known[name]
 
 
 def _class_of(key: str, path: str, *kinds: type) -> type:
-    found = load_own(key, path)
+    found = load_user_code(key, path)
     if not isinstance(found, type) or not issubclass(found, kinds):
         wanted = " or ".join(f"strategies.{kind.__name__}" for kind in kinds)
         raise ValueError(

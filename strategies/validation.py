@@ -14,7 +14,7 @@ import numpy as np
 
 from fl_core.messages.protocol import NDArrays
 from fl_core.text import listed
-from fl_core.user_code import is_stop, what_failed
+from fl_core.user_code import describe_error, is_shutdown
 from strategies.aggregations.aggregation import Aggregation
 from strategies.clusterings.clustering import Clustering
 from strategies.rounds.round_state import Clusters, Round, Update
@@ -122,9 +122,9 @@ def _called(method: Callable[P, Returned], *arguments: P.args, **named: P.kwargs
     try:
         return method(*arguments, **named)
     except (Exception, SystemExit) as error:
-        if _is_ours(method) or is_stop(error):
+        if _is_ours(method) or is_shutdown(error):
             raise
-        raise RuntimeError(f"{_name(method)} fails: {what_failed(error)}.") from error
+        raise RuntimeError(f"{_name(method)} fails: {describe_error(error)}.") from error
 
 
 def _part_of(method: Callable[..., object]) -> object:

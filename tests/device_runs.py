@@ -10,13 +10,13 @@ from fl_app.config.run_config import parse_config
 from fl_app.devices.devices_run import Devices as DeviceWorld
 from fl_app.run.experiment import run_experiment
 from fl_core.messages.packing import unpacked
-from fl_core.user_code import is_own
+from fl_core.user_code import is_import_path
 from tests.app_runs import DEFAULTS, undrawn_pictures
 from tests.local_grid import LocalGrid
 from tests.toy_app import SpoiledApp
 
 OPTIONS = {
-    "dataset": "own",
+    "dataset": "devices",
     "strategy": "rcc-pfl",
     "model": "mlp-32",
     "num-server-rounds": 3,
@@ -41,7 +41,7 @@ class Devices(LocalGrid):
         for place, name in enumerate(self.names):
             node = self.node_of(place)
             data = str(folders[name])
-            own = {"name": name, "data" if is_own(data) else "data-path": data}
+            own = {"name": name, "data" if is_import_path(data) else "data-path": data}
             if own_code:
                 own["own-code"] = own_code
             if model_paths and name in model_paths:

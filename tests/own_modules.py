@@ -18,7 +18,7 @@ from fl_app.run.experiment import run_experiment
 from fl_app.simulation.simulated_clients import Simulation
 from fl_core.data import datasets
 from fl_core.partitions.federation import simulate_federation
-from fl_core.user_code import forget_own, is_own
+from fl_core.user_code import is_import_path, unload_user_modules
 from tests.app_runs import undrawn_pictures
 from tests.local_grid import LocalGrid
 from tests.toy_app import SpoiledApp
@@ -64,8 +64,8 @@ def own_modules(folder: Path, **texts: str) -> Iterator[None]:
 
 
 def _forget() -> None:
-    forget_own()
-    datasets.forget_data()
+    unload_user_modules()
+    datasets.clear_data_caches()
     simulate_federation.cache_clear()
 
 
@@ -76,7 +76,7 @@ def run_alone(
 ) -> dict[str, Any]:
     """Run the app in this process, on nodes that allow what is named, or `allowed`."""
     values = [str(run_config[key]) for key in ("model", "dataset", "features", "loss", "metric")]
-    named = ", ".join(filter(is_own, values))
+    named = ", ".join(filter(is_import_path, values))
     spoilt = SpoiledApp(app, spoil or {})
     grid = LocalGrid(spoilt, int(run_config["num-clients"]), run_config=run_config)
     for context in grid.contexts.values():

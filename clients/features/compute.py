@@ -17,7 +17,7 @@ from clients.features.formulas import fourier, power_spectrum, raw_values
 from clients.features.hog import hog
 from clients.features.user_features import own_features
 from clients.settings import FEATURES
-from fl_core.user_code import is_own
+from fl_core.user_code import is_import_path
 
 FeatureMap = Callable[[Tensor], Tensor]
 """From samples to features, float32 (n, d), both on the CPU: each row a function of its sample
@@ -65,7 +65,7 @@ def feature_map(
     """
     if name in ENCODERS:
         return load_encoder(ENCODERS[name], cache_dir, device or torch.device("cpu"))
-    if is_own(name):
+    if is_import_path(name):
         return own_features(name)
     if name not in _FORMULAS:
         raise ValueError(f'features is "{name}", but must be one of {", ".join(FEATURES)}.')

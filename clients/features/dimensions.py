@@ -8,7 +8,7 @@ from clients.privacy import PROJECTED
 from clients.settings import AUTO
 from fl_core.data.samples import are_images, described
 from fl_core.relevance import USUAL_EIGENVECTORS
-from fl_core.user_code import is_own
+from fl_core.user_code import is_import_path
 
 # Of the histograms of oriented gradients (clients.features.hog).
 ORIENTATIONS = 9
@@ -75,7 +75,7 @@ def feature_dimension(name: str, shape: tuple[int, ...], *, is_float: bool = Fal
 
     Only a user-defined map computes some. Images have shape (C, H, W).
     """
-    if is_own(name):
+    if is_import_path(name):
         from clients.features.user_features import own_dimension  # noqa: PLC0415 - PyTorch takes seconds
 
         return own_dimension(name, tuple(shape), is_float)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fl_core.user_code import call_own
+from fl_core.user_code import call_user_code
 
 _KEY = "features"
 _FEW = 3
@@ -24,7 +24,7 @@ def own_features(path: str) -> Callable[[Tensor], Tensor]:
 
     def phi(samples: Tensor) -> Tensor:
         # A copy: it may work in place, on what others will train on.
-        return _checked(path, samples, call_own(_KEY, path, samples.clone()))
+        return _checked(path, samples, call_user_code(_KEY, path, samples.clone()))
 
     return phi
 

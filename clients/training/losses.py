@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
 from fl_core.data.scaling import Scaling
-from fl_core.user_code import call_own, own_function
+from fl_core.user_code import call_user_code, load_user_function
 
 _KEY = "loss"
 _METRIC = "metric"
@@ -32,7 +32,7 @@ def loss_of(path: str, labels: torch.Tensor) -> Loss:
     """Return the loss of an import path; where it is empty, the usual one for such labels."""
     if not path:
         return squared_error if labels.is_floating_point() else F.cross_entropy
-    loss = own_function(_KEY, path)
+    loss = load_user_function(_KEY, path)
     return partial(_of_numbers, loss) if labels.is_floating_point() else loss
 
 
@@ -73,7 +73,7 @@ def measure_of(path: str, scaling: Scaling | None = None) -> Measure | None:
             said = said.squeeze(1)
             if scaling is not None:
                 said, truth = scaling.restore_targets(said), scaling.restore_targets(truth)
-        found = call_own(_METRIC, path, said, truth)
+        found = call_user_code(_METRIC, path, said, truth)
         try:
             number = float(found)
         except (TypeError, ValueError, RuntimeError):  # of a tensor of several, say
@@ -88,7 +88,7 @@ def measure_of(path: str, scaling: Scaling | None = None) -> Measure | None:
     return measured if path else None
 
 
-def check_own_metric(path: str, num_classes: int, *, is_regression: bool) -> None:
+def check_user_metric(path: str, num_classes: int, *, is_regression: bool) -> None:
     """Refuse a function that does not make a number of a few random outputs and labels."""
     if measure := measure_of(path):
         measure(*_made_up(num_classes, is_regression=is_regression))
@@ -103,11 +103,11 @@ def _made_up(num_classes: int, *, is_regression: bool) -> tuple[torch.Tensor, to
     return outputs, torch.arange(count) % num_classes
 
 
-def check_own_loss(path: str, num_classes: int, *, is_regression: bool) -> None:
+def check_user_loss(path: str, num_classes: int, *, is_regression: bool) -> None:
     """Refuse a function that does not make one number of a few random outputs and labels."""
     outputs, labels = _made_up(num_classes, is_regression=is_regression)
     outputs.requires_grad_()
-    found = call_own(_KEY, path, outputs.squeeze(1) if is_regression else outputs, labels)
+    found = call_user_code(_KEY, path, outputs.squeeze(1) if is_regression else outputs, labels)
     if not (isinstance(found, torch.Tensor) and found.dim() == 0 and found.is_floating_point()):
         kind = tuple(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
         raise ValueError(

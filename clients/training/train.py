@@ -31,7 +31,7 @@ class Scores(NamedTuple):
     accuracy: float
     macro_f1: float
     balanced_accuracy: float
-    own_metric: float | None = None  # a user-defined metric
+    user_metric: float | None = None  # a user-defined metric
 
 
 class Errors(NamedTuple):
@@ -45,7 +45,7 @@ class Errors(NamedTuple):
     rmse: float
     mae: float
     r2: float | None  # 1 − squared error / squared distance from the test samples' mean
-    own_metric: float | None = None
+    user_metric: float | None = None
 
 
 class OtherTest(NamedTuple):

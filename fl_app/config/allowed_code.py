@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fl_app.config.run_config import Config
-from fl_core.user_code import is_own
+from fl_core.user_code import is_import_path
 
 OWN_CODE = "own-code"
 """In a device's `--node-config`: the import paths that its owner allows, by commas."""
@@ -18,7 +18,7 @@ _AT_CLIENTS = ("model", "dataset", "features", "loss", "metric")
 def named_at_clients(config: Config) -> dict[str, str]:
     """Return the import paths of somebody's own code that clients run, by run-config key."""
     paths = {key: str(getattr(config, key)) for key in _AT_CLIENTS}
-    return {key: path for key, path in paths.items() if is_own(path)}
+    return {key: path for key, path in paths.items() if is_import_path(path)}
 
 
 def refuse_unallowed(config: Config, node_config: Mapping[str, object]) -> None:
@@ -54,7 +54,7 @@ def allowed_by(node_config: Mapping[str, object]) -> tuple[str, ...]:
     text = str(node_config.get(OWN_CODE, ""))
     paths = tuple(path.strip() for path in text.split(",") if path.strip())
     for path in paths:
-        if not is_own(path):
+        if not is_import_path(path):
             raise ValueError(
                 f'{OWN_CODE} in this node\'s --node-config is "{text}", but "{path}" is no import '
                 "path: write MODULE:NAME, several separated by commas, such as "

@@ -13,7 +13,7 @@ from clients.features.compute import feature_map
 from clients.features.dimensions import compared_dimension
 from clients.features.user_features import check_own_features, random_samples
 from clients.private_models import check_private_model
-from clients.training.losses import check_own_loss, check_own_metric
+from clients.training.losses import check_user_loss, check_user_metric
 from clients.training.train import as_pixels
 from fl_app.config.rules import shares_eigenvectors
 from fl_app.config.run_config import Config
@@ -22,13 +22,13 @@ from fl_app.config.tuning import AS_TASKS
 from fl_core.agreement.agreement import Agreement
 from fl_core.data.dataset import Dataset
 from fl_core.data.samples import SampleKind, are_images, described, sample_word
-from fl_core.data.settings import OWN_IMAGES
+from fl_core.data.settings import REAL_DEVICES
 from fl_core.extras import MissingExtraError, need_extra
 from fl_core.models.build import build_model
 from fl_core.models.model_file import ModelCard
 from fl_core.models.user_model import check_model
 from fl_core.partitions.federation import Federation
-from fl_core.user_code import is_own
+from fl_core.user_code import is_import_path
 from strategies.catalogue import parameters, system_of
 
 
@@ -68,16 +68,16 @@ def check_fits(config: Config, kind: SampleKind, federation: Federation | None =
             "be another: choose another attack."
         )
     _check_file(config, kind)
-    if config.training_epsilon and config.dataset != OWN_IMAGES:  # devices look for themselves
+    if config.training_epsilon and config.dataset != REAL_DEVICES:  # devices look for themselves
         need_extra("opacus", "training-epsilon", "set it to 0")
     _check_model(config, kind, samples)
     if config.loss:
-        check_own_loss(config.loss, kind.num_classes, is_regression=kind.is_regression)
-    check_own_metric(config.metric, kind.num_classes, is_regression=kind.is_regression)
+        check_user_loss(config.loss, kind.num_classes, is_regression=kind.is_regression)
+    check_user_metric(config.metric, kind.num_classes, is_regression=kind.is_regression)
     if shares_eigenvectors(config.strategy):
         _check_num_eigenvectors(config, kind)
         feature_map(config.features)
-        if is_own(config.features):
+        if is_import_path(config.features):
             check_own_features(config.features, samples)
     for name in config.strategy:
         clustering = system_of(name).clustering
@@ -109,7 +109,7 @@ def _check_file(config: Config, kind: SampleKind) -> None:
 
 def _check_model(config: Config, kind: SampleKind, samples: Tensor) -> None:
     model = build_model(config.model, kind.image_shape, kind.num_classes, config.seed)
-    if not is_own(config.model):
+    if not is_import_path(config.model):
         return
     pixels = as_pixels(samples)
     check_model(config.model, model, pixels, kind.num_classes)

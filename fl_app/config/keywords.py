@@ -8,8 +8,8 @@ from typing import Any
 from clients.features.dimensions import chosen_features
 from clients.settings import AUTO
 from fl_app.config.tuning import AS_TASKS
-from fl_core.data.known import known_of
-from fl_core.data.settings import ALL_SITES, NOBODY, OWN_IMAGES, TABLES, paper_model
+from fl_core.data.dataset_info import dataset_info
+from fl_core.data.settings import ALL_SITES, NOT_STANDARDISED, REAL_DEVICES, TABLES, paper_model
 
 ALL = "all"
 AS_PAPER = "paper"
@@ -41,12 +41,12 @@ def spelt_out(values: Mapping[str, Any]) -> dict[str, Any]:
             found |= {"early_stopping": patience, "evaluate_every": every}
     if found["num_clients"] == ALL:
         found["num_clients"] = 0
-    if found["features"] == AUTO and (kind := known_of(found["dataset"])) is not None:
+    if found["features"] == AUTO and (kind := dataset_info(found["dataset"])) is not None:
         found["features"] = chosen_features(AUTO, kind.image_shape, is_float=kind.is_float)
     if found["model"] == AS_PAPER:
         found["model"] = paper_model(found["dataset"])
-    if found["dataset"] == OWN_IMAGES and found["num_clusters"] == AS_TASKS:
+    if found["dataset"] == REAL_DEVICES and found["num_clusters"] == AS_TASKS:
         found["num_clusters"] = AUTO  # nobody knows the tasks: their number is found
     if found["standardise"] == AUTO:
-        found["standardise"] = ALL_SITES if found["dataset"] == TABLES else NOBODY
+        found["standardise"] = ALL_SITES if found["dataset"] == TABLES else NOT_STANDARDISED
     return found

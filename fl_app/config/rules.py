@@ -11,7 +11,7 @@ from typing import Any
 
 from clients.privacy import PROJECTED
 from fl_app.config.tuning import TUNABLE, counts, values_of
-from fl_core.data.settings import ALL_SITES, NOBODY, OWN_IMAGES
+from fl_core.data.settings import ALL_SITES, NOT_STANDARDISED, REAL_DEVICES
 from fl_core.options import at_value, typed
 from strategies.catalogue import ALONE, parameters, system_of
 from strategies.secure_aggregation import why_not
@@ -89,7 +89,7 @@ def _privacy(values: Values) -> Broken:
     keys = [key for key in ("pre-round-epsilon", "training-epsilon") if values[field_of(key)]]
     if not keys:
         return
-    if values["standardise"] != NOBODY:
+    if values["standardise"] != NOT_STANDARDISED:
         yield (
             "standardise",
             f"{keys[0]} is {_shown(values[field_of(keys[0])])}, and means and deviations of "
@@ -166,9 +166,9 @@ _SIMULATED_ONLY: dict[str, Any] = {
 
 def _devices(values: Values) -> Broken:
     """Refuse what needs to know the tasks of devices."""
-    if values["dataset"] != OWN_IMAGES:
+    if values["dataset"] != REAL_DEVICES:
         return
-    real = f'dataset is "{OWN_IMAGES}"'
+    real = f'dataset is "{REAL_DEVICES}"'
     for key, absent in _SIMULATED_ONLY.items():
         if values[field_of(key)] != absent:
             yield key, f"{real}, and that is for simulations only: leave it {at_value(absent)}"

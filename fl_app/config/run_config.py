@@ -29,9 +29,9 @@ from fl_app.config.rules import (
     shares_eigenvectors,
 )
 from fl_app.config.tuning import AS_TASKS, NUMBER_OF_CLUSTERS, TUNE
-from fl_core.data.known import sites_of
+from fl_core.data.dataset_info import sites_of
 from fl_core.data.samples import SampleKind
-from fl_core.data.settings import DATASET, MODELS, OWN_IMAGES, SYNTHETIC
+from fl_core.data.settings import DATASET, MODELS, REAL_DEVICES, SYNTHETIC
 from fl_core.objectives.known import OBJECTIVES
 from fl_core.objectives.plain import Plain
 from fl_core.options import (
@@ -56,7 +56,7 @@ from fl_core.options import (
 )
 from fl_core.partitions.settings import FederationSettings
 from fl_core.relevance import USUAL_EIGENVECTORS
-from fl_core.user_code import is_own, or_own
+from fl_core.user_code import is_import_path, or_import_path
 from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, SYSTEMS, system_of
 
 TRACKERS = ("tensorboard", "mlflow", "wandb")
@@ -88,11 +88,11 @@ def _parse_strategies(value: Any) -> tuple[str, ...]:
                     f'strategy is "{name}", but the clustering of {clustering} is called {part}, '
                     f"as in {part}+{others or 'mean'}."
                 )
-            or_own(one_of(CLUSTERINGS)).read("strategy's clustering", clustering)
-            or_own(one_of(AGGREGATIONS)).read("strategy's aggregation", aggregation)
+            or_import_path(one_of(CLUSTERINGS)).read("strategy's clustering", clustering)
+            or_import_path(one_of(AGGREGATIONS)).read("strategy's aggregation", aggregation)
             if third:
                 one_of(OBJECTIVES).read("strategy's local objective", objective)
-        elif name not in SYSTEMS and not is_own(name):
+        elif name not in SYSTEMS and not is_import_path(name):
             raise refusal("strategy", name, _STRATEGY_WORDS, SYSTEMS)
     if len(set(names)) < len(names):
         raise refusal("strategy", value, "without repetition (use repeats for more seeds)")
@@ -149,20 +149,20 @@ class Config(
     )
     dataset: str = option(
         "mnist-5k",
-        or_own(or_words(DATASET, SYNTHETIC, OWN_IMAGES)),
+        or_import_path(or_words(DATASET, SYNTHETIC, REAL_DEVICES)),
         "`rotated-mnist`: tasks are rotations; `synthetic`: needs no files, see `heterogeneity`; "
-        "`own`: on real devices, each one's own images; samples of any shape: docs/own-code.md",
+        "`devices`: on real devices, each one's own images; samples of any shape: docs/own-code.md",
     )
     num_clients: int = option(
         ALL,
         or_words(COUNT, ALL),
-        "SuperNodes that must be connected; with the data set `own`, that are waited for; "
+        "SuperNodes that must be connected; with the data set `devices`, that are waited for; "
         "`fedkin run` takes 25, or as many as the data come with",
         default=0,
     )
     model: str = option(
         AS_PAPER,
-        or_own(one_of((AS_PAPER, *MODELS))),
+        or_import_path(one_of((AS_PAPER, *MODELS))),
         "`paper`: the paper's for the data set, `mlp` for your own; `mlp` has 200 hidden units; "
         "your own: docs/own-code.md",
     )
@@ -398,4 +398,4 @@ def _unknown(key: str) -> str:
 
 
 def _has_own(strategy: str) -> bool:
-    return any(map(is_own, strategy.split("+")))
+    return any(map(is_import_path, strategy.split("+")))

@@ -8,7 +8,7 @@ from dataclasses import fields
 from clients.settings import TrainingSettings
 from fl_app.config.rules import one_shot
 from fl_app.config.run_config import OPTIONS, Config
-from fl_core.data.known import sites_of
+from fl_core.data.dataset_info import sites_of
 from fl_core.options import Scalar, key_of
 from strategies.catalogue import SYSTEMS, System, parameters, system_of
 

@@ -32,7 +32,7 @@ def hand_out_models(
     training, roster = strategy.training, strategy.training.roster
     of_client = training.clusters.of_client
     request = training.model_request(
-        protocol.query(protocol.KEEP_MODEL),
+        protocol.query(protocol.SAVE_MODEL),
         roster.nodes,
         _check_stored,
         {**config, **strategy.local_told},

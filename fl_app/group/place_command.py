@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fl_app.results.layout import models_folder
-from fl_core.user_code import is_own
+from fl_core.user_code import is_import_path
 
 if TYPE_CHECKING:  # torch is imported where it is needed
     from torch import Tensor
@@ -101,7 +101,7 @@ def model_path(results: Path, card: SpectraCard, cluster: int) -> Path:
 
 def check_features(features: str, own_code: Sequence[str]) -> None:
     """Refuse to run features that only a file names, by a ValueError."""
-    if is_own(features) and features not in own_code:
+    if is_import_path(features) and features not in own_code:
         raise ValueError(
             f"the run's features are {features}, code of somebody's own, and a file does not "
             f"decide which code is run: if you trust it, add --own-code {features}."
@@ -143,11 +143,11 @@ def _samples(card: SpectraCard, path: Path | None, data: str) -> list[tuple[str,
     from fl_core.data.folders import is_table  # noqa: PLC0415
     from fl_core.data.samples import described, sample_word  # noqa: PLC0415
     from fl_core.data.tables import prepared_rows, tables_in  # noqa: PLC0415
-    from fl_core.data.user_data import read_own_part  # noqa: PLC0415
+    from fl_core.data.user_data import read_user_part  # noqa: PLC0415
 
     of_run = described(card.image_shape, is_float=card.is_float)
     if path is None:
-        part = read_own_part("--data", data)
+        part = read_user_part("--data", data)
         own = described(part.image_shape, is_float=part.is_float)
         if own != of_run:
             raise ValueError(
@@ -155,7 +155,7 @@ def _samples(card: SpectraCard, path: Path | None, data: str) -> list[tuple[str,
                 "them first."
             )
         samples = part.train_samples
-        return [("", card.preparation.of_samples(samples) if card.is_float else samples)]
+        return [("", card.preparation.prepare_samples(samples) if card.is_float else samples)]
     if card.preparation.columns:
         tables = tables_in(path)
         return [

@@ -23,7 +23,7 @@ from fl_app.report.tables import said_of, shared_test, strategy_table, tests_of
 from fl_app.report.text_table import TextTable
 from fl_app.results.reading import Result, read_result
 from fl_core.data.folders import cache_dir
-from fl_core.data.settings import ASKED
+from fl_core.data.settings import TESTS_EXPLAINED
 from fl_core.extras import load_extra
 from fl_core.files import replacing
 from fl_core.text import printable
@@ -178,7 +178,7 @@ def _tested(results: Sequence[Result]) -> str:
             *("kB: sent and received by a client", *dict.fromkeys(once)),
         ]
     )
-    return f"{said}. {ASKED}" if len(tests) > 1 else f"{said}."
+    return f"{said}. {TESTS_EXPLAINED}" if len(tests) > 1 else f"{said}."
 
 
 @lru_cache

@@ -113,7 +113,7 @@ def _clients(first: Sequence[Run], grouping: Grouping | None) -> TextTable | Non
                     "–" if run.clusters[client] < 0 else str(run.clusters[client]),
                     *(_known(metric, one.scores[client]) for one in run.tests.values()),
                     *(
-                        _known(own, run.own_metric_per_client[client])
+                        _known(own, run.user_metric_per_client[client])
                         for own in run.metrics.measured
                     ),
                 )

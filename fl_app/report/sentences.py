@@ -14,7 +14,7 @@ import numpy as np
 from fl_app.report.tables import shared_seeds, tests_of
 from fl_app.results.reading import Result
 from fl_app.results.schema import Grouping, Run
-from fl_core.data.settings import OWN_IMAGES
+from fl_core.data.settings import REAL_DEVICES
 from fl_core.options import key_values
 from fl_core.text import listed
 from strategies.catalogue import ALL, ALONE, UNGROUPED
@@ -34,7 +34,7 @@ def question(result: Result) -> str:
     config, count = result.config, result.runs[0].num_clients
     grouped = [name for name in result.strategies if name not in UNGROUPED]
     others = [name for name in result.strategies if name in UNGROUPED]
-    if config.get("dataset") == OWN_IMAGES:
+    if config.get("dataset") == REAL_DEVICES:
         return (
             f"Which of these {count:,} devices should train together, and how well do the models "
             f"of {_joined(grouped or others)} serve each of them?"
@@ -177,7 +177,7 @@ def command(config: Mapping[str, Any]) -> str:
         for key, (value, _) in changed_options(config).items()
         if key not in _NOT_REPEATED and value != ""
     }
-    if config.get("dataset") == OWN_IMAGES:
+    if config.get("dataset") == REAL_DEVICES:
         words = " ".join(f"{key}={json.dumps(value)}" for key, value in given.items())
         return f"flwr run . devices --run-config {shlex.quote(words)} --stream"
     return shlex.join(["fedkin", "run", *key_values(given)])

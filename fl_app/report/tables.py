@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fl_app.report.text_table import TextTable, render
 from fl_app.results.reading import Result
 from fl_app.results.schema import Run
-from fl_core.data.settings import ASKED
+from fl_core.data.settings import TESTS_EXPLAINED
 from fl_core.metrics import Metric
 from fl_core.text import listed
 from strategies.catalogue import UNGROUPED

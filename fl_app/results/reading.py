@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from fl_app.results.fields import check_clients, check_scores, check_square
 from fl_app.results.layout import GROUPING, METRICS, SUMMARY, similarity_path
 from fl_app.results.schema import Grouping, Run, Summary
-from fl_core.json_records import checker, what_is_wrong
+from fl_core.json_records import checker, validation_message
 from fl_core.metrics import metrics_in
 from fl_core.text import one_line, printable
 
@@ -112,7 +112,7 @@ def _read(path: Path, read: Callable[[], Read]) -> Read:
     ) as error:
         said = f"{type(error).__name__} {error}" if isinstance(error, KeyError) else str(error)
         if isinstance(error, ValidationError):
-            said = what_is_wrong(error)
+            said = validation_message(error)
         raise ValueError(
             f"{path} is not as a run writes it ({one_line(said, 120)}): restore the file, or leave "
             "this folder out."

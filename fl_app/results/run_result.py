@@ -130,7 +130,7 @@ class RunResult(Run):
             num_clients=num_clients,
             rounds=len(reports),
             clusters=[of_client.get(client, -1) for client in range(num_clients)],
-            own_metric_name=last.own_metric,
+            user_metric_name=last.user_metric,
             left_out_of_sums=last.left_out_of_sums,
             reports=reports,
             **_scores_of(last, scores, num_clients),

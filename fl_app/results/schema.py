@@ -99,8 +99,8 @@ class Tested:
     mae_per_client: Annotated[Array, IF_ANY] = field(default_factory=_no_scores)
     r2: NumberIfAny = None
     r2_per_client: Annotated[Array, IF_ANY] = field(default_factory=_no_scores)
-    own_metric: NumberIfAny = None
-    own_metric_per_client: Annotated[Array, IF_ANY] = field(default_factory=_no_scores)
+    user_metric: NumberIfAny = None
+    user_metric_per_client: Annotated[Array, IF_ANY] = field(default_factory=_no_scores)
     loss: NumberIfAny = None
     loss_per_client: Annotated[Array, IF_ANY] = field(default_factory=_no_scores)
 
@@ -171,7 +171,7 @@ class Run(Tested, RunId):
         """Refuse what contradicts itself."""
         tested = [one.scores for one in self.tests.values()]
         counts = {len(self.names), len(self.clusters), len(self.tasks or self.clusters)}
-        measured = [self.own_metric_per_client] if self.own_metric_name else []
+        measured = [self.user_metric_per_client] if self.user_metric_name else []
         if {*counts, *map(len, [*tested, *measured])} != {self.num_clients}:
             raise ValueError("it does not say the same of all clients")
         said = (self.odd, self.not_kept or {}, self.left_out_of_sums, self.never_trained)
@@ -206,7 +206,7 @@ class Run(Tested, RunId):
     @property
     def metrics(self) -> Metrics:
         """Return what tests measure."""
-        return metrics_of(is_regression=self.is_regression, own=self.own_metric_name)
+        return metrics_of(is_regression=self.is_regression, own=self.user_metric_name)
 
     @property
     def tests(self) -> dict[str, Tested]:

@@ -21,12 +21,12 @@ from fl_app.config.run_config import Config
 from fl_app.results.layout import spectra_path
 from fl_core.agreement.agreement import Agreement
 from fl_core.data.dataset import Dataset
-from fl_core.data.preparation import AS_THEY_COME, Preparation
+from fl_core.data.preparation import NO_PREPARATION, Preparation
 from fl_core.files import replacing
 from fl_core.json_records import STRICT, from_json, to_json
 from fl_core.models.model_file import is_shape
 from fl_core.relevance import FORMULAS
-from fl_core.user_code import is_own
+from fl_core.user_code import is_import_path
 from strategies import ClusteredStrategy
 from strategies.rounds.round_state import Clusters
 
@@ -77,7 +77,7 @@ class SpectraCard:
     is_private: bool
     names: tuple[str, ...]
     is_float: bool = False
-    preparation: Preparation = AS_THEY_COME
+    preparation: Preparation = NO_PREPARATION
 
     def __post_init__(self) -> None:
         """Refuse what this app does not write, by a ValueError."""
@@ -86,7 +86,7 @@ class SpectraCard:
             and self.strategy not in ("", ".", "..")  # it becomes a part of a path
             and not set(self.strategy) & set("/\\"),
             "seed": self.seed >= 0,
-            "features": self.features in FEATURES or is_own(self.features),
+            "features": self.features in FEATURES or is_import_path(self.features),
             "relevance": self.relevance in FORMULAS,
             "num_eigenvectors": self.num_eigenvectors > 0,
             "image_shape": is_shape(self.image_shape),

@@ -65,7 +65,7 @@ def write_tables(
     metrics = runs[0].metrics
     score, others = metrics.main.name, [one.name for one in metrics.others]
     columns = ["strategy", "seed", "round", score, f"{score}-variance", *known]
-    columns += ["loss", "train-loss", "bytes", *([protocol.OWN_METRIC] if metrics.own else [])]
+    columns += ["loss", "train-loss", "bytes", *([protocol.USER_METRIC] if metrics.own else [])]
     _write_csv(folder / METRICS, columns, map(_metric_rows, runs))
     scores = (score, protocol.LOSS, *others)
     second = {name_of_test(run.other_test) for run in runs if run.other_test}
@@ -117,8 +117,8 @@ def _metric_rows(run: RunResult) -> Iterable[list[Any]]:
     for place, report in enumerate(run.reports):
         variance = float(np.var(list(report.tested.values()))) if report.tested else math.nan
         numbers = [report.score, variance, report.loss, report.train_loss, report.bytes]
-        if report.own_metric:
-            numbers.append(report.mean(protocol.OWN_METRIC))
+        if report.user_metric:
+            numbers.append(report.mean(protocol.USER_METRIC))
         if run.tasks_per_round:
             tasks = run.tasks_per_round[place]
             numbers.insert(2, ari_and_nmi(tasks, report.clusters, run.malicious)[0])

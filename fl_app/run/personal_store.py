@@ -40,7 +40,7 @@ def keep_states(
     training = strategy.training
     sent = {**sent, **strategy.local_told, protocol.SERVER_ROUND: training.round}
     request = Request(
-        protocol.query(protocol.KEEP_STATE),
+        protocol.query(protocol.SAVE_STATE),
         dict(training.roster.nodes),
         lambda client: RecordDict({protocol.CONFIG: ConfigRecord({**sent})}),
         lambda _, content: _state_in(content) if content else None,  # a device sends nothing

@@ -27,7 +27,7 @@ from fl_app.run.watch import (
 from fl_core.files import replacing
 from fl_core.messages import protocol
 from fl_core.text import one_line
-from fl_core.user_code import is_stop
+from fl_core.user_code import is_shutdown
 from strategies import Roster, RoundReport
 
 _TICK = 1.0
@@ -74,7 +74,9 @@ class Status(Listener):
         self._end(thread, FINISHED)
 
     def _why(self, error: BaseException) -> str:
-        if self._folder is not None and (isinstance(error, KeyboardInterrupt) or is_stop(error)):
+        if self._folder is not None and (
+            isinstance(error, KeyboardInterrupt) or is_shutdown(error)
+        ):
             return f"it was stopped from outside: {how_to_resume(self._folder)}."
         return one_line(str(error)) or type(error).__name__
 

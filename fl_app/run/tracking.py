@@ -17,7 +17,7 @@ from fl_app.config.run_config import Config
 from fl_app.results.run_result import ari_and_nmi
 from fl_core.data.settings import name_of_test
 from fl_core.extras import load_extra, need_extra
-from fl_core.messages.protocol import OWN_METRIC
+from fl_core.messages.protocol import USER_METRIC
 from fl_core.options import Scalar
 from fl_core.partitions.federation import Federation
 from fl_core.text import one_line
@@ -215,7 +215,7 @@ def round_values(
     if tested:
         values[f"{main.name}/mean"] = report.score
         values[f"{main.name}/worst-client"] = main.worst(tested.values())
-        values[f"{OWN_METRIC}/mean"] = report.mean(OWN_METRIC)
+        values[f"{USER_METRIC}/mean"] = report.mean(USER_METRIC)
         of_cluster: dict[int, list[float]] = {}
         for client, score in tested.items():
             of_cluster.setdefault(clusters[client], []).append(score)

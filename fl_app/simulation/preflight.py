@@ -16,15 +16,15 @@ from fl_app.config.run_config import Config
 from fl_app.results.layout import output_folder
 from fl_app.run.tracking import check_tracker
 from fl_app.simulation.resources import gpus_per_client
+from fl_core.data.dataset_info import dataset_info, sites_of
 from fl_core.data.folders import resolve_data_dir
-from fl_core.data.image_files import listed_images
-from fl_core.data.known import known_of, sites_of
+from fl_core.data.image_files import list_images
 from fl_core.data.samples import SampleKind
-from fl_core.data.settings import OWN_IMAGES, SYNTHETIC
+from fl_core.data.settings import REAL_DEVICES, SYNTHETIC
 from fl_core.options import Refusals
 from fl_core.partitions.federation_checks import check_federation
 from fl_core.text import printable
-from fl_core.user_code import is_own, load_own
+from fl_core.user_code import is_import_path, load_user_code
 
 _OF_THE_PACKAGE = ("mnist-5k", SYNTHETIC)
 
@@ -100,9 +100,9 @@ def check_place(config: Config, folder: Path | None = None) -> Path:
 
 def _check_values(config: Config) -> None:
     """Refuse numbers of clients, tasks and clusters that cannot be, by a ValueError."""
-    if config.dataset == OWN_IMAGES:
+    if config.dataset == REAL_DEVICES:
         raise ValueError(
-            f'dataset is "{OWN_IMAGES}", the images of real devices, but fedkin run simulates: '
+            f'dataset is "{REAL_DEVICES}", the images of real devices, but fedkin run simulates: '
             "choose a data set, such as `folder` for one with images of your own, or see "
             "docs/devices.md."
         )
@@ -124,21 +124,21 @@ def _check_data(config: Config) -> None:
     """
     # PyTorch takes seconds.
     from fl_app.config.data_checks import check_fits  # noqa: PLC0415
-    from fl_core.data.user_data import DATASET, read_own, read_twice  # noqa: PLC0415
+    from fl_core.data.user_data import DATASET, read_repeatable, read_user_data  # noqa: PLC0415
     from fl_core.partitions.federation import simulate_federation, spread  # noqa: PLC0415
 
     settings = config.federation_settings(config.simulated_clients, config.seed)
     wrong, federation = Refusals(), None
-    kind: SampleKind | None = known_of(config.dataset)
-    if is_own(config.dataset):
-        kind = dataset = read_twice(DATASET, config.dataset, read_own, "every worker")
+    kind: SampleKind | None = dataset_info(config.dataset)
+    if is_import_path(config.dataset):
+        kind = dataset = read_repeatable(DATASET, config.dataset, read_user_data, "every worker")
         with wrong:
             federation = spread(settings, dataset)
     elif sites_of(config.dataset, config.data_dir):
         federation = simulate_federation(settings)
         kind = federation.dataset
     elif config.dataset == "folder":
-        listed_images(resolve_data_dir(config.data_dir))
+        list_images(resolve_data_dir(config.data_dir))
     elif config.dataset not in _OF_THE_PACKAGE:
         _check_data_folder(config.data_dir)
     with wrong:
@@ -146,7 +146,7 @@ def _check_data(config: Config) -> None:
             check_fits(config, kind, federation)
         else:
             for key, path in named_at_clients(config).items():
-                load_own(key, path)
+                load_user_code(key, path)
     wrong.refuse()
 
 

@@ -22,7 +22,7 @@ from fl_app.run.progress import Progress
 from fl_app.run.writer import ResultsFolder
 from fl_core.data.folders import resolve_data_dir
 from fl_core.data.samples import are_images
-from fl_core.data.settings import OWN_IMAGES, SYNTHETIC
+from fl_core.data.settings import REAL_DEVICES, SYNTHETIC
 from fl_core.messages import protocol
 from fl_core.partitions.federation import Federation, simulate_federation
 from fl_core.partitions.tasks import are_random

@@ -111,8 +111,8 @@ MEASURES: dict[str, Measure] = {
     "rmse": Measure("RMSE", lambda stored: stored["rmse"], 4, is_significant=True),
     "mae": Measure("MAE", lambda stored: stored["mae"], 4, is_significant=True),
     "r2": Measure("R²", lambda stored: stored["r2"], 3),
-    protocol.OWN_METRIC: Measure(
-        "own metric", lambda stored: stored[protocol.OWN_METRIC], 4, is_significant=True
+    protocol.USER_METRIC: Measure(
+        "own metric", lambda stored: stored[protocol.USER_METRIC], 4, is_significant=True
     ),
     "ari": Measure("ARI", lambda stored: stored["ari"], 2, (-0.15, 1.05)),
     "clusters": Measure("clusters", lambda stored: len(set(stored["clusters"]) - {-1}), 1),

@@ -20,10 +20,10 @@ _STORED = (
     *("accuracy", "accuracy-variance", "accuracy-per-client", "ari", "clusters", "tasks"),
     *("rmse", "rmse-variance", "rmse-per-client", "mae", "r2"),
     *("malicious", "malicious-isolated", "bytes", "seconds", "failures"),
-    *("balanced-accuracy", protocol.OWN_METRIC),
+    *("balanced-accuracy", protocol.USER_METRIC),
 )
 _DIGITS = 6  # of raw numbers: a test of 10,000 images has five
-_IN_UNITS = ("rmse", "mae", protocol.OWN_METRIC)  # of any size
+_IN_UNITS = ("rmse", "mae", protocol.USER_METRIC)  # of any size
 
 
 def numbers_of_run(run: Mapping[str, Any], folder: Path) -> dict[str, Any]:

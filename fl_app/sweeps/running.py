@@ -33,7 +33,7 @@ from fl_core.data.settings import IN_DATA_DIR
 from fl_core.metrics import metrics_in
 from fl_core.options import Scalar, key_values
 from fl_core.text import clock
-from fl_core.user_code import is_own, own_files
+from fl_core.user_code import is_import_path, user_code_files
 from strategies.catalogue import system_of
 from strategies.validation import is_ours
 
@@ -77,13 +77,13 @@ def identifying_options(config: Config) -> dict[str, Scalar]:
     named = {part.__module__ for part in parts if not is_ours(part)}
     named |= {*named_at_clients(config).values()}
     digest = hashlib.sha256()
-    for path in sorted({path for name in named for path in own_files(name)}):
+    for path in sorted({path for name in named for path in user_code_files(name)}):
         digest.update(path.name.encode() + path.read_bytes())
-    has_data = is_own(config.dataset) or config.dataset in IN_DATA_DIR
+    has_data = is_import_path(config.dataset) or config.dataset in IN_DATA_DIR
     if has_data:
-        from fl_core.data.datasets import own_checksum  # noqa: PLC0415 - PyTorch takes a second
+        from fl_core.data.datasets import user_data_checksum  # noqa: PLC0415 - PyTorch takes a second
 
-        digest.update(own_checksum(config.dataset, config.data_dir).encode())
+        digest.update(user_data_checksum(config.dataset, config.data_dir).encode())
     checksum = {"user-checksum": digest.hexdigest()} if named or has_data else {}
     return resolved_options(config) | checksum
 

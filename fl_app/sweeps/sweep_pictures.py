@@ -19,7 +19,7 @@ from fl_core.options import Scalar, key_values, typed
 if TYPE_CHECKING:  # it comes by the extra simulation
     from pandas import DataFrame
 
-_MEASURES = ("accuracy", "rmse", protocol.OWN_METRIC, "ari")
+_MEASURES = ("accuracy", "rmse", protocol.USER_METRIC, "ari")
 _MOST_PANELS = 40
 _LOGARITHMIC = 50.0  # the largest value is at least so many times the smallest
 

@@ -21,7 +21,7 @@ from fl_core.options import typed
 if TYPE_CHECKING:  # it comes by the extra simulation
     from pandas import DataFrame, Series
 
-_TABULATED = ("accuracy", *map(name_of_test, TESTS), "rmse", protocol.OWN_METRIC, "ari")
+_TABULATED = ("accuracy", *map(name_of_test, TESTS), "rmse", protocol.USER_METRIC, "ari")
 
 
 def swept_keys(sweep: Sweep) -> list[str]:
@@ -82,7 +82,7 @@ def _texts(here: DataFrame, name: str) -> Iterator[tuple[str, str]]:
     means = {strategy: float(shown(name, values.mean())) for strategy, values in scores.items()}
     best = (min if name == OF_A_NUMBER.main.name else max)(means.values())
     # Of a user-defined metric, no one has said which value is the best.
-    has_best = len(means) > 1 and name != protocol.OWN_METRIC
+    has_best = len(means) > 1 and name != protocol.USER_METRIC
     for strategy, values in scores.items():
         text = shown(name, values.mean(), values.std() if len(values) > 1 else None)
         yield strategy, text + "*" * (has_best and means[strategy] == best)

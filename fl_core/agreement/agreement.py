@@ -12,7 +12,7 @@ from fl_core.data.image_folder import MAX_SIDE
 from fl_core.data.preparation import Columns, Preparation, sample_columns
 from fl_core.data.samples import are_images, described, grey_or_colour
 from fl_core.data.scaling import Scaling
-from fl_core.data.settings import ALL_SITES, NOBODY
+from fl_core.data.settings import ALL_SITES, NOT_STANDARDISED
 from fl_core.data.tables import common_columns
 from fl_core.json_records import STRICT, from_json, to_json
 from fl_core.models.model_file import ALLOWED_SHAPE, MAX_CLASSES, is_shape
@@ -141,7 +141,7 @@ class Agreement(Kind):
     @property
     def preparation(self) -> Preparation:
         """Return the preparation that all devices share."""
-        scope = NOBODY if self.scaling is None else ALL_SITES
+        scope = NOT_STANDARDISED if self.scaling is None else ALL_SITES
         return Preparation(self.columns, standardise=scope, scaling=self.scaling)
 
     @property

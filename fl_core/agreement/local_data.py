@@ -12,15 +12,15 @@ import torch
 
 from fl_core.agreement.agreement import Agreement, Survey
 from fl_core.data.dataset import Dataset
-from fl_core.data.image_files import listed_images
+from fl_core.data.image_files import list_images
 from fl_core.data.image_folder import common_shape, few, read_image_folder
 from fl_core.data.preparation import Columns, sample_columns
 from fl_core.data.samples import grey_or_colour
-from fl_core.data.settings import BY_VALUES
+from fl_core.data.settings import AUTO_TARGET
 from fl_core.data.split import Split
 from fl_core.data.table_file import as_numbers, kinds_of, read_table
 from fl_core.data.tables import class_names, common_columns, encoded, notes_on_classes, numbered
-from fl_core.data.user_data import read_own_part
+from fl_core.data.user_data import read_user_part
 from fl_core.text import composed, printable
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ DATA = "data"
 
 def survey_images(path: Path) -> Survey:
     """Describe a device's images by their headers; log the files that are not read."""
-    files = listed_images(path)
+    files = list_images(path)
     for note in files.notes(path):
         logger.warning(note)
     shape = common_shape(files, path)
@@ -41,7 +41,7 @@ def survey_images(path: Path) -> Survey:
         raise ValueError(f"the class folders of {path} cannot be used: {error}") from error
 
 
-def survey_table(path: Path, label: str, target: str = BY_VALUES) -> Survey:
+def survey_table(path: Path, label: str, target: str = AUTO_TARGET) -> Survey:
     """Describe a device's table; log notes on its classes, which only its owner sees."""
     table = read_table(path, label, target)
     is_number = table.labels.dtype != object
@@ -62,11 +62,11 @@ def survey_table(path: Path, label: str, target: str = BY_VALUES) -> Survey:
 
 def survey_samples(path: str) -> Survey:
     """Call a device's function, and describe the samples that it returns."""
-    return survey_of(read_own_part(DATA, path))
+    return survey_of(read_user_part(DATA, path))
 
 
 def survey_of(data: Dataset) -> Survey:
-    """Describe samples that `read_own_part` read."""
+    """Describe samples that `read_user_part` read."""
     try:
         names = tuple(sorted(map(composed, data.class_names)))
         return Survey(names, data.image_shape, data.is_float, data.is_regression)
@@ -103,7 +103,7 @@ def read_local_images(path: Path, cache: Path, agreement: Agreement) -> Split:
 
 
 def read_local_table(
-    path: Path, label: str, agreement: Agreement, target: str = BY_VALUES
+    path: Path, label: str, agreement: Agreement, target: str = AUTO_TARGET
 ) -> Split:
     """Read a device's table; labels are indices into the agreed classes, or numbers to predict."""
     if not agreement.columns:
@@ -137,7 +137,7 @@ def read_local_table(
 
 def read_local_samples(path: str, agreement: Agreement) -> Split:
     """Call a device's function; labels are as of `read_local_table`."""
-    data = read_own_part(DATA, path)
+    data = read_user_part(DATA, path)
     if (found := str(survey_of(data))) != (agreed := str(agreement)):
         raise ValueError(
             f'{DATA} is "{path}" and its samples are {found}, but {agreed} was agreed: convert '

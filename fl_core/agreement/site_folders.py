@@ -9,7 +9,7 @@ from fl_core.agreement.vote import agree
 from fl_core.data.dataset import Dataset
 from fl_core.data.folders import folders_and_files, ignored_note, site_folders, site_of
 from fl_core.data.settings import Source
-from fl_core.data.user_data import Partitions, of_partitions
+from fl_core.data.user_data import Partitions, dataset_of_partitions
 
 
 def read_sites(source: Source) -> Dataset:
@@ -32,4 +32,4 @@ def read_sites(source: Source) -> Dataset:
         notes += images.notes
     names = tuple(map(site_of, folders))
     given = Partitions(clients, class_names=agreement.class_names, names=names)
-    return replace(of_partitions(source.name, given), notes=tuple(notes))
+    return replace(dataset_of_partitions(source.name, given), notes=tuple(notes))

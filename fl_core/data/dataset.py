@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fl_core.data.given_partition import GivenPartition
-from fl_core.data.preparation import AS_THEY_COME, Preparation
+from fl_core.data.preparation import NO_PREPARATION, Preparation
 from fl_core.data.samples import sample_word
 from fl_core.data.scaling import Scaling
 
@@ -45,7 +45,7 @@ class Dataset:
     groups: Groups | None = None  # by default, tasks are made of labels
     given_partition: GivenPartition | None = None  # where the data come in partitions
     column_names: tuple[str, ...] = ()  # of a table: each number of a sample, with its unit
-    preparation: Preparation = AS_THEY_COME
+    preparation: Preparation = NO_PREPARATION
     scalings: tuple[Scaling, ...] = ()  # none, one for all clients, or one per client
     notes: tuple[str, ...] = ()  # shown once in a run
 

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from fl_core.data.dataset import Dataset, Groups
+from fl_core.data.dataset_info import check_one_shape
 from fl_core.data.folders import cache_dir, resolve_data_dir, site_folders
-from fl_core.data.image_files import HELD_OUT, checksum, listed_images
+from fl_core.data.image_files import HELD_OUT, checksum, list_images
 from fl_core.data.image_folder import read_image_folder
-from fl_core.data.known import check_one_shape
 from fl_core.data.published import read_published
 from fl_core.data.settings import (
-    BY_VALUES,
+    AUTO_TARGET,
     DATASET_WORDS,
     DATASETS,
     PLUS,
@@ -31,9 +31,9 @@ from fl_core.data.settings import (
     is_dataset,
 )
 from fl_core.data.tables import table_files
-from fl_core.data.user_data import read_own
+from fl_core.data.user_data import read_user_data
 from fl_core.extras import load_extra
-from fl_core.user_code import is_own
+from fl_core.user_code import is_import_path
 
 # FLT, section IV: "a 20-class dataset composed of CIFAR10 and 10 classes of CIFAR100", which it
 # does not name. These are ours: no vehicles and no mammals, birds or amphibians, which CIFAR-10
@@ -53,7 +53,7 @@ def load_dataset(
     window: int = WINDOW,
     train_share: float = TRAIN_SHARE,
     label: str = "",
-    target: str = BY_VALUES,
+    target: str = AUTO_TARGET,
 ) -> Dataset:
     """Read a data set; the process caches the last two and does not notice changed files.
 
@@ -68,7 +68,7 @@ def load_dataset(
     OSError
         If the files do not exist and cannot be downloaded, or a folder cannot be used.
     """
-    if is_own(name):
+    if is_import_path(name):
         return _user_defined(name)
     if not is_dataset(name):
         raise ValueError(f'dataset is "{name}", but it must be {DATASET_WORDS}.')
@@ -78,33 +78,33 @@ def load_dataset(
     return _load(Source(name, *folders, seed, download, window, train_share, label, target))
 
 
-def forget_data() -> None:
+def clear_data_caches() -> None:
     """Clear the caches: in a notebook, files and functions change."""
     _load.cache_clear()
     _user_defined.cache_clear()
-    own_checksum.cache_clear()
+    user_data_checksum.cache_clear()
 
 
 @lru_cache(maxsize=1)
 def _user_defined(path: str) -> Dataset:
-    return read_own(path)
+    return read_user_data(path)
 
 
 @lru_cache
-def own_checksum(name: str, data_dir: str) -> str:
+def user_data_checksum(name: str, data_dir: str) -> str:
     """Return a checksum of the user's data, computed once.
 
     That is of what a function returns; of a data set of `IN_DATA_DIR`, of the names, sizes and
     times of the files. It is empty if they cannot be read: reading them says why.
     """
-    if is_own(name):
+    if is_import_path(name):
         return _user_defined(name).checksum()
     root = resolve_data_dir(data_dir).resolve()
     try:
         if name == TABLES:
             return checksum(table_files(root))
         folders = site_folders(root) if name == SITES else [root]
-        return checksum(file for path in folders for file in listed_images(path).all_images())
+        return checksum(file for path in folders for file in list_images(path).all_images())
     except (OSError, ValueError):
         return ""
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fl_core.data.dataset import Dataset
 from fl_core.data.settings import Source
-from fl_core.data.user_data import Part, Partitions, of_partitions
+from fl_core.data.user_data import Part, Partitions, dataset_of_partitions
 from fl_core.extras import folder_of, load_extra
 
 LATE = 15
@@ -71,7 +71,7 @@ def read_flights(source: Source) -> Dataset:
     clients = [_part(site, source.train_share, in_minutes=bool(source.label)) for site in sites]
     target = "delay [min]" if source.label else ("on time", "late")
     given = Partitions(clients, class_names=target, names=SITES, is_in_time=True)
-    return replace(of_partitions(source.name, given), column_names=_COLUMNS)
+    return replace(dataset_of_partitions(source.name, given), column_names=_COLUMNS)
 
 
 @lru_cache(maxsize=1)  # an experiment has many shares, and reading takes most of the time

@@ -38,7 +38,7 @@ class ImageFiles(NamedTuple):
         return ignored_note(root, "images in class folders", self.ignored)
 
 
-def listed_images(root: Path) -> ImageFiles:
+def list_images(root: Path) -> ImageFiles:
     """List the images of a folder.
 
     The class folders are in `train` or, where there is no `train`, in the root itself. Those of the

@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from fl_core.data.image_files import ClassFiles, ImageFiles, checksum, hold_out, listed_images
+from fl_core.data.image_files import ClassFiles, ImageFiles, checksum, hold_out, list_images
 from fl_core.data.split import Split
 from fl_core.files import open_file, replacing
 from fl_core.text import listed, one_line, printable
@@ -38,14 +38,14 @@ Result = TypeVar("Result")
 
 
 def read_image_folder(path: Path, cache: Path, *, size: tuple[int, int] | None = None) -> Split:
-    """Read images in class folders, laid out as in `listed_images`: grey or colour, of any size.
+    """Read images in class folders, laid out as in `list_images`: grey or colour, of any size.
 
     Without a test folder, some images are held out (`hold_out`). Images become uint8 (n, C, H, W),
     upright as their EXIF data say, without alpha, and stretched to one height and width: `size`, or
     else that of `common_size`. They are decoded once, into the folder `cache`, and again when the
     path, size or time of any file has changed.
     """
-    files = listed_images(path)
+    files = list_images(path)
     decode = partial(decode_images, files, path, size)
     stamp = checksum(files.all_images())
     images = decoded_once(cache, f"{path.resolve()}\0{size}", stamp, decode)

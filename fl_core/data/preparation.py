@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from fl_core.data.scaling import ColumnStatistics, Scaling
-from fl_core.data.settings import ALL_SITES, NOBODY, SITE
+from fl_core.data.settings import ALL_SITES, NOT_STANDARDISED, SITE
 from fl_core.json_records import STRICT
 
 Columns = dict[str, tuple[str, ...]]
@@ -36,15 +36,15 @@ class Preparation:
     __pydantic_config__ = STRICT
     columns: Columns = field(default_factory=dict)  # of tables, those of all sites
     label: str = ""  # of tables, the column of the label, if one was configured
-    standardise: str = NOBODY
+    standardise: str = NOT_STANDARDISED
     scaling: Scaling | None = None  # absent with "site", where a model is of several sites
 
     def __post_init__(self) -> None:
         if list(self.columns) != sorted(self.columns):
             raise ValueError("the columns of its samples are not sorted")
-        if self.standardise not in (NOBODY, SITE, ALL_SITES):
-            raise ValueError(f"standardise must be one of {NOBODY}, {SITE}, {ALL_SITES}")
-        if self.standardise == NOBODY and self.scaling is not None:
+        if self.standardise not in (NOT_STANDARDISED, SITE, ALL_SITES):
+            raise ValueError(f"standardise must be one of {NOT_STANDARDISED}, {SITE}, {ALL_SITES}")
+        if self.standardise == NOT_STANDARDISED and self.scaling is not None:
             raise ValueError("its samples have a scaling, but standardise is none")
         if self.standardise == ALL_SITES and self.scaling is None:
             raise ValueError("its samples were standardised, but the scaling is missing")
@@ -61,15 +61,15 @@ class Preparation:
         if self.scaling is not None and len(self.scaling.mean) != shape[0]:
             raise ValueError("its samples have more or fewer columns than its scaling")
 
-    def of_samples(self, rows: Tensor) -> Tensor:
+    def prepare_samples(self, rows: Tensor) -> Tensor:
         """Prepare unprepared samples, (n, …), for the model.
 
         With "site" and an unknown scaling, the statistics of these samples scale them.
         """
-        if self.standardise == NOBODY:
+        if self.standardise == NOT_STANDARDISED:
             return rows
         scaling = self.scaling or Scaling.fit(ColumnStatistics.of(rows))
         return scaling.transform(rows)
 
 
-AS_THEY_COME = Preparation()
+NO_PREPARATION = Preparation()

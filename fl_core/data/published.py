@@ -14,7 +14,7 @@ import torch
 from filelock import FileLock
 from torch import Tensor
 
-from fl_core.data.image_files import checksum, listed_images
+from fl_core.data.image_files import checksum, list_images
 from fl_core.data.image_folder import decode_images, decoded_once
 from fl_core.data.split import Split
 from fl_core.data.torchvision_files import PUBLISHED, Published
@@ -99,4 +99,4 @@ def _unpacked(tar: Path, cache: Path) -> Split:
     with TemporaryDirectory(dir=cache) as folder:
         with tarfile.open(tar) as archive:
             archive.extractall(folder, filter="data")
-        return decode_images(listed_images(Path(folder)), Path(folder))
+        return decode_images(list_images(Path(folder)), Path(folder))

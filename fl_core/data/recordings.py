@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fl_core.data.dataset import Dataset
 from fl_core.data.settings import Source
-from fl_core.data.user_data import Part, Partitions, of_partitions
+from fl_core.data.user_data import Part, Partitions, dataset_of_partitions
 from fl_core.extras import folder_of
 
 EXERCISES = {
@@ -57,7 +57,7 @@ def read_watch(source: Source) -> Dataset:
     names = [f"person {person}, {('left', 'right')[arm]} arm" for person, arm in sites]
     classes = tuple(EXERCISES.values())
     given = Partitions(clients, class_names=classes, names=names, is_in_time=True)
-    return of_partitions(source.name, given)
+    return dataset_of_partitions(source.name, given)
 
 
 def checked_bytes(path: Path) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from fl_core.data.torchvision_files import PUBLISHED
 from fl_core.options import NotAllowedError, Rule, one_of
-from fl_core.user_code import is_own
+from fl_core.user_code import is_import_path
 
 PLUS = "+"
 NUM_ROTATIONS = 4
@@ -18,21 +18,21 @@ TABLES = "tables"
 SITES = "sites"
 IN_DATA_DIR = ("folder", SITES, TABLES)
 """Data sets that are the content of the data folder."""
-OWN_IMAGES = "own"
+REAL_DEVICES = "devices"
 """The data set of real devices."""
 
 WINDOW, TRAIN_SHARE = 100, 0.2
-NOBODY, SITE, ALL_SITES = "none", "site", "all"
+NOT_STANDARDISED, SITE, ALL_SITES = "none", "site", "all"
 """The rows that samples are standardised by."""
 
-BY_VALUES, A_NUMBER = "auto", "number"
+AUTO_TARGET, NUMBER_TARGET = "auto", "number"
 """The target of tables: chosen by its values, or a number to predict."""
-TARGET = one_of((BY_VALUES, A_NUMBER))
+TARGET = one_of((AUTO_TARGET, NUMBER_TARGET))
 
 TESTS = {"task": "on its task", "own": "on its own data"}
 """What a client can be tested on, and its name in tables."""
 
-ASKED = (
+TESTS_EXPLAINED = (
     "On its task asks how good a client's model is at all of its task, much of which that client "
     "may have hardly seen; on its own data, how good it is at the mix of classes that it has "
     "itself."
@@ -47,7 +47,7 @@ def name_of_test(client_test: str) -> str:
     return TESTS[client_test].replace(" ", "-")
 
 
-class Known(NamedTuple):
+class DatasetInfo(NamedTuple):
     """The samples and classes of a data set, known before its files are read."""
 
     image_shape: tuple[int, ...]  # channels, height and width
@@ -67,7 +67,7 @@ class Source(NamedTuple):
     window: int = WINDOW  # samples in a window of a recording
     train_share: float = TRAIN_SHARE  # of a client's time, where the data are split by time
     label: str = ""  # of tables, the column that holds the label; empty: the usual names
-    target: str = BY_VALUES  # of tables, "auto", or "number" to predict whole labels, too
+    target: str = AUTO_TARGET  # of tables, "auto", or "number" to predict whole labels, too
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Entry:
     """A data set by its name in `DATASETS`."""
 
     reader: str  # the import path of a function from `Source` to `Dataset`
-    known: Known | None = None  # what is known before the files are read
+    known: DatasetInfo | None = None  # what is known before the files are read
     model: str = "cnn"  # what `model=paper` is
     joinable: bool = False
     by_seed: bool = False  # whether the seed draws the test samples
@@ -84,14 +84,16 @@ class Entry:
     sites: int = 0  # the number of clients that the data come with, if any
 
     @property
-    def has_own_tasks(self) -> bool:
+    def has_group_tasks(self) -> bool:
         """Return whether tasks are made of groups, not of labels."""
         return self.groups_per_class > 1 or self.by_writer
 
 
 _HERE = "fl_core.data.datasets:"
-_MNIST_5K = Known((1, 28, 28), 10)
-_PUBLISHED = {name: Known(one.image_shape, one.num_classes) for name, one in PUBLISHED.items()}
+_MNIST_5K = DatasetInfo((1, 28, 28), 10)
+_PUBLISHED = {
+    name: DatasetInfo(one.image_shape, one.num_classes) for name, one in PUBLISHED.items()
+}
 # RCC-PFL, section V: one model per data set.
 _PAPER_MODELS = {"mnist": "logistic-regression", "fashion-mnist": "mlp"}
 DATASETS = {
@@ -102,7 +104,7 @@ DATASETS = {
         name: Entry(f"{_HERE}published", known, _PAPER_MODELS.get(name, "cnn"), joinable=True)
         for name, known in _PUBLISHED.items()
     },
-    "cifar20": Entry(f"{_HERE}cifar20", Known((3, 32, 32), 20)),
+    "cifar20": Entry(f"{_HERE}cifar20", DatasetInfo((3, 32, 32), 20)),
     "rotated-mnist": Entry(
         f"{_HERE}rotated_mnist",
         _PUBLISHED["mnist"],
@@ -127,7 +129,7 @@ def paper_model(dataset: str) -> str:
     """Return the model that RCC-PFL trains on `dataset`, else a CNN; a perceptron for user data."""
     if dataset in DATASETS:
         return DATASETS[dataset].model
-    return "mlp" if is_own(dataset) or dataset == SYNTHETIC else "cnn"
+    return "mlp" if is_import_path(dataset) or dataset == SYNTHETIC else "cnn"
 
 
 def is_dataset(name: str) -> bool:
@@ -136,9 +138,9 @@ def is_dataset(name: str) -> bool:
     return name in DATASETS or (1 < len(parts) == len(set(parts)) and set(parts) <= set(JOINABLE))
 
 
-def has_own_tasks(name: str) -> bool:
+def has_group_tasks(name: str) -> bool:
     """Return whether a data set of this name is known to have tasks that are no label sets."""
-    return name == SYNTHETIC or (name in DATASETS and DATASETS[name].has_own_tasks)
+    return name == SYNTHETIC or (name in DATASETS and DATASETS[name].has_group_tasks)
 
 
 def _parse_dataset(value: Any) -> str:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fl_core.data.folders import site_of
 from fl_core.data.preparation import Columns
-from fl_core.data.settings import A_NUMBER, BY_VALUES, TABLES
+from fl_core.data.settings import AUTO_TARGET, NUMBER_TARGET, TABLES
 from fl_core.extras import load_extra, need_extra
 from fl_core.text import composed, one_line, printable
 
@@ -54,7 +54,7 @@ def kinds_of(columns: Any) -> Columns:
     }
 
 
-def read_table(path: Path, label: str = "", target: str = BY_VALUES) -> Table:
+def read_table(path: Path, label: str = "", target: str = AUTO_TARGET) -> Table:
     """Read a site's CSV file (commas, UTF-8) or Parquet file.
 
     The column `split` says which rows test; without it, the last fifth does. Messages count rows
@@ -239,13 +239,13 @@ def _labels(column: Any, what: str, target: str) -> NDArray[Any]:
     """Return names of classes, or float32 numbers to predict."""
     values = _values(column, what)
     if values.dtype == object:
-        if target == A_NUMBER:
+        if target == NUMBER_TARGET:
             raise ValueError(
                 f'{what} has texts, but target is "{target}": write numbers, name another column '
                 "by label, or leave target at auto."
             )
         return values
-    if target == A_NUMBER or (values != np.round(values)).any():
+    if target == NUMBER_TARGET or (values != np.round(values)).any():
         return values.astype(np.float32)
     # The cells are exact at any size, floats are not; some programs write 1.0 for 1.
     names = [re.sub(r"\.0*$", "", composed(cell)) for cell in column.tolist()]

@@ -22,7 +22,7 @@ from fl_core.data.folders import (
 )
 from fl_core.data.given_partition import GivenPartition
 from fl_core.data.preparation import Columns, Preparation, sample_columns
-from fl_core.data.settings import A_NUMBER, TABLES, Source
+from fl_core.data.settings import NUMBER_TARGET, TABLES, Source
 from fl_core.data.table_file import (
     LABELS,
     SPLIT,
@@ -81,7 +81,7 @@ def prepared_rows(path: Path, preparation: Preparation) -> Tensor:
     table = read_features(path, ignored)
     common_columns({"the run": preparation.columns, printable(path.name): kinds_of(table)})
     rows = encoded(table, preparation.columns, printable(path.name))
-    return preparation.of_samples(torch.from_numpy(rows))
+    return preparation.prepare_samples(torch.from_numpy(rows))
 
 
 def tables_in(path: Path) -> list[Path]:
@@ -208,7 +208,7 @@ def class_names(labels: Iterable[NDArray[Any]]) -> tuple[str, ...]:
         raise ValueError(
             f"the label has {len(names):,} different values, but at most {MOST_CLASSES:,} classes "
             "are possible: name another column by label, or, of numbers to predict, set "
-            f"target={A_NUMBER}."
+            f"target={NUMBER_TARGET}."
         )
     by_size = are_whole(names)
     return tuple(sorted(names, key=lambda name: (int(name) if by_size else 0, name)))
@@ -232,7 +232,7 @@ def notes_on_classes(trained: Tensor, tested: Tensor, classes: tuple[str, ...]) 
     if len(classes) > _MANY and are_whole(classes):
         yield (
             f"the label has {len(classes)} different whole numbers, each of which is a class: if "
-            f"it is a number to predict, set target={A_NUMBER}"
+            f"it is a number to predict, set target={NUMBER_TARGET}"
         )
     similar = [", ".join(map(printable, names)) for names in alike(classes)]
     if similar:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fl_core.data.dataset import Dataset, check_labelled, described_tensor
 from fl_core.data.given_partition import GivenPartition
-from fl_core.user_code import call_own
+from fl_core.user_code import call_user_code
 
 DATASET = "dataset"
 _EXPECTED = (
@@ -64,24 +64,24 @@ class Partitions:
     is_in_time: bool = False
 
 
-def read_own(path: str) -> Dataset:
+def read_user_data(path: str) -> Dataset:
     """Call the function of an import path, and return the data set that it returns."""
-    returned = call_own(DATASET, path)
+    returned = call_user_code(DATASET, path)
     with _naming(DATASET, path):
         if isinstance(returned, Dataset):
             return replace(returned, name=path)
         if isinstance(returned, Partitions):
-            return of_partitions(path, returned)
+            return dataset_of_partitions(path, returned)
         return _dataset(path, *_arrays_and_names(returned, _EXPECTED))
 
 
-def read_own_part(key: str, path: str) -> Dataset:
+def read_user_part(key: str, path: str) -> Dataset:
     """Call the function of a device's owner, which `key` names, and return the device's data.
 
     Without names, the classes are the numbers up to the highest label, and some may have no
     samples. Only the device's log has the text of an error that the function raises.
     """
-    returned = call_own(key, path, is_private=True)
+    returned = call_user_code(key, path, is_private=True)
     with _naming(key, path):
         part, names = _arrays_and_names(returned, _PART_EXPECTED)
         if names is not None or part[1].is_floating_point():
@@ -92,7 +92,7 @@ def read_own_part(key: str, path: str) -> Dataset:
         return _dataset(path, part, [str(label) for label in range(highest + 1)])
 
 
-def read_twice(key: str, path: str, read: Callable[[str], Dataset], caller: str) -> Dataset:
+def read_repeatable(key: str, path: str, read: Callable[[str], Dataset], caller: str) -> Dataset:
     """Call a user-defined function twice, by `read`, and refuse it unless both calls agree.
 
     Otherwise each process, named as `caller`, would train and test on other samples.
@@ -124,7 +124,7 @@ def _arrays_and_names(returned: Any, expected: str) -> tuple[tuple[Tensor, ...],
     return _tensors(returned[:4]), returned[4] if len(returned) == 5 else None
 
 
-def of_partitions(name: str, given: Partitions) -> Dataset:
+def dataset_of_partitions(name: str, given: Partitions) -> Dataset:
     """Return the data set of these partitions, under a name."""
     clients: Any = given.clients
     if not isinstance(clients, Iterable):

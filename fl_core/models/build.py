@@ -10,8 +10,8 @@ from math import prod
 import torch
 from torch import nn
 
-from fl_core.models.user_model import own_model
-from fl_core.user_code import is_own
+from fl_core.models.user_model import build_user_model
+from fl_core.user_code import is_import_path
 
 ImageShape = tuple[int, ...]
 """Channels, height, width; of other samples, any shape."""
@@ -173,7 +173,7 @@ def empty_model(name: str, shape: ImageShape, num_classes: int, device: torch.de
 
     Random weights would take 1 ms for an MLP and 70 ms for LEAF's CNN, at each message.
     """
-    if is_own(name):
+    if is_import_path(name):
         return unfilled_model(name, shape, num_classes).to(device)
     return unfilled_model(name, shape, num_classes).to_empty(device=device)
 
@@ -183,15 +183,15 @@ def unfilled_model(name: str, shape: ImageShape, num_classes: int) -> nn.Module:
 
     A user-defined one may have tensors that are not weights, and is built with them.
     """
-    if is_own(name):
+    if is_import_path(name):
         return build_model(name, shape, num_classes, 0)
     with torch.device("meta"):
         return _build(name, shape, num_classes)
 
 
 def _build(name: str, shape: ImageShape, num_classes: int) -> nn.Module:
-    if is_own(name):
-        return own_model(name, shape, num_classes)
+    if is_import_path(name):
+        return build_user_model(name, shape, num_classes)
     if name in CONVOLUTIONAL and len(shape) != 3:
         raise ValueError(
             f"model is {name}, which needs images (channels, height, width), but samples have the "

@@ -14,12 +14,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from torch import nn
 
-from fl_core.data.preparation import AS_THEY_COME, Preparation
+from fl_core.data.preparation import NO_PREPARATION, Preparation
 from fl_core.data.settings import MODELS
 from fl_core.files import replacing
 from fl_core.json_records import STRICT, from_json, to_json
 from fl_core.models.build import ImageShape, unfilled_model
-from fl_core.user_code import is_own
+from fl_core.user_code import is_import_path
 
 CHANNELS = (1, 3)
 MAX_SIDE = 1024  # pixels
@@ -47,12 +47,12 @@ class ModelCard:
     strategy: str  # that trained it, with the cluster and the number of rounds
     cluster: int
     num_rounds: int
-    preparation: Preparation = AS_THEY_COME
+    preparation: Preparation = NO_PREPARATION
 
     def __post_init__(self) -> None:
         allowed = {
             "architecture": (
-                self.architecture in MODELS or is_own(self.architecture),
+                self.architecture in MODELS or is_import_path(self.architecture),
                 f"one of {', '.join(MODELS)}, or an import path",
             ),
             "image_shape": (is_shape(self.image_shape), ALLOWED_SHAPE),
@@ -118,7 +118,7 @@ def load_model(path: Path, own: str = "") -> tuple[nn.Module, ModelCard]:
     try:
         with safe_open(path, framework="pt") as file:
             card = _read_card(file.metadata() or {})
-            if is_own(card.architecture) and card.architecture != own:
+            if is_import_path(card.architecture) and card.architecture != own:
                 raise ValueError(_unnamed(card.architecture))
             model = _model_of(card)
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118

@@ -6,14 +6,14 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from fl_core.user_code import call_own, what_failed
+from fl_core.user_code import call_user_code, describe_error
 
 _KEY = "model"
 
 
-def own_model(path: str, shape: tuple[int, ...], num_classes: int) -> nn.Module:
+def build_user_model(path: str, shape: tuple[int, ...], num_classes: int) -> nn.Module:
     """Build the model of an import path."""
-    model = call_own(_KEY, path, tuple(shape), num_classes)
+    model = call_user_code(_KEY, path, tuple(shape), num_classes)
     if not isinstance(model, nn.Module):
         raise ValueError(
             f'{_KEY} is "{path}", which returned a {type(model).__name__}: it must return a '
@@ -67,7 +67,7 @@ def _logits(
     except Exception as error:
         raise ValueError(
             f'{_KEY} is "{name}", which fails on samples of shape {tuple(samples.shape)}{when}: '
-            f"{what_failed(error)}."
+            f"{describe_error(error)}."
         ) from error
     expected = (len(samples), num_classes)
     if not isinstance(logits, torch.Tensor):

@@ -30,16 +30,16 @@ from fl_core.partitions.partition import (
     Partition,
     Tasks,
     default_tasks,
+    draw_local_test,
     given_partition,
     make_partition,
-    own_test,
     parse_tasks,
     writer_partition,
 )
 from fl_core.partitions.settings import FederationSettings
 from fl_core.partitions.standardise import standardised
 from fl_core.partitions.tasks import are_random, parse_counts, random_tasks
-from fl_core.partitions.validation import STREAM, split_all
+from fl_core.partitions.validation import STREAM, split_clients
 
 # Each purpose draws from its random stream, so that no draw depends on another.
 _NOISE_STREAM = 0x4015E
@@ -194,7 +194,7 @@ def spread(settings: FederationSettings, dataset: Dataset) -> Federation:
     if given is None and not dataset.is_regression:
         check_noise(settings, partition.tasks)
     groups = (dataset.train_groups.numpy(), dataset.test_groups.numpy())
-    test = partial(own_test, *groups, partition.train, settings.seed)
+    test = partial(draw_local_test, *groups, partition.train, settings.seed)
     other: tuple[str, Callable[[int], NDArray[np.int64]] | None] = ("own", test)
     if given or settings.partition == "writer" or dataset.is_regression:
         other = ("", None)  # the partition says who tests on what, or there is no mix of classes
@@ -251,7 +251,7 @@ def _hold_out(
         None if client in in_time else np.random.default_rng([settings.seed, client, STREAM])
         for client in range(partition.num_clients)
     ]
-    parts = split_all(partition.train, labels, settings.validation_share, draws)
+    parts = split_clients(partition.train, labels, settings.validation_share, draws)
     train, train_labels, validation, validation_labels = (
         tuple(values[mask] for values, mask in zip(clients, masks, strict=True))
         for masks in zip(*parts, strict=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from fl_core.data.dataset_info import dataset_info, num_labels
 from fl_core.data.given_partition import GivenPartition
-from fl_core.data.known import known_of, num_labels
 from fl_core.data.samples import check_no_pixels
-from fl_core.data.settings import NOBODY, SYNTHETIC, has_own_tasks
+from fl_core.data.settings import NOT_STANDARDISED, SYNTHETIC, has_group_tasks
 from fl_core.options import at_value
 from fl_core.partitions.partition import (
     Tasks,
@@ -21,10 +21,12 @@ from fl_core.partitions.tasks import are_random, parse_counts
 def check_federation(settings: FederationSettings) -> None:
     """Refuse an impossible federation, without reading its samples."""
     check_counts(settings)
-    if settings.shift == "concept" or has_own_tasks(settings.dataset):
+    if settings.shift == "concept" or has_group_tasks(settings.dataset):
         check_noise(settings)
-    if settings.standardise != NOBODY and settings.dataset != SYNTHETIC:
-        check_no_pixels(settings.dataset, settings.standardise, known_of(settings.dataset) is None)
+    if settings.standardise != NOT_STANDARDISED and settings.dataset != SYNTHETIC:
+        check_no_pixels(
+            settings.dataset, settings.standardise, dataset_info(settings.dataset) is None
+        )
     labels = num_labels(settings.dataset)
     if labels is None or settings.shift == "concept" or are_random(settings.tasks):
         return

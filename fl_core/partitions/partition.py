@@ -340,7 +340,7 @@ SPREADS: Mapping[
 """From a task's samples by label, the number of clients, alpha, the floor and a generator."""
 
 
-def own_test(
+def draw_local_test(
     train_groups: NDArray[np.int64],
     test_groups: NDArray[np.int64],
     train: Sequence[Indices],

@@ -7,17 +7,17 @@ from typing import Literal
 
 from fl_core.data.settings import (
     ALL_SITES,
-    BY_VALUES,
+    AUTO_TARGET,
     BY_WRITER,
-    NOBODY,
-    OWN_IMAGES,
+    NOT_STANDARDISED,
+    REAL_DEVICES,
     SITE,
     SYNTHETIC,
     TABLES,
     TARGET,
     TESTS,
     TRAIN_SHARE,
-    has_own_tasks,
+    has_group_tasks,
 )
 from fl_core.options import COUNT, NATURAL, POSITIVE, TEXT, number, one_of, option
 from fl_core.partitions.noise import NOISES
@@ -46,22 +46,22 @@ class FederationSettings:
         TEXT,
         f"`{TABLES}`: the column that holds the label; empty: the one named label, target or "
         "class; `flights`: `delay` predicts minutes, empty: late or not",
-        needs=f"dataset={TABLES}|{OWN_IMAGES}|flights",
+        needs=f"dataset={TABLES}|{REAL_DEVICES}|flights",
     )
     target: str = option(
-        BY_VALUES,
+        AUTO_TARGET,
         TARGET,
         f"`{TABLES}`: what the label is; `auto`: a number to predict if any has a fraction, "
         "otherwise a class; `number`: a number to predict, such as a count or an age",
-        needs=f"dataset={TABLES}|{OWN_IMAGES}",
+        needs=f"dataset={TABLES}|{REAL_DEVICES}",
     )
     standardise: str = option(
         "auto",
-        one_of(("auto", NOBODY, SITE, ALL_SITES)),
+        one_of(("auto", NOT_STANDARDISED, SITE, ALL_SITES)),
         "subtract each column's mean and divide by its deviation, of training rows: of `all` "
         f"clients together, or of each client's own (`site`); `auto`: `all` for `{TABLES}`, "
         "otherwise `none`: docs/data.md",
-        default=NOBODY,
+        default=NOT_STANDARDISED,
     )
     num_tasks: int = option(
         2,
@@ -158,7 +158,7 @@ class FederationSettings:
                     f'tasks is "{self.tasks}", but {key} is "{value}", where each task has all '
                     "labels: leave tasks empty, and set num-tasks."
                 )
-        if self.shift == "concept" and has_own_tasks(self.dataset):
+        if self.shift == "concept" and has_group_tasks(self.dataset):
             raise ValueError(
                 f'shift is "concept", but {self.dataset} has tasks that are no label sets: choose '
                 "another data set."

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fl_core.data.dataset import TENSORS, Dataset
 from fl_core.data.samples import check_no_pixels
 from fl_core.data.scaling import ColumnStatistics, Scaling, constant_notes
-from fl_core.data.settings import NOBODY, SITE
+from fl_core.data.settings import NOT_STANDARDISED, SITE
 from fl_core.partitions.partition import Partition
 
 
@@ -27,7 +27,7 @@ def standardised(
     training rows together, where each row counts once). `validation` has the rows that each client
     excludes from training: they are scaled, but do not count.
     """
-    if scope == NOBODY:
+    if scope == NOT_STANDARDISED:
         return data
     check_no_pixels(data.name, scope, data.is_float)
     if scope == SITE and data.given_partition is None:

@@ -57,7 +57,7 @@ def split_validation(
     return Parts(~validation & ~between, validation)
 
 
-def split_all(
+def split_clients(
     samples: Sequence[NDArray[np.int64]],
     labels: Sequence[NDArray[Any]],
     share: float,

@@ -220,6 +220,6 @@ def _given_index(content: RecordDict) -> int | None:
 
 
 def _given_name(content: RecordDict) -> str | None:
-    return given_name(
+    return readable_name(
         content.config_records.get(protocol.CONFIG, ConfigRecord()).get(protocol.NAME)
     )

@@ -46,12 +46,12 @@ class RoundReport:
     # Why clients are excluded from secure sums
     left_out_of_sums: dict[int, str] = field(default_factory=dict)
     is_regression: bool = False  # whether clients predict a number
-    own_metric: str = ""  # the name of a user-defined metric
+    user_metric: str = ""  # the name of a user-defined metric
 
     @property
     def metrics(self) -> Metrics:
         """Return what tests measure."""
-        return metrics_of(is_regression=self.is_regression, own=self.own_metric)
+        return metrics_of(is_regression=self.is_regression, own=self.user_metric)
 
     def of(self, score: str) -> dict[int, float]:
         """Return a score by client, of those that have one."""

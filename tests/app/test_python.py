@@ -11,7 +11,7 @@ import pytest
 from fl_app import load_results, load_sweep, simulate, sweep
 from fl_app.results.frames import Pictures, Results
 from fl_app.simulation.superlink import run_app
-from fl_core.user_code import forget_own
+from fl_core.user_code import unload_user_modules
 from tests.app_runs import ROOT, run
 
 
@@ -87,7 +87,7 @@ def test_options_are_keys_with_underscores(played, capsys):
         ({"noise_rate": 2}, "noise-rate is 2, but it must be a number"),
         ({"noise_rate": [0, 0.2]}, r"noise_rate is \[0, 0\.2\], but it must be text, a number"),
         ({"num_tasks": 11}, "num-tasks is 11, but mnist-5k has 10 classes"),
-        ({"dataset": "own"}, "the images of real devices"),
+        ({"dataset": "devices"}, "the images of real devices"),
         ({"num_server_rounds": 0}, "num-server-rounds is 0, .* use fedkin group"),
         ({"device": "cuda"}, 'device is "cuda", but PyTorch sees no GPU'),
         ({"workers": -1}, "workers is -1, but it must be a whole number of at least 0"),
@@ -250,7 +250,7 @@ def own_file(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.dont_write_bytecode", True)  # of a file that changes within a second
     (tmp_path / "mine.py").write_text(BIAS, encoding="utf-8")
     yield tmp_path / "mine.py"
-    forget_own()
+    unload_user_modules()
 
 
 def test_a_clustering_of_ones_own_runs_beside_others(own_file, tmp_path):

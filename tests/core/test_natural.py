@@ -10,14 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from fl_core.data import datasets
 from fl_core.data import recordings as watch
 from fl_core.data.datasets import load_dataset
 from fl_core.data.flights import DELAY, LATE, SITES
 from fl_core.data.settings import DATASETS
 from fl_core.extras import folder_of
-from fl_core.partitions.federation import simulate_federation, spread
-from fl_core.partitions.settings import FederationSettings
 
 
 @pytest.fixture
@@ -191,20 +188,3 @@ FIRST_DAYS = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
 
 
 # -------------------------------------------------------------------------------------------- both
-
-
-@pytest.mark.parametrize("name", ["watch", "flights"])
-def test_it_is_the_same_whenever_it_is_read_whatever_the_seed(name, recordings, flights):
-    first = load_dataset(name)
-    datasets._load.cache_clear()
-    federation = simulate_federation(FederationSettings(dataset=name, num_clients=20, seed=3))
-    assert federation.names == first.given_partition.names
-    assert federation.dataset is not first
-    assert federation.dataset.checksum() == first.checksum()
-
-
-@pytest.mark.parametrize("name", ["watch", "flights"])
-def test_another_number_of_clients_is_refused(name, recordings, flights):
-    settings = FederationSettings(dataset=name, num_clients=25, seed=0)
-    with pytest.raises(ValueError, match=f"num-clients is 25, but {name} comes in 20 partitions"):
-        spread(settings, load_dataset(name))

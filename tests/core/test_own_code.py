@@ -5,24 +5,31 @@ import sys
 import pytest
 
 from fl_core.options import one_of
-from fl_core.user_code import call_own, forget_own, is_own, load_own, or_own, own_files
+from fl_core.user_code import (
+    call_user_code,
+    is_import_path,
+    load_user_code,
+    or_import_path,
+    unload_user_modules,
+    user_code_files,
+)
 from tests.own_modules import own_modules
 
 
 @pytest.mark.parametrize("path", ["a:b", "my_package.models:make_model", "Ünï.x1:_y"])
 def test_import_paths(path):
-    assert is_own(path)
+    assert is_import_path(path)
 
 
 @pytest.mark.parametrize(
     "value", ["", "mlp", "a:", ":b", "a:b:c", "a.:b", "1a:b", "a b:c", "a:b()", "../a:b", "a:1", 3]
 )
 def test_what_is_none(value):
-    assert not is_own(value)
+    assert not is_import_path(value)
 
 
 def test_an_option_takes_words_and_import_paths():
-    rule = or_own(one_of(("mlp", "cnn")))
+    rule = or_import_path(one_of(("mlp", "cnn")))
     assert (rule.read("model", "cnn"), rule.read("model", "a.b:c")) == ("cnn", "a.b:c")
     with pytest.raises(
         ValueError, match=r'"mpl", .* mlp, cnn, or an import path MODULE:NAME\. Did you mean mlp\?'
@@ -32,8 +39,8 @@ def test_an_option_takes_words_and_import_paths():
 
 def test_a_module_of_the_working_directory_hides_none(tmp_path):
     with own_modules(tmp_path, json="def loads(): pass", own="def f(x): return x + 1"):
-        assert call_own("model", "own:f", 1) == 2
-        assert load_own("model", "json:loads")("1") == 1
+        assert call_user_code("model", "own:f", 1) == 2
+        assert load_user_code("model", "json:loads")("1") == 1
         assert sys.path[-1] == str(tmp_path)
 
 
@@ -44,16 +51,16 @@ def test_what_is_installed_below_the_working_directory_is_not_read_anew(folder, 
     (installed / "compiled.py").touch()  # as NumPy, it cannot be imported twice
     with own_modules(tmp_path, own="import compiled\n\n\ndef f(): return compiled"):
         sys.path.append(str(installed))
-        found = load_own("dataset", "own:f")
-        forget_own()
-        assert load_own("dataset", "own:f") is not found
-        assert load_own("dataset", "own:f")() is found()
+        found = load_user_code("dataset", "own:f")
+        unload_user_modules()
+        assert load_user_code("dataset", "own:f") is not found
+        assert load_user_code("dataset", "own:f")() is found()
     del sys.modules["compiled"]
     project = installed / "project"
     project.mkdir()
     for value in (1, 2):
         with own_modules(project, own=f"def f(): return {value}"):
-            assert load_own("dataset", "own:f")() == value
+            assert load_user_code("dataset", "own:f")() == value
 
 
 @pytest.mark.parametrize(
@@ -81,18 +88,18 @@ def test_what_cannot_be_had_is_one_sentence(path, message, tmp_path):
     texts = {"own": "x = 1\n\n\ndef func(): pass", "leaves": "import sys\nsys.exit(3)"}
     with own_modules(tmp_path, **texts):
         with pytest.raises(ValueError, match=f'^model is "{path}", but .*{message}') as caught:
-            load_own("model", path)
+            load_user_code("model", path)
         assert "\n" not in str(caught.value)
-        assert own_files("pack.model:f") == [
+        assert user_code_files("pack.model:f") == [
             package / name for name in ("__init__.py", "model.py", "needy.py")
         ]
-        assert own_files("own:func") == [tmp_path / "own.py"]
+        assert user_code_files("own:func") == [tmp_path / "own.py"]
         (tmp_path / "folder").mkdir()
         (tmp_path / "folder/digits.py").touch()
         (tmp_path / "folder/other.py").touch()
-        assert own_files("folder.digits:load") == [tmp_path / "folder/digits.py"]
+        assert user_code_files("folder.digits:load") == [tmp_path / "folder/digits.py"]
         for nothing in ("folder:f", "folder.nothing:f", "folder.nothing.at_all:f", "nowhere:f"):
-            assert own_files(nothing) == []
+            assert user_code_files(nothing) == []
 
 
 @pytest.mark.parametrize(
@@ -108,7 +115,7 @@ def test_what_a_function_raises_is_said_with_its_line(body, message, tmp_path):
         own_modules(tmp_path, own=f"def f(shape, classes):\n    {body}"),
         pytest.raises(ValueError, match=rf"but the call f\(.*\) fails: .*{message}"),
     ):
-        call_own("model", "own:f", (1,), 2)
+        call_user_code("model", "own:f", (1,), 2)
 
 
 def test_a_wrong_signature_says_how_it_is_called(tmp_path):
@@ -116,8 +123,8 @@ def test_a_wrong_signature_says_how_it_is_called(tmp_path):
         own_modules(tmp_path, own="def f(): pass"),
         pytest.raises(ValueError, match=r"the call f\(samples\) fails: TypeError: f\(\) t"),
     ):
-        call_own("features", "own:f", 1)
+        call_user_code("features", "own:f", 1)
 
 
 def test_what_lies_in_no_file_has_none():
-    assert own_files("sys:exit") == own_files("os:getcwd") == []
+    assert user_code_files("sys:exit") == user_code_files("os:getcwd") == []

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fl_core.data.datasets import load_dataset
-from fl_core.data.user_data import of_partitions, read_own, read_twice
+from fl_core.data.user_data import dataset_of_partitions, read_repeatable, read_user_data
 from fl_core.partitions.federation import spread
 from fl_core.partitions.partitioners import from_partitioner
 from fl_core.partitions.settings import FederationSettings
@@ -20,7 +20,7 @@ def returned(expression):
 
 def read(folder, expression):
     with own_modules(folder, own=returned(expression)):
-        return read_own("own:load")
+        return read_user_data("own:load")
 
 
 def test_a_table_is_a_data_set_of_rows(tmp_path):
@@ -116,7 +116,7 @@ def test_a_function_that_changes_what_it_returned_is_noticed(made, tmp_path):
         own_modules(tmp_path, own=f"{text}\n\n\nX = {made}"),
         pytest.raises(ValueError, match="returned other data when it was called again"),
     ):
-        read_twice("dataset", "own:load", read_own, "every worker")
+        read_repeatable("dataset", "own:load", read_user_data, "every worker")
 
 
 # ------------------------------------------------------------------------ partitions already made
@@ -340,7 +340,7 @@ def test_a_column_that_is_not_there_is_named():
 def test_labels_of_a_partitioner_that_are_no_classes_are_refused(labels, said):
     thirds = Thirds(Columns(a=np.arange(30.0), label=np.array(labels)))
     with pytest.raises(ValueError, match=said):
-        of_partitions("own:load", from_partitioner(thirds, ["a"], "label"))
+        dataset_of_partitions("own:load", from_partitioner(thirds, ["a"], "label"))
 
 
 X4, NUMBERS = "np.zeros((4, 2), np.float32)", "np.float32([1.5, 2, 0, -3])"

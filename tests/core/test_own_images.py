@@ -12,7 +12,7 @@ from PIL import Image, ImageFile
 from fl_core.agreement.agreement import Agreement, Survey
 from fl_core.agreement.local_data import read_local_images, read_local_samples, survey_images
 from fl_core.agreement.vote import agree, outvoted
-from fl_core.data.image_files import hold_out, listed_images
+from fl_core.data.image_files import hold_out, list_images
 from tests.altered import altered
 from tests.own_modules import own_modules
 from tests.pipes import not_waited_for
@@ -79,22 +79,6 @@ def test_a_survey_decodes_nothing(site, monkeypatch):
     assert not loaded
     read_local_images(site, site.parent / "cache", agreement())
     assert loaded
-
-
-def test_photos_on_their_side_are_surveyed_upright(tmp_path):
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    (tmp_path / "a").mkdir()
-    for ending in ("jpg", "png", "tif", "webp"):
-        Image.new("RGB", (50, 30)).save(tmp_path / "a" / f"0.{ending}", exif=exif)
-    assert survey_images(tmp_path) == survey(("a",), False, 50, 30)
-
-
-def test_where_there_is_nothing_to_survey(tmp_path):
-    with pytest.raises(OSError, match=r"absent is not a folder: give one with train/CLASS/\*"):
-        survey_images(tmp_path / "absent")
-    with pytest.raises(ValueError, match=r"has no class folders: give a folder with train/CLASS"):
-        survey_images(tmp_path)
 
 
 def test_one_name_in_two_spellings_of_unicode(tmp_path):
@@ -344,20 +328,11 @@ def test_few_images_change_sides_when_others_are_added(site, tmp_path):
     def held_out(count):
         for i in range(count):
             save(site / "bolt" / f"{i}.png", 28, 28)
-        return {file.name for file in hold_out(listed_images(site)).test["bolt"]}
+        return {file.name for file in hold_out(list_images(site)).test["bolt"]}
 
     before, after = held_out(100), held_out(105)
     assert (len(before), len(after)) == (20, 21)
     assert len(before & after) >= 16  # at most each new one takes the place of one
-
-
-def test_its_own_test_folder_is_its_test_set(site, tmp_path):
-    save(site / "test" / "nut" / "0.png", 64, 64, 200)
-    read = read_local_images(site, tmp_path / "cache", agreement())
-    assert values(read.train_samples) == [*range(10), *range(100, 105)]
-    assert values(read.test_samples) == [200]
-    assert read.test_labels.tolist() == [1]
-    assert read.test_samples.shape[1:] == (1, 32, 40)
 
 
 def test_a_class_with_one_image_trains_and_is_not_tested(site, tmp_path):

@@ -102,17 +102,6 @@ def test_equal_deals_a_task_out_to_within_one_image():
     assert sizes == [[42, 43, 43, 43, 43, 43, 43]] * 2  # 300 = 7 · 42 + 6
 
 
-def test_equal_shuffles_and_does_not_care_for_alpha():
-    part = partition(kind="equal", minority=0.0, seed=4)
-    other = partition(kind="equal", minority=0.0, seed=4, dirichlet_alpha=0.01)
-    assert all(np.array_equal(a, b) for a, b in zip(part.train, other.train, strict=True))
-    counts = [np.bincount(LABELS[indices], minlength=10) for indices in part.train]
-    # Every client has a part of each class of its task, about an equal one.
-    for client, task in enumerate(part.client_tasks):
-        own = counts[client][list(THREE[task])]
-        assert own.min() > 0.5 * own.mean()
-
-
 def test_an_equal_share_below_the_floor_is_refused():
     with pytest.raises(ValueError, match=r"min-samples is 101, .* by partition=equal so that"):
         partition(kind="equal", min_samples=101, num_clients=27)
@@ -202,11 +191,6 @@ def test_clients_of_a_task_are_not_in_one_block():
 def test_images_of_labels_in_no_task_are_not_used():
     part = partition(tasks=((0, 1), (2, 3)), num_clients=4, minority=0.5)
     assert set(LABELS[np.concatenate(part.train)].tolist()) == {0, 1, 2, 3}
-
-
-def test_a_client_with_no_data_is_refused():
-    with pytest.raises(ValueError, match="min-samples is 1, but the 2 samples of task"):
-        make_partition(np.arange(4), np.arange(4), ((0, 1), (2, 3)), 10, min_samples=1)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 import numpy as np
-import pytest
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from fl_core.files import replacing
 from fl_core.messages import protocol
 from fl_core.messages.protocol import (
     pack_models,
@@ -41,19 +39,6 @@ def test_payload_counts_arrays_and_metrics():
         }
     )
     assert payload_bytes(content) == alone + 8 + len("loss")
-
-
-def test_a_file_is_whole_or_not_there(tmp_path):
-    target = tmp_path / "deep" / "file.txt"
-    with replacing(target) as path:
-        path.write_text("first")
-        assert not target.exists()
-    assert target.read_text() == "first"
-    with pytest.raises(RuntimeError, match="half-way"), replacing(target) as path:
-        path.write_text("second")
-        raise RuntimeError("half-way")
-    assert target.read_text() == "first"
-    assert [p.name for p in target.parent.iterdir()] == ["file.txt"]
 
 
 def test_a_content_that_is_arrays_and_nothing_else():

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fl_core.data.dataset_info import sites_of
 from fl_core.data.datasets import load_dataset
-from fl_core.data.image_files import listed_images
-from fl_core.data.known import sites_of
+from fl_core.data.image_files import list_images
 
 
 @pytest.fixture
@@ -145,14 +145,14 @@ def test_train_and_test_are_written_in_small_letters(write, written, name):
         root = write(place, [1, 2])
     said = f"sites has the folder {name}: rename it to {name.lower()}."
     with pytest.raises(ValueError, match=said):
-        listed_images(root)
+        list_images(root)
 
 
 def test_images_of_sites_are_pointed_to_their_data_set(write):
     write("berlin/cat", [1, 2])
     root = write("oslo/cat", [1, 2])
     with pytest.raises(ValueError, match="for SITE/CLASS/\\*, set dataset=sites"):
-        listed_images(root)
+        list_images(root)
 
 
 def test_grey_and_colour_do_not_go_together(write):

@@ -128,19 +128,6 @@ def test_an_index_with_a_name_is_a_column(tmp_path):
         read_table(tmp_path / "b.parquet")
 
 
-def test_a_damaged_file_is_named(tmp_path):
-    path = tmp_path / "a.parquet"
-    pd.DataFrame({"x": range(10), "label": [0, 1] * 5}).to_parquet(path)
-    content = bytearray(path.read_bytes())
-    content[4:60] = b"\xff" * 56
-    path.write_bytes(bytes(content))
-    with pytest.raises(ValueError, match=r"^a\.parquet cannot be read as a table \("):
-        read_table(path)
-    (tmp_path / "b.csv").mkdir()
-    with pytest.raises(IsADirectoryError, match=r"b\.csv"):
-        read_table(tmp_path / "b.csv")
-
-
 @pytest.mark.parametrize("name", ["NA", "None", "null"])
 def test_a_column_may_be_called_like_what_is_missing(name, tmp_path):
     folder = written(tmp_path, a=of(f"{name},label", "1,0", "2,1"))
@@ -204,13 +191,3 @@ def test_a_blank_after_a_comma_belongs_to_no_cell(tmp_path):
     folder = written(tmp_path, spaced=of("c, label", "u, a", " NA, b", "w, a"))
     with pytest.raises(ValueError, match="column c has no value in row 2"):
         read_features(folder / "spaced.csv", ())
-
-
-def test_a_blank_before_a_comma_belongs_to_no_cell_either(tmp_path):
-    padded = of("c ,x ,label ", "u ,1 ,a ", "w ,2 ,b ", "w ,3 ,a ")
-    data = read(written(tmp_path, a=padded, b=padded.replace(" ,", ",").replace(" \n", "\n")), "")
-    assert (data.column_names, data.class_names) == (("c=u", "c=w", "x"), ("a", "b"))
-    for cells in ("NA ,1 ,a ", "u ,None ,a ", "u ,1 ,nan "):
-        folder = written(tmp_path, gap=of("c,x,label", "w,2,b", cells))
-        with pytest.raises(ValueError, match=r"column .* has no value in row 2"):
-            read_table(folder / "gap.csv")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from fl_core.agreement.agreement import Agreement
 from fl_core.agreement.local_data import read_local_table
 from fl_core.data import datasets
+from fl_core.data.dataset_info import sites_of
 from fl_core.data.datasets import load_dataset
-from fl_core.data.known import sites_of
 from fl_core.data.preparation import Preparation, sample_columns
 from fl_core.data.table_file import kinds_of, read_table
 from fl_core.data.tables import common_columns, prepared_rows
@@ -290,12 +290,6 @@ def test_what_a_column_of_objects_holds_is_named(value, tmp_path):
         read_table(tmp_path / "a.parquet")
 
 
-def test_one_site_in_two_spellings_is_refused_whatever_lies_between_them(tmp_path):
-    folder = written(tmp_path, **{"\u00e9": GOOD, "e\u0301": GOOD, "f": GOOD})
-    with pytest.raises(ValueError, match="names of one site that differ in spaces, endings or"):
-        read(folder, "")
-
-
 def test_all_rows_of_one_class_are_refused(tmp_path):
     text = "x,label\n1,ill\n2,ill\n"
     with pytest.raises(ValueError, match=r'have the label "ill", but at least two classes'):
@@ -333,12 +327,6 @@ def test_the_columns_of_a_site_alone_are_bounded_too():
 def test_a_label_is_left_out_of_later_rows_however_it_was_typed(label, tmp_path):
     folder = written(tmp_path, a="x,pr\u00e4sent\n1,u\n2,v\n")
     assert prepared_rows(folder / "a.csv", Preparation({"x": ()}, label)).tolist() == [[1], [2]]
-
-
-def test_too_many_texts_are_named_with_the_site_that_has_most_of_them():
-    sites = {"berlin": {"id": tuple(f"b{n}" for n in range(60))}, "lyon": {"id": ("l1", "l2")}}
-    with pytest.raises(ValueError, match="has 62 different texts, most of them in berlin"):
-        common_columns(sites)
 
 
 def test_all_files_that_are_not_right_are_named_at_once(tmp_path):

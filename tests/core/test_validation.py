@@ -3,10 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_core.data.user_data import Partitions, of_partitions
+from fl_core.data.user_data import Partitions, dataset_of_partitions
 from fl_core.partitions.federation import simulate_federation, spread
 from fl_core.partitions.settings import FederationSettings
-from fl_core.partitions.validation import split_all, split_validation
+from fl_core.partitions.validation import split_clients, split_validation
 
 
 def test_the_last_of_each_class_validate_where_samples_are_in_time_and_one_between_is_left_out():
@@ -65,7 +65,7 @@ def test_a_single_sample_trains_and_numbers_are_of_one_class(labels):
 def test_nobody_trains_on_what_somebody_validates_on(clients, share, seed):
     held = [np.array(sorted(own)) for own in clients]
     draws = [np.random.default_rng([seed, client]) for client in range(len(held))]
-    parts = split_all(held, [own % 3 for own in held], share, draws)
+    parts = split_clients(held, [own % 3 for own in held], share, draws)
     trained = {i for own, part in zip(held, parts, strict=True) for i in own[part.train]}
     kept = {i for own, part in zip(held, parts, strict=True) for i in own[part.validation]}
     assert not trained & kept
@@ -111,7 +111,7 @@ def test_validation_rows_are_scaled_by_what_training_rows_say():
         settings = FederationSettings(
             dataset="own", num_clients=2, seed=0, validation_share=0.2, standardise=whose
         )
-        found = spread(settings, of_partitions("own", given))
+        found = spread(settings, dataset_of_partitions("own", given))
         rows, _ = found.training_data(0)
         kept, _ = found.validation_data(0)
         assert len(rows) == 7

@@ -253,7 +253,7 @@ def test_the_run_of_the_server_is_the_profile_for_devices():
     assert {"pyproject.toml", profile.name} <= set(copied)
     known = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text(encoding="utf-8"))
     config = parse_config_args([str(DEPLOY.parent / profile.name)])
-    assert config["dataset"] == "own"
+    assert config["dataset"] == "devices"
     assert set(config) <= set(known["tool"]["flwr"]["app"]["config"])
 
 

@@ -381,7 +381,7 @@ def test_every_key_of_the_profile_exists():
     keys = tomllib.loads(PROFILE)
     assert keys.keys() <= DEFAULTS.keys()
     config = parse_config({**DEFAULTS, **keys})
-    assert (config.dataset, config.num_clusters) == ("own", "auto")
+    assert (config.dataset, config.num_clusters) == ("devices", "auto")
     assert config.checkpoint_every == 1
     assert "docs/options.md" in PROFILE  # which explains each
 

@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 _PATIENCE = 400.0  # seconds for a run, on a machine that does other things too
 
 OPTIONS = {
-    "dataset": "own",
+    "dataset": "devices",
     "strategy": "single",
     "model": "mlp-32",
     "num-server-rounds": 1,

@@ -51,7 +51,7 @@ def phi(samples):
 """
 ALLOWED = "study:make_model,study:phi"
 OPTIONS = {
-    **{"dataset": "own", "strategy": "rcc-pfl", "num-clients": 2, "num-clusters": 2},
+    **{"dataset": "devices", "strategy": "rcc-pfl", "num-clients": 2, "num-clusters": 2},
     **{"model": "study:make_model", "features": "study:phi", "num-eigenvectors": 2},
     **{"learning-rate": 0.05, "num-server-rounds": 1, "local-epochs": 20, "round-deadline": 300.0},
 }

@@ -16,7 +16,7 @@ _PATIENCE = 400.0  # seconds, on a machine that does other things too
 ROOT = Path(__file__).parents[2]
 SITES = dict.fromkeys(("berlin", "lyon", "oslo", "rome"), (0, 2, 4))
 OPTIONS = {
-    **{"dataset": "own", "strategy": "single", "secure-aggregation": True, "num-clients": 4},
+    **{"dataset": "devices", "strategy": "single", "secure-aggregation": True, "num-clients": 4},
     **{"model": "mlp-32", "learning-rate": 0.003, "num-server-rounds": 1, "local-epochs": 5},
     "round-deadline": 300.0,
 }

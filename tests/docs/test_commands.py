@@ -3,7 +3,7 @@
 import pytest
 
 from fl_app.config.run_config import parse_config, parse_override
-from fl_core.user_code import is_own
+from fl_core.user_code import is_import_path
 from tests.app_runs import DEFAULTS, ROOT
 from tests.example_runs import typed
 
@@ -47,7 +47,7 @@ def test_the_command_has_options_that_there_are(command):
         assert {word.partition("=")[0] for word in words} <= DEFAULTS.keys()
         return
     options = dict(parse_override(word) for word in words)
-    named = {key: value for key, value in options.items() if not is_own(str(value))}
+    named = {key: value for key, value in options.items() if not is_import_path(str(value))}
     if named.get("strategy"):  # parts of one's own are looked for where they are
         known = [one for one in str(named["strategy"]).split(",") if ":" not in one]
         named["strategy"] = ",".join(known)

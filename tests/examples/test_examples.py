@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from fl_app.config.run_config import parse_override
-from fl_core.user_code import call_own
+from fl_core.user_code import call_user_code
 from tests.app_runs import DEFAULTS
 from tests.example_runs import EXAMPLES, ROOT, run_example, simulate_here, typed
 from tests.own_modules import own_modules, run_alone
@@ -78,7 +78,7 @@ def test_a_number_is_predicted_better_than_by_its_mean(tmp_path):
     page = EXAMPLES / "own_number/README.md"
     (words,) = typed(page)
     with own_modules(tmp_path, sites=sites):
-        guess = call_own("dataset", "sites:guess")
+        guess = call_user_code("dataset", "sites:guess")
         options = dict(parse_override(word) for word in words[2:])
         summary = run_alone({**DEFAULTS, **options, "output-dir": str(tmp_path / "out")})
     errors = {run["strategy"]: run["rmse"] for run in summary["runs"]}

@@ -9,7 +9,7 @@ import pytest
 from flwr.app import RecordDict
 
 from fl_core.messages import protocol
-from fl_core.user_code import is_stop
+from fl_core.user_code import is_shutdown
 from strategies import Aggregation, ClusteredStrategy, Clustering, ClusterMean, Clusters
 from tests.local_grid import LocalGrid
 from tests.toy_app import SpoiledApp, fail, run, toy_app
@@ -136,4 +136,4 @@ def test_a_stop_of_flower_s_passes():
     exec(code, theirs)  # noqa: S102 - their own sets a timer that ends this process
     with pytest.raises(SystemExit) as info:
         training(Found(theirs["stopped"]))
-    assert is_stop(info.value)
+    assert is_shutdown(info.value)

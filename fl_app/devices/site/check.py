@@ -24,12 +24,12 @@ from fl_app.devices.site.model_files import check_apps, check_cache, check_model
 from fl_app.devices.site.node_command import check_port
 from fl_core.agreement.local_data import DATA, survey_images, survey_of, survey_table
 from fl_core.data.folders import is_table
-from fl_core.data.image_files import hold_out, listed_images
+from fl_core.data.image_files import hold_out, list_images
 from fl_core.data.image_folder import for_each_image
 from fl_core.data.samples import described, grey_or_colour
-from fl_core.data.settings import BY_VALUES
+from fl_core.data.settings import AUTO_TARGET
 from fl_core.data.table_file import read_table
-from fl_core.data.user_data import read_own_part, read_twice
+from fl_core.data.user_data import read_repeatable, read_user_part
 from fl_core.flower.calls import (
     ApiErrorCode,
     FleetHttpClient,
@@ -39,7 +39,7 @@ from fl_core.flower.calls import (
 from fl_core.flower.keys import public_key_to_bytes
 from fl_core.flower.messages import ActivateNodeRequest
 from fl_core.text import listed, one_line, printable
-from fl_core.user_code import load_own
+from fl_core.user_code import load_user_code
 
 _SECONDS = 10.0  # for which the server may be silent
 _NO_INTERVAL = 0.0  # seconds between heartbeats, which the SuperLink refuses
@@ -112,13 +112,13 @@ def _finding(what: str, check: Callable[[], str]) -> Finding:
 def describe_images(path: Path) -> str:
     """Decode every image as a run would, and return how many each class has."""
     survey = survey_images(path)
-    files = hold_out(listed_images(path))
+    files = hold_out(list_images(path))
     for_each_image(files.all_images(), path, lambda image, _: image.load() and None)
     counts = ((name, len(own), len(files.test.get(name, ()))) for name, own in files.train.items())
     return f"{grey_or_colour(survey.image_shape[0])}, {_counted(counts)}"
 
 
-def describe_table(path: Path, label: str, target: str = BY_VALUES) -> str:
+def describe_table(path: Path, label: str, target: str = AUTO_TARGET) -> str:
     """Read a table as a run would, and return its columns, and how many rows each class has."""
     survey, table = survey_table(path, label, target), read_table(path, label, target)
     columns = f"{len(survey.columns)} columns ({printable(listed([*survey.columns], 20, ', '))})"
@@ -131,7 +131,7 @@ def describe_table(path: Path, label: str, target: str = BY_VALUES) -> str:
 
 def describe_samples(path: str) -> str:
     """Call the site's function as a run would, and return how many samples each class has."""
-    found = read_twice(DATA, path, partial(read_own_part, DATA), "each message of a run")
+    found = read_repeatable(DATA, path, partial(read_user_part, DATA), "each message of a run")
     survey = survey_of(found)
     kind = described(survey.image_shape, is_float=survey.is_float)
     if found.is_regression:
@@ -158,7 +158,7 @@ def _numbers(name: str, trained: NDArray[Any], tested: NDArray[Any]) -> str:
 def import_code(paths: tuple[str, ...]) -> str:
     """Import the code that the site allows, and return its import paths."""
     for path in paths:
-        load_own(OWN_CODE, path)
+        load_user_code(OWN_CODE, path)
     return f"may run here, and can be imported: {', '.join(paths)}"
 
 

@@ -44,15 +44,15 @@ from fl_core.agreement.local_data import (
 from fl_core.data.folders import cache_dir, is_table
 from fl_core.data.samples import sample_word
 from fl_core.data.scaling import ColumnStatistics, Scaling, standardise_site
-from fl_core.data.settings import ALL_SITES, BY_VALUES, OWN_IMAGES, SITE, TARGET
+from fl_core.data.settings import ALL_SITES, AUTO_TARGET, REAL_DEVICES, SITE, TARGET
 from fl_core.data.split import Split
 from fl_core.extras import need_extra
 from fl_core.files import replacing
 from fl_core.messages import protocol
 from fl_core.models.model_file import ModelCard, save_model
 from fl_core.partitions.validation import STREAM, Parts, split_validation
-from fl_core.text import ALLOWED_NAME, given_name, printable
-from fl_core.user_code import is_own
+from fl_core.text import ALLOWED_NAME, printable, readable_name
+from fl_core.user_code import is_import_path
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class NodeConfig(NamedTuple):
     model_path: Path | None  # where it stores its final model
     own_code: tuple[str, ...] = ()  # import paths of user-defined code that may run on it
     label: str = ""  # the column of a table; by default, the run's
-    target: str = BY_VALUES  # "auto" or "number"; by default, the run's
+    target: str = AUTO_TARGET  # "auto" or "number"; by default, the run's
 
     @classmethod
     def of(cls, own: Mapping[str, object]) -> NodeConfig:
@@ -85,8 +85,10 @@ class NodeConfig(NamedTuple):
             (f"data-path and no {DATA}", own.get("data-path") or data),
         ):
             if not is_there:
-                raise ValueError(f'dataset is "{OWN_IMAGES}", but this node has no {key}: {_START}')
-        if given_name(name := str(own["name"])) is None:
+                raise ValueError(
+                    f'dataset is "{REAL_DEVICES}", but this node has no {key}: {_START}'
+                )
+        if readable_name(name := str(own["name"])) is None:
             raise ValueError(
                 f'name is "{printable(name)[:120]}", but it must have {ALLOWED_NAME}: change it in '
                 "--node-config."
@@ -96,7 +98,7 @@ class NodeConfig(NamedTuple):
                 f"{name}: {DATA} is {data} and data-path is {own['data-path']}, but a "
                 "device has one of the two: remove one from its --node-config."
             )
-        if data and not is_own(data):
+        if data and not is_import_path(data):
             raise ValueError(
                 f'{name}: {DATA} is "{data}", but it must be an import path, MODULE:NAME, '
                 'such as "my_package.data:load".'
@@ -110,7 +112,7 @@ class NodeConfig(NamedTuple):
                 )
         path, model_path = paths.get("data-path"), paths.get("model-path")
         label = str(own.get("label", ""))  # Flower reads `label=0` as a number, too
-        target = TARGET.read("target", own.get("target", BY_VALUES))
+        target = TARGET.read("target", own.get("target", AUTO_TARGET))
         return cls(name, path, data, model_path, allowed_by(own), label, target)
 
     def survey(self) -> Survey:
@@ -138,7 +140,7 @@ class DeviceNode(Node):
         own = NodeConfig.of(context.node_config)
         self.own = own._replace(
             label=own.label or self.config.label,
-            target=self.config.target if own.target == BY_VALUES else own.target,
+            target=self.config.target if own.target == AUTO_TARGET else own.target,
         )
         self.name, self.model_path = self.own.name, self.own.model_path
         self._message_config = message.content.config_records[protocol.CONFIG]

@@ -6,7 +6,7 @@ from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
 from fl_app.run.node import config_of
-from fl_core.data.settings import OWN_IMAGES
+from fl_core.data.settings import REAL_DEVICES
 from fl_core.flower.basics import SUPERLINK_NODE_ID
 from fl_core.messages.packing import Packer, unpacked
 
@@ -17,7 +17,7 @@ def device_mod(message: Message, context: Context, call_next: ClientAppCallable)
     Packing makes the bytes of an answer unpredictable (`fl_core.messages.packing`). Messages of
     simulated clients are passed on as they are.
     """
-    if config_of(context).dataset != OWN_IMAGES:
+    if config_of(context).dataset != REAL_DEVICES:
         return call_next(message, context)
     # No proof: a node that reaches the SuperLink without the gate can forge these fields.
     about = message.metadata

@@ -13,7 +13,7 @@ from fl_app.config.run_config import parse_config
 from fl_app.devices.site.check import import_code
 from fl_app.simulation.preflight import check_run
 from fl_app.sweeps.running import identifying_options
-from fl_core.data.datasets import forget_data, load_dataset
+from fl_core.data.datasets import clear_data_caches, load_dataset
 from fl_core.models.model_file import load_model
 from tests.app_runs import DEFAULTS, undrawn_pictures
 from tests.device_images import write_sites
@@ -358,7 +358,7 @@ def test_what_is_kept_of_a_sweep_is_of_the_data_that_were_there(own):
     ]
 
     def states():
-        forget_data()
+        clear_data_caches()
         return [identifying_options(config) for config in configs]
 
     with own_modules(own, reads=lines):

@@ -13,10 +13,10 @@ from fl_app.api import simulate
 from fl_app.cli import main
 from fl_app.config.run_config import OPTIONS, parse_config
 from fl_app.config.unused_options import without_effect
+from fl_core.data.dataset_info import dataset_info, num_labels
 from fl_core.data.datasets import load_dataset
-from fl_core.data.known import known_of, num_labels
 from fl_core.data.settings import DATASETS
-from fl_core.options import KNOWN_AS
+from fl_core.options import SYNONYMS
 from fl_core.partitions.federation_checks import check_federation
 from fl_core.partitions.settings import FederationSettings
 from strategies.catalogue import SYSTEMS
@@ -37,8 +37,8 @@ def nothing_starts(monkeypatch, tmp_path):
 
 def test_what_others_call_something_is_no_word_of_ours_and_what_is_meant_is():
     ours = {*OPTIONS, *SYSTEMS}
-    assert set(KNOWN_AS.values()) <= ours
-    assert not ours & set(KNOWN_AS)
+    assert set(SYNONYMS.values()) <= ours
+    assert not ours & set(SYNONYMS)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,10 @@ def test_what_others_call_something_is_no_word_of_ours_and_what_is_meant_is():
         (["num-clients=99999999999999999999"], 'num-clients is "9{20}", .* at least 1, below 2.63'),
         (["strategy=flt", "encoder=none.safetensors"], "none.safetensors does not exist: give the"),
         (["seed=4294967296"], "seed is 4294967296, but it must be a whole number"),
-        (["dataset=own"], 'dataset is "own", the images of real devices, but fedkin run simulates'),
+        (
+            ["dataset=devices"],
+            'dataset is "devices", the images of real devices, but fedkin run simulates',
+        ),
         (["num-tasks=11"], "num-tasks is 11, but mnist-5k has 10 classes: choose 1 to 10"),
         (["num-tasks=9", "num-clients=8"], "num-clients is 8, fewer than the 9 tasks"),
         (["tasks=0,1|2,17"], r"a task has label 17, but no training sample has it: .* 8, 9\]"),
@@ -442,7 +445,7 @@ def test_what_is_known_before_the_images_are_read_is_true(name):
         pytest.skip("FL_DATA_DIR is not set")
     read = load_dataset(name, download=False)
     assert num_labels(name) == len(read.group_names)
-    assert known_of(name)[:2] == (read.image_shape, read.num_classes)
+    assert dataset_info(name)[:2] == (read.image_shape, read.num_classes)
 
 
 def test_as_many_as_can_be_are_not_refused():

@@ -76,7 +76,7 @@ def test_parts_are_named_as_a_strategy(keys, expected):
             "early-stopping is 1, but it must be 0 with drift-clients",
         ),
         ({"drift_clients": 2, "num_server_rounds": 4}, "drift-round is 5, .* which is 4"),
-        ({"dataset": "own", "client_test": "own"}, "client-test is own, .* simulations only"),
+        ({"dataset": "devices", "client_test": "own"}, "client-test is own, .* simulations only"),
         (
             {"strategy": "rcc-pfl,local", "num_server_rounds": 0, "validation_share": 0.2},
             "validation-share is 0.2, but it must be 0 with num-server-rounds at 0",
@@ -343,7 +343,7 @@ def test_updates_are_private_if_training_is():
             "num-eigenvectors is 33, but it must be at most 32 with pre-round-epsilon",
         ),
         (
-            {"pre_round_epsilon": 1, "standardise": "site", "dataset": "own"},
+            {"pre_round_epsilon": 1, "standardise": "site", "dataset": "devices"},
             "standardise is site, but pre-round-epsilon is 1, and means and deviations",
         ),
         (

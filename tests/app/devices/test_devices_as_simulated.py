@@ -35,7 +35,7 @@ def node(folder, name, told, **options):
     config = {protocol.SEED: 0, protocol.SERVER_ROUND: 0, protocol.NUM_CLIENTS: len(told)}
     content = RecordDict({protocol.CONFIG: ConfigRecord({**config, **agree(told).as_config()})})
     own = {"name": name, "data-path": str(folder / f"{name}.csv"), "label": "outcome"}
-    words = {**DEFAULTS, "dataset": "own", "strategy": "local,single"}
+    words = {**DEFAULTS, "dataset": "devices", "strategy": "local,single"}
     words |= {key.replace("_", "-"): value for key, value in options.items()}
     context = Context(1, 1, own, RecordDict(), words)
     return DeviceNode(Message(content, dst_node_id=1, message_type="query"), context)

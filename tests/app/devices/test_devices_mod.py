@@ -7,7 +7,7 @@ from fl_app.devices.site.message_mod import device_mod
 from fl_core.messages.packing import SALT
 from tests.app_runs import DEFAULTS
 
-OWN = {"dataset": "own"}
+OWN = {"dataset": "devices"}
 
 
 def hear(run_config, *, source=1, target=5, run_id=7, answer=None):

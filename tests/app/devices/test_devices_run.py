@@ -274,7 +274,7 @@ def test_devices_that_do_not_come_are_not_waited_for_longer_than_the_deadline(
 )
 def test_what_only_a_simulation_can_have_is_refused(key, value, left):
     with pytest.raises(
-        ValueError, match=rf'(?m)^{key} is .*, but dataset is "own".* leave it {left}\.$'
+        ValueError, match=rf'(?m)^{key} is .*, but dataset is "devices".* leave it {left}\.$'
     ):
         parse_config({**DEFAULTS, **OPTIONS, key: value})
 

@@ -199,7 +199,7 @@ def test_a_common_scale_has_the_number_to_predict_too():
     ],
 )
 def test_means_are_not_told_where_nothing_of_ones_own_may_be_seen(options, way_out):
-    words = {**DEFAULTS, "dataset": "own", "strategy": "rcc-pfl", "standardise": "all"}
+    words = {**DEFAULTS, "dataset": "devices", "strategy": "rcc-pfl", "standardise": "all"}
     assert parse_config(words).standardise == "all"
     (key,) = options
     with pytest.raises(ValueError, match=rf"^standardise is all, .*{key}.*{way_out}"):

@@ -91,7 +91,7 @@ def test_texts_that_would_be_sent_without_noise_are_refused_with_noise(tmp_path,
     for name, text, refused in (("berlin", BERLIN, True), ("oslo", numbers, False)):
         (tmp_path / f"{name}.csv").write_text(text, encoding="utf-8")
         own = {"name": name, "data-path": str(tmp_path / f"{name}.csv"), "label": "outcome"}
-        words = {**DEFAULTS, "dataset": "own", "strategy": "rcc-pfl", key: 1.0}
+        words = {**DEFAULTS, "dataset": "devices", "strategy": "rcc-pfl", key: 1.0}
         content = RecordDict({protocol.CONFIG: ConfigRecord({protocol.SEED: 0})})
         message = Message(content, dst_node_id=1, message_type="query")
         node = DeviceNode(message, Context(1, 1, own, RecordDict(), words))

@@ -204,7 +204,7 @@ def test_devices_without_rounds_are_grouped_and_sent_no_model(tmp_path):
     models = {name: tmp_path / f"{name}.safetensors" for name in folders}
     run_config = {
         **DEFAULTS,
-        "dataset": "own",
+        "dataset": "devices",
         "strategy": "rcc-pfl,single",
         "num-server-rounds": 0,
         "output-dir": str(tmp_path / "out"),

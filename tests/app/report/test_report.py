@@ -388,13 +388,13 @@ def test_the_command_repeats_the_run(tmp_path):
 
 def test_devices_repeat_it_by_flowers_command(tmp_path):
     names = ["berlin", "oslo", "rome", "paris", "bonn", "ghent"]
-    folder = write_results(tmp_path, names=names, options={"dataset": "own", "model": "cnn"})
+    folder = write_results(tmp_path, names=names, options={"dataset": "devices", "model": "cnn"})
     result = read_result(folder)
     assert question(result).startswith("Which of these 6 devices should train together")
     words = shlex.split(command(result.config))
     assert words[:4] == ["flwr", "run", ".", "devices"]
     given = parse_config_args([words[words.index("--run-config") + 1]])
-    assert given["dataset"] == "own"
+    assert given["dataset"] == "devices"
     assert parse_config({**DEFAULTS, **given}) == parse_config({**DEFAULTS, **result.config})
 
 
@@ -540,7 +540,11 @@ def test_runs_with_and_without_a_metric_of_ones_own_stand_in_one_table(tmp_path)
         def change(summary):
             for one in summary["runs"]:
                 each = [value] * one["num-clients"]
-                one |= {"own-metric-name": name, "own-metric": value, "own-metric-per-client": each}
+                one |= {
+                    "user-metric-name": name,
+                    "user-metric": value,
+                    "user-metric-per-client": each,
+                }
 
         return read_result(write_results(tmp_path / name, change=change))
 
@@ -553,8 +557,8 @@ def test_runs_with_and_without_a_metric_of_ones_own_stand_in_one_table(tmp_path)
         worst = strategy_table([plain]).rows[-1][2]
         assert of_run == {plain.name: ("–", worst), mcc.name: ("0.2500", worst)}
     rows = list(csv.DictReader(io.StringIO(as_csv(strategy_table([mcc, measured("cost", 7.0)])))))
-    assert [row["own-metric-mcc"] for row in rows[::2]] == ["0.25", ""]
-    assert [row["own-metric-cost"] for row in rows[::2]] == ["", "7"]
+    assert [row["user-metric-mcc"] for row in rows[::2]] == ["0.25", ""]
+    assert [row["user-metric-cost"] for row in rows[::2]] == ["", "7"]
 
 
 def test_a_late_client_is_kept_with_what_it_said_of_the_others(tmp_path):
@@ -905,8 +909,8 @@ def test_a_printed_table_cuts_neither_a_number_nor_a_title(tmp_path):
         for one in summary["runs"]:
             one |= {"rmse": 52345.6, "rmse-per-client": [52345.6] * 6, "mae": 1.5e-7, "r2": -1234.5}
             del one["accuracy"], one["accuracy-per-client"]
-            one |= {"own-metric-name": "loss", "own-metric": 3.25e9}
-            one["own-metric-per-client"] = [3.25e9] * 6
+            one |= {"user-metric-name": "loss", "user-metric": 3.25e9}
+            one["user-metric-per-client"] = [3.25e9] * 6
             one["bytes"] = dict.fromkeys(one["bytes"], 25e9)
             one |= {"malicious": [0], "malicious-isolated": 1.0}
 

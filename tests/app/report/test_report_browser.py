@@ -76,7 +76,7 @@ def reports(tmp_path_factory):
 
     root = tmp_path_factory.mktemp("reports")
     devices = write_results(
-        root / "devices", names=NAMES, change=change, options={"dataset": "own"}
+        root / "devices", names=NAMES, change=change, options={"dataset": "devices"}
     )
     write_grouping(devices, NAMES)
     many = write_results(root / "many", clients=300, seeds=1)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from clients.training.losses import check_own_metric, measure_of
+from clients.training.losses import check_user_metric, measure_of
 from fl_app.config.run_config import parse_config
 from fl_app.report.report_page import write_report
 from fl_app.run.tracking import round_values
@@ -110,16 +110,16 @@ def summary_of(folder):
 def test_a_metric_of_ones_own_stands_beside_rmse_in_its_unit(held, capsys):
     run_alone(given(held, metric="held:largest"))
     (one,) = summary_of(held)["runs"]
-    assert one["own-metric-name"] == "largest"
-    assert one["own-metric"] == pytest.approx(np.mean(one["own-metric-per-client"]))
+    assert one["user-metric-name"] == "largest"
+    assert one["user-metric"] == pytest.approx(np.mean(one["user-metric-per-client"]))
     # The largest of ten errors lies between their root mean square and √10 times it.
-    for largest, rmse in zip(one["own-metric-per-client"], one["rmse-per-client"], strict=True):
+    for largest, rmse in zip(one["user-metric-per-client"], one["rmse-per-client"], strict=True):
         assert 1.0001 * rmse < largest < 10**0.5 * rmse
     last = [row for row in rows_of(held, "clients") if row["round"] == "2"]
-    assert [float(row["own-metric"]) for row in last] == one["own-metric-per-client"]
-    assert float(rows_of(held, "metrics")[-1]["own-metric"]) == pytest.approx(one["own-metric"])
+    assert [float(row["user-metric"]) for row in last] == one["user-metric-per-client"]
+    assert float(rows_of(held, "metrics")[-1]["user-metric"]) == pytest.approx(one["user-metric"])
     page = write_report([held / "out"], held / "page.html")
-    shown = f"{one['own-metric']:#.4g}"
+    shown = f"{one['user-metric']:#.4g}"
     for text in (capsys.readouterr().out, page.read_text(encoding="utf-8")):
         assert "largest" in text
         assert shown in text
@@ -131,11 +131,11 @@ def test_of_classes_it_gets_logits_and_all_else_stays_as_it_is(held):
     run_alone(given(held, metric="held:of_logits", **words))
     (one,) = summary_of(held)["runs"]
     losses = [float(row["loss"]) for row in rows_of(held, "clients") if row["round"] == "2"]
-    assert one["own-metric-per-client"] == pytest.approx([-loss for loss in losses], rel=1e-5)
+    assert one["user-metric-per-client"] == pytest.approx([-loss for loss in losses], rel=1e-5)
     without = held / "without"
     run_alone({**given(held, **words), "output-dir": str(without)})
     (other,) = json.loads((without / "summary.json").read_text(encoding="utf-8"))["runs"]
-    assert "own-metric" not in json.dumps(other)
+    assert "user-metric" not in json.dumps(other)
     assert other["accuracy-per-client"] == one["accuracy-per-client"]
 
 
@@ -173,7 +173,7 @@ def test_devices_measure_it_if_their_owner_allows(held):
     of_devices = {"berlin": "held:berlin", "lyon": "held:lyon"}
     options = {"strategy": "single", "metric": "held:largest", "num_server_rounds": 1}
     summary, _ = run(held / "out", of_devices, **options, own_code="held:largest")
-    assert min(summary["runs"][0]["own-metric-per-client"]) > 0
+    assert min(summary["runs"][0]["user-metric-per-client"]) > 0
     with pytest.raises(RuntimeError, match=r'metric is "held:largest", code that the owner'):
         run(held / "again", of_devices, **options)
 
@@ -190,10 +190,10 @@ def test_numbers_are_brought_back_to_their_own_unit(held):
 def test_trackers_have_its_mean():
     scores = {"accuracy": {0: 0.5, 1: 1.0}}
     report = RoundReport(1, 1, scores=scores, clusters={0: 0, 1: 0})
-    assert "own-metric/mean" not in round_values(report, 1.0, None)
-    scores["own-metric"] = {0: 3.0, 1: -1.0}
-    report = RoundReport(1, 1, own_metric="cost", scores=scores, clusters={0: 0, 1: 0})
-    assert round_values(report, 1.0, None)["own-metric/mean"] == 1
+    assert "user-metric/mean" not in round_values(report, 1.0, None)
+    scores["user-metric"] = {0: 3.0, 1: -1.0}
+    report = RoundReport(1, 1, user_metric="cost", scores=scores, clusters={0: 0, 1: 0})
+    assert round_values(report, 1.0, None)["user-metric/mean"] == 1
 
 
 GOOD = """
@@ -219,4 +219,4 @@ def recall_of_the_last(outputs, labels):
 )
 def test_what_a_good_metric_cannot_take_is_not_tried_on_it(name, classes, tmp_path):
     with own_modules(tmp_path, good=GOOD):
-        check_own_metric(f"good:{name}", classes or 1, is_regression=not classes)
+        check_user_metric(f"good:{name}", classes or 1, is_regression=not classes)

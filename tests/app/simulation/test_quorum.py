@@ -113,7 +113,7 @@ def test_a_round_goes_on_without_who_is_late(kind, slow):
     assert outcome(replies) == {2: None, 3: None, 4: None, 5: LATE}
 
 
-@pytest.mark.parametrize("kind", [protocol.DESCRIBE, protocol.SPECTRUM, protocol.KEEP_MODEL])
+@pytest.mark.parametrize("kind", [protocol.DESCRIBE, protocol.SPECTRUM, protocol.SAVE_MODEL])
 def test_who_is_late_at_what_finds_clusters_is_waited_for(kind, slow):
     threading.Timer(0.5, slow.free.set).start()
     replies = grid_with(slow).send_and_receive(told(protocol.query(kind)), timeout=60)
@@ -175,7 +175,7 @@ def test_who_is_late_is_told_at_once_what_all_must_hear(slow):
     grid = grid_with(slow)
     grid.send_and_receive(told(), timeout=60)
     threading.Timer(0.2, slow.free.set).start()
-    keep = told(protocol.query(protocol.KEEP_MODEL))
+    keep = told(protocol.query(protocol.SAVE_MODEL))
     assert outcome(grid.send_and_receive(keep, timeout=60)) == dict.fromkeys((2, 3, 4, 5))
 
 

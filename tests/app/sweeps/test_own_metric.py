@@ -12,7 +12,7 @@ def test_a_sweep_shows_it_and_calls_none_the_best(tmp_path, monkeypatch):
     planned = plan_sweep({"strategy": "single,local", "num-tasks": [2, 3]})
     costs = {"single": 0.0, "local": 1.5}
     runs = [
-        {"strategy": name, "seed": 0, "clusters": [0], "accuracy": 0.9 - cost, "own-metric": cost}
+        {"strategy": name, "seed": 0, "clusters": [0], "accuracy": 0.9 - cost, "user-metric": cost}
         for name, cost in costs.items()
     ]
     places = [one.place for one in planned.simulations]
@@ -22,7 +22,7 @@ def test_a_sweep_shows_it_and_calls_none_the_best(tmp_path, monkeypatch):
     assert "own metric, one seed" in printed
     assert "│ 2         │  0.000 │ 1.500 │" in printed
     assert "│ 2         │  90.0* │ -60.0 │" in printed
-    assert table[table["measure"] == "own-metric"]["value"].tolist() == [0.0, 1.5] * 2
+    assert table[table["measure"] == "user-metric"]["value"].tolist() == [0.0, 1.5] * 2
     drawn = []
     monkeypatch.setattr(pictures, "save", lambda spec, path: drawn.append(spec))
     draw(planned, table, tmp_path / "sweep.png")
@@ -31,7 +31,7 @@ def test_a_sweep_shows_it_and_calls_none_the_best(tmp_path, monkeypatch):
 
 def test_a_picture_of_nothing_but_zeros_has_a_range(tmp_path, monkeypatch):
     planned = plan_sweep({"strategy": "single", "num-tasks": [2, 3]})
-    runs = [{"strategy": "single", "seed": 0, "clusters": [0], "own-metric": 0.0}]
+    runs = [{"strategy": "single", "seed": 0, "clusters": [0], "user-metric": 0.0}]
     places = [one.place for one in planned.simulations]
     cells = [{"cell": p.cell, "values": p.values, "runs": runs} for p in places]
     drawn = []

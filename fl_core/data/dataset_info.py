@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fl_core.data.folders import resolve_data_dir, site_folders
-from fl_core.data.settings import DATASETS, PLUS, SITES, SYNTHETIC, TABLES, Known
-from fl_core.user_code import is_own
+from fl_core.data.settings import DATASETS, PLUS, SITES, SYNTHETIC, TABLES, DatasetInfo
+from fl_core.user_code import is_import_path
 
 
-def known_of(dataset: str) -> Known | None:
+def dataset_info(dataset: str) -> DatasetInfo | None:
     """Return a data set's shape and number of classes before its files are read, if known."""
     if dataset == SYNTHETIC:
-        return Known((1, 28, 28), 10)
+        return DatasetInfo((1, 28, 28), 10)
     known = [DATASETS[part].known if part in DATASETS else None for part in dataset.split(PLUS)]
     parts = [one for one in known if one is not None]
     if len(parts) < len(known):
         return None
     check_one_shape(dataset, [one.image_shape for one in parts])
-    return Known(parts[0].image_shape, sum(one.num_classes for one in parts))
+    return DatasetInfo(parts[0].image_shape, sum(one.num_classes for one in parts))
 
 
 def check_one_shape(dataset: str, shapes: Sequence[tuple[int, ...]]) -> None:
@@ -36,7 +36,7 @@ def check_one_shape(dataset: str, shapes: Sequence[tuple[int, ...]]) -> None:
 
 def num_labels(dataset: str) -> int | None:
     """Return how many labels tasks can be made of, if known before the files are read."""
-    known = None if dataset == SYNTHETIC else known_of(dataset)
+    known = None if dataset == SYNTHETIC else dataset_info(dataset)
     if known is None:
         return None
     entry = DATASETS.get(dataset)
@@ -51,9 +51,9 @@ def sites_of(dataset: str, data_dir: str = "") -> int:
         return len(table_files(resolve_data_dir(data_dir)))
     if dataset == SITES:
         return len(site_folders(resolve_data_dir(data_dir)))
-    if not is_own(dataset):
+    if not is_import_path(dataset):
         return DATASETS[dataset].sites if dataset in DATASETS else 0
-    from fl_core.data.user_data import read_own  # noqa: PLC0415
+    from fl_core.data.user_data import read_user_data  # noqa: PLC0415
 
-    given = read_own(dataset).given_partition
+    given = read_user_data(dataset).given_partition
     return len(given.train) if given else 0

@@ -87,7 +87,7 @@ class Metrics:
 
     main: Metric  # compares strategies; every tested client sends it
     others: tuple[Metric, ...]
-    own: str = ""  # the name of a user-defined metric, the last of the others; empty: none
+    user_metric: str = ""  # the name of a user-defined one, the last of the others; empty: none
 
     @property
     def all(self) -> tuple[Metric, ...]:
@@ -97,7 +97,7 @@ class Metrics:
     @property
     def measured(self) -> tuple[Metric, ...]:
         """Return the user-defined metric, if there is one."""
-        return self.others[-1:] if self.own else ()
+        return self.others[-1:] if self.user_metric else ()
 
     @property
     def is_regression(self) -> bool:
@@ -121,13 +121,13 @@ OF_A_NUMBER = Metrics(
 )
 
 
-def metrics_of(*, is_regression: bool, own: str = "") -> Metrics:
+def metrics_of(*, is_regression: bool, user_metric: str = "") -> Metrics:
     """Return the metrics of a number or of classes, and a user-defined one, if named."""
     usual = OF_A_NUMBER if is_regression else OF_CLASSES
-    if not own:
+    if not user_metric:
         return usual
-    measured = Metric(protocol.USER_METRIC, own, low=-math.inf)
-    return replace(usual, others=(*usual.others, measured), own=own)
+    measured = Metric(protocol.USER_METRIC, user_metric, low=-math.inf)
+    return replace(usual, others=(*usual.others, measured), user_metric=user_metric)
 
 
 def metrics_in(keys: Container[str]) -> Metrics:

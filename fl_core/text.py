@@ -49,14 +49,14 @@ def composed(text: object) -> str:
     return unicodedata.normalize("NFC", str(text).strip())
 
 
-def alike(names: Sequence[str]) -> list[list[str]]:
+def similar_names(names: Sequence[str]) -> list[list[str]]:
     """Group names that differ only in case, spaces, hyphens and underscores between words.
 
     Other signs count, such as a minus before a number, or the one of A+.
 
     Examples
     --------
-    >>> alike(["Night shift", "night-shift", "A+", "A-", "A", "1", "-1"])
+    >>> similar_names(["Night shift", "night-shift", "A+", "A-", "A", "1", "-1"])
     [['Night shift', 'night-shift']]
     """
     groups: dict[str, list[str]] = {}
@@ -89,8 +89,8 @@ def error_line(error: BaseException) -> str:
 
     Examples
     --------
-    >>> error_line(FileNotFoundError(2, "No such file or directory", "own.toml"))
-    'own.toml cannot be used: No such file or directory.'
+    >>> error_line(FileNotFoundError(2, "No such file or directory", "my.toml"))
+    'my.toml cannot be used: No such file or directory.'
     """
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename} cannot be used: {error.strerror}."

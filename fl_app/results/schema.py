@@ -206,7 +206,7 @@ class Run(Tested, RunId):
     @property
     def metrics(self) -> Metrics:
         """Return what tests measure."""
-        return metrics_of(is_regression=self.is_regression, own=self.user_metric_name)
+        return metrics_of(is_regression=self.is_regression, user_metric=self.user_metric_name)
 
     @property
     def tests(self) -> dict[str, Tested]:

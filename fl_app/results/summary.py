@@ -65,7 +65,12 @@ def write_tables(
     metrics = runs[0].metrics
     score, others = metrics.main.name, [one.name for one in metrics.others]
     columns = ["strategy", "seed", "round", score, f"{score}-variance", *known]
-    columns += ["loss", "train-loss", "bytes", *([protocol.USER_METRIC] if metrics.own else [])]
+    columns += [
+        "loss",
+        "train-loss",
+        "bytes",
+        *([protocol.USER_METRIC] if metrics.user_metric else []),
+    ]
     _write_csv(folder / METRICS, columns, map(_metric_rows, runs))
     scores = (score, protocol.LOSS, *others)
     second = {name_of_test(run.other_test) for run in runs if run.other_test}

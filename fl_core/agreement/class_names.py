@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from fl_core.models.model_file import MAX_CLASSES
-from fl_core.text import alike, brief, composed, printable
+from fl_core.text import brief, composed, printable, similar_names
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ def agreed_classes(classes: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
             f'all sites together have the one class "{printable(names[0])}", but at least 2 are '
             "needed: use a folder for each class, or more names of classes."
         )
-    for similar in alike(names):
+    for similar in similar_names(names):
         logger.warning(
             "the classes %s count as different ones: if they are the same, give them one name "
             "everywhere and start again",

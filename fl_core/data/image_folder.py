@@ -26,7 +26,7 @@ from fl_core.data.split import Split
 from fl_core.files import open_file, replacing
 from fl_core.text import listed, one_line, printable
 
-# Pillow tries no other format, whatever a file's name: some start other programs.
+# Pillow tries no other format, for any file name: some start other programs.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 GREY_MODES = {"1", "L", "LA", "La"}
 COLOUR_MODES = {"P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "CMYK", "YCbCr"}
@@ -135,7 +135,7 @@ def common_shape(files: ImageFiles, root: Path) -> tuple[int, int, int]:
 def common_size(sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
     """Return the height and width for images of these sizes.
 
-    One size of at most 224 pixels a side is kept. Otherwise it is the median height and the median
+    One size of at most 224 pixels a side stays. Otherwise it is the median height and the median
     width, shrunk together until both are at most 224, rounded to a multiple of 4, at least 28.
     """
     table = np.array(sizes)
@@ -160,7 +160,7 @@ def _orientation(image: Image.Image) -> int:
     if image.format == "TIFF":
         return 1  # Pillow turns them itself
     try:
-        # PNG's own method would decode the pixels, to find EXIF data that stand behind them.
+        # PNG's method would decode the pixels, to find EXIF data that stand behind them.
         return int(Image.Image.getexif(image).get(ExifTags.Base.Orientation, 1))
     except Exception:  # damaged EXIF data raise nearly any exception; the pixels may be whole
         return 1
@@ -193,7 +193,7 @@ def _pixels(
 
 def in_words(error: Exception) -> str:
     """Return why an image cannot be decoded, without a full stop."""
-    if isinstance(error, UnidentifiedImageError):  # its own text shows an object's address
+    if isinstance(error, UnidentifiedImageError):  # its text shows an object's address
         return f"it is none of {', '.join(FORMATS)}"
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return one_line(reason).rstrip(". ") or type(error).__name__

@@ -45,7 +45,7 @@ def read_watch(source: Source) -> Dataset:
 
     Windows of `source.window` samples follow each other without overlap. Of each recording, the
     first `source.train_share` of the windows, at least one, are for training; the next one is left
-    out, so that training and test windows are apart, and the others are for testing.
+    out, so that training and test windows do not touch, and the others are for testing.
     """
     path = folder_of("seglearn", 'dataset="watch"') / "data" / "watch_dataset.npy"
     recordings = _recordings(path)

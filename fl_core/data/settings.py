@@ -108,7 +108,7 @@ DATASETS = {
     "rotated-mnist": Entry(
         f"{_HERE}rotated_mnist",
         _PUBLISHED["mnist"],
-        "mlp",  # IFCA's own experiment
+        "mlp",  # IFCA's experiment
         groups_per_class=NUM_ROTATIONS,
     ),
     "femnist": Entry("fl_core.data.leaf:read_femnist", model="leaf-cnn", by_writer=True),

@@ -34,7 +34,7 @@ from fl_core.data.table_file import (
     read_table,
 )
 from fl_core.options import Refusals
-from fl_core.text import alike, composed, listed, printable
+from fl_core.text import composed, listed, printable, similar_names
 
 MOST_VALUES = 50  # of a category: more are names or numbers of rows, which predict nothing
 MOST_CLASSES = 1_000
@@ -234,7 +234,7 @@ def notes_on_classes(trained: Tensor, tested: Tensor, classes: tuple[str, ...]) 
             f"the label has {len(classes)} different whole numbers, each of which is a class: if "
             f"it is a number to predict, set target={NUMBER_TARGET}"
         )
-    similar = [", ".join(map(printable, names)) for names in alike(classes)]
+    similar = [", ".join(map(printable, names)) for names in similar_names(classes)]
     if similar:
         yield (
             f"the classes {listed(similar, 5, '; ')} count as different ones: if they are the "

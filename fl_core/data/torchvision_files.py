@@ -50,7 +50,7 @@ PUBLISHED = {
     "emnist-balanced": Published(
         "EMNIST",
         _idx_files("EMNIST", "emnist-balanced-train", "emnist-balanced-test"),
-        # A letter that looks alike in both cases has one class for both.
+        # A letter of one shape in both cases has one class for both.
         tuple(digits + ascii_uppercase + "abdefghnqrt"),
         47,
         {"split": "balanced"},

@@ -198,17 +198,17 @@ def _dataset(path: str, part: Sequence[Tensor], names: Any) -> Dataset:
     return Dataset(path, samples, labels, test_samples, test_labels, tuple(map(str, names)))
 
 
-def _tensors(arrays: Sequence[Any], whose: str = "") -> tuple[Tensor, ...]:
+def _tensors(arrays: Sequence[Any], owner: str = "") -> tuple[Tensor, ...]:
     """Return one partition as checked tensors."""
     if not isinstance(arrays, tuple | list) or len(arrays) != 4:
-        raise ValueError(f"{whose}partition is {_brief(arrays)}; give four arrays")
+        raise ValueError(f"{owner}partition is {_brief(arrays)}; give four arrays")
     tensors: list[Tensor] = []
     for which, samples, labels in (("training", *arrays[:2]), ("test", *arrays[2:])):
-        x = _tensor(samples, f"{whose}{which} samples")
-        y = _tensor(labels, f"{whose}{which} labels")
+        x = _tensor(samples, f"{owner}{which} samples")
+        y = _tensor(labels, f"{owner}{which} labels")
         if not (y.is_floating_point() or y.is_complex() or y.dtype == torch.bool):
             y = y.to(torch.int64)
-        check_labelled(x, y, f"{whose}{which}")
+        check_labelled(x, y, f"{owner}{which}")
         tensors += [x, y]
     return tuple(tensors)
 

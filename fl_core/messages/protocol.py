@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fl_core.text import one_line
 
 NDArrays = dict[str, NDArray[np.generic]]
-"""A model on the server: parameter and buffer names to arrays, in the model's own order."""
+"""A model on the server: parameter and buffer names to arrays, in the model's order."""
 
 # Message types. Flower routes `query.NAME` to the function registered with `@app.query("NAME")`.
 DESCRIBE = "describe"

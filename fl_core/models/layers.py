@@ -40,7 +40,7 @@ def is_within(name: str, layers: Iterable[str]) -> bool:
 def split(
     arrays: Mapping[str, Value], layers: Sequence[str]
 ) -> tuple[dict[str, Value], dict[str, Value]]:
-    """Split arrays into those outside these layers and those within; their order is kept."""
+    """Split arrays into those outside these layers and those within; their order stays."""
     outside, within = dict[str, Value](), dict[str, Value]()
     for name, array in arrays.items():
         (within if is_within(name, layers) else outside)[name] = array

@@ -99,12 +99,13 @@ def _model_of(card: ModelCard) -> nn.Module:
     return unfilled_model(card.architecture, card.image_shape, len(card.class_names))
 
 
-def load_model(path: Path, own: str = "") -> tuple[nn.Module, ModelCard]:
+def load_model(path: Path, allowed_code: str = "") -> tuple[nn.Module, ModelCard]:
     """Read a model of `save_model`, in evaluation mode, and its card.
 
-    No code runs that the file has or names: `own` is the import path of a user-defined model that
-    the caller allows. A wrong file needs no more memory than its size. The model takes pixels in
-    [0, 1], float32 (n, C, H, W), or other samples as prepared, and returns one logit per class.
+    No code runs that the file has or names: `allowed_code` is the import path of a
+    user-defined model that may run. A wrong file needs no more memory than its size. The model
+    takes pixels in [0, 1], float32 (n, C, H, W), or other samples as prepared, and returns one
+    logit per class.
 
     Raises
     ------
@@ -118,7 +119,7 @@ def load_model(path: Path, own: str = "") -> tuple[nn.Module, ModelCard]:
     try:
         with safe_open(path, framework="pt") as file:
             card = _read_card(file.metadata() or {})
-            if is_import_path(card.architecture) and card.architecture != own:
+            if is_import_path(card.architecture) and card.architecture != allowed_code:
                 raise ValueError(_unnamed(card.architecture))
             model = _model_of(card)
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118

@@ -46,7 +46,7 @@ PAPER_TASKS: dict[str, dict[int, Tasks]] = {
     "fashion-mnist": _FASHION_MNIST,
     "cifar10": _CIFAR10,
 }
-# IFCA's rotated MNIST (Ghosh et al. 2020): a task is a rotation, whose ten digits are the groups
+# IFCA's rotated MNIST (Ghosh et al. 2020): a task is a rotation, and its ten digits are the groups
 # rotation·10 + digit (`fl_core.data.datasets.rotated`).
 ROTATIONS: Tasks = tuple(tuple(range(10 * turn, 10 * turn + 10)) for turn in range(NUM_ROTATIONS))
 
@@ -356,9 +356,9 @@ def draw_local_test(
     rng = np.random.default_rng([seed, client, _TEST_STREAM])
     classes, counts = np.unique(train_groups[train[client]], return_counts=True)
     of_class = [np.flatnonzero(test_groups == c) for c in classes]
-    share = min(len(own) / n for own, n in zip(of_class, counts, strict=True))
+    share = min(len(samples) / n for samples, n in zip(of_class, counts, strict=True))
     mixed = [
-        rng.choice(own, size=round(share * n), replace=False)
-        for own, n in zip(of_class, counts.tolist(), strict=True)
+        rng.choice(samples, size=round(share * n), replace=False)
+        for samples, n in zip(of_class, counts.tolist(), strict=True)
     ]
     return np.sort(np.concatenate(mixed))

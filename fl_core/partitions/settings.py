@@ -59,7 +59,7 @@ class FederationSettings:
         "auto",
         one_of(("auto", NOT_STANDARDISED, SITE, ALL_SITES)),
         "subtract each column's mean and divide by its deviation, of training rows: of `all` "
-        f"clients together, or of each client's own (`site`); `auto`: `all` for `{TABLES}`, "
+        f"clients together, or of each client alone (`site`); `auto`: `all` for `{TABLES}`, "
         "otherwise `none`: docs/data.md",
         default=NOT_STANDARDISED,
     )
@@ -72,7 +72,7 @@ class FederationSettings:
     tasks: str = option(
         "",
         TASKS,
-        "your own tasks instead, as label numbers: `0,2,4|6,8,1|3,5,7,9`; tasks may share classes; "
+        "other tasks, as label numbers: `0,2,4|6,8,1|3,5,7,9`; tasks may share classes; "
         "`random:5`: disjoint tasks of five labels, drawn by the seed, until none is left",
     )
     shift: str = option(
@@ -94,7 +94,7 @@ class FederationSettings:
     partition: Spread | Literal["writer"] = option(
         "label",
         one_of((*SPREADS, "writer")),
-        "how a task's samples are spread: `label`: each class by a Dirichlet draw of its own; "
+        "how a task's samples are spread: `label`: each class by another Dirichlet draw; "
         "`quantity`: one draw, so only sizes differ; `equal`: equal sizes; `power-law`: few large "
         "clients and many small ones; `writer`: each client is a writer of `femnist`",
     )
@@ -107,11 +107,9 @@ class FederationSettings:
     minority: float = option(
         0.05,
         number(float, 0, 1),
-        "samples of other tasks that each client has, as a share of its own",
+        "samples of other tasks that each client has, as a share of those of its task",
     )
-    min_samples: int = option(
-        20, COUNT, "least number of samples of its own task that a client has"
-    )
+    min_samples: int = option(20, COUNT, "least number of samples of its task that a client has")
     train_share: float = option(
         TRAIN_SHARE,
         number(float, 0.02, 0.9),
@@ -136,7 +134,7 @@ class FederationSettings:
     validation_share: float = option(
         0.0,
         number(float, 0, 0.5),
-        "share of each client's training samples that it keeps for comparing strategies; with "
+        "share of each client's training samples that only compare strategies; with "
         "`local` and another one, each client gets a verdict: docs/verdicts.md",
     )
     newcomers: int = option(0, NATURAL, "clients that join only in `newcomer-round`")
@@ -144,7 +142,7 @@ class FederationSettings:
         5, number(int, 2), "the round in which they join", default=0, needs="newcomers"
     )
     drift_clients: int = option(
-        0, NATURAL, "clients whose task changes in `drift-round`: they exchange their data"
+        0, NATURAL, "clients that change their task in `drift-round`: they exchange their data"
     )
     drift_round: int = option(
         5, COUNT, "the first round with their new task", default=0, needs="drift-clients"

@@ -51,7 +51,7 @@ class RoundReport:
     @property
     def metrics(self) -> Metrics:
         """Return what tests measure."""
-        return metrics_of(is_regression=self.is_regression, own=self.user_metric)
+        return metrics_of(is_regression=self.is_regression, user_metric=self.user_metric)
 
     def of(self, score: str) -> dict[int, float]:
         """Return a score by client, of those that have one."""

@@ -11,7 +11,7 @@ from fl_app.report.pictures.figure import shortened
 from fl_app.report.text_table import TextTable, render
 from fl_app.run.progress import Progress
 from fl_core.agreement.agreement import Agreement
-from fl_core.text import alike, composed, csv_cell, one_line, printable
+from fl_core.text import composed, csv_cell, one_line, printable, similar_names
 
 ODD = ("\x1b[2J", "\u202eevil", "line\nbreak", "\udcff", "\u2028", "\x9b31m")
 
@@ -40,7 +40,7 @@ def test_text_that_is_text_stays_as_it_is():
     ],
 )
 def test_names_that_differ_in_how_words_are_joined_are_alike(names, are_alike):
-    assert alike(names) == ([list(names)] if are_alike else [])
+    assert similar_names(names) == ([list(names)] if are_alike else [])
 
 
 def test_a_name_is_composed_without_spaces_around_it():

@@ -265,7 +265,7 @@ def test_clients_get_the_whole_autoencoder_only_to_fine_tune_it(options, first, 
 
 
 BAD_CENTROIDS = {
-    "its answer holds no centroids": with_arrays(lambda a: a.update(other=a.pop("centroids"))),
+    "its answer has no centroids": with_arrays(lambda a: a.update(other=a.pop("centroids"))),
     "its centroids have shape (6, 3), not (1 to 5, e)": sends(*np.zeros((6, 3))),
     "its centroids have shape (0, 3), not (1 to 5, e)": with_arrays(
         lambda a: a.update(centroids=np.zeros((0, 3), np.float32))

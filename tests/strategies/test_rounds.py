@@ -369,7 +369,7 @@ BAD_SPECTRA = {
         "query.spectrum",
         with_arrays(lambda a: a.update(eigenvectors=np.eye(9, 3, dtype=np.float32))),
     ),
-    "holds no eigenvectors": (
+    "has no eigenvectors": (
         "query.spectrum",
         with_arrays(lambda a: a.update(other=a.pop("eigenvectors"))),
     ),

@@ -88,7 +88,7 @@ def test_model_and_features_of_ones_own_do_what_they_say(own):
     assert (card.architecture, card.image_shape) == ("own:make_model", (6,))
     with pytest.raises(ValueError, match='its model is "own:make_model", user-defined code'):
         load_model(files[0])
-    with pytest.raises(ValueError, match="a file does not say what may run here"):
+    with pytest.raises(ValueError, match="which a file may not start"):
         load_model(files[0], "own:other")
 
 
@@ -423,7 +423,7 @@ def test_a_device_runs_what_its_owner_allows_and_keeps_the_model(tmp_path, monke
         assert load_model(kept, "scans:make_model")[1].architecture == "scans:make_model"
         scans = str(folders["berlin"])
         assert main(["classify", str(kept), scans]) == 2
-        assert "user-defined code, and a file does not say what" in capsys.readouterr().err
+        assert "user-defined code, which a file may not start" in capsys.readouterr().err
         assert main(["classify", str(kept), scans, "--own-code", "scans:make_model"]) == 0
         assert "digit 0" in capsys.readouterr().out
 

@@ -356,10 +356,10 @@ def test_a_folder_of_images_that_cannot_be_one(tmp_path, monkeypatch, capsys, co
     (pets / "cat").mkdir()
     assert "cat in " in refused(pets)
     (tmp_path / "pets.tar").write_bytes(b"no archive" * 100)
-    assert "pets.tar is no folder: " in refused(tmp_path / "pets.tar")
+    assert "pets.tar is not a folder: " in refused(tmp_path / "pets.tar")
     monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("FL_DATA_DIR", raising=False)
-    assert f"{tmp_path / 'cache' / 'data'} is no folder: " in refused("")
+    assert f"{tmp_path / 'cache' / 'data'} is not a folder: " in refused("")
 
 
 def test_a_folder_that_is_called_like_a_table_is_named_without_a_number(tmp_path, capsys):

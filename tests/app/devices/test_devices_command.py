@@ -480,7 +480,7 @@ def test_images_that_are_not_right(check, certificates, images):
         assert said["key"][0] == "✓"
         status, said = check(port, node_config=f'name="berlin" data-path="{images / "none"}"')
     assert status == 1
-    assert "none is no folder: one with train/CLASS" in said["images"][1]
+    assert "none is not a folder: give one with train/CLASS" in said["images"][1]
 
 
 def test_a_model_that_cannot_be_kept(check, certificates, images):

@@ -76,7 +76,7 @@ def test_a_wrong_table_is_said_before_anything_starts(sites, capsys):
 def test_a_folder_that_is_not_named_is_asked_for(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("FL_DATA_DIR", str(tmp_path / "nowhere"))
     assert main(["run", "dataset=tables"]) == 2
-    assert 'nowhere, of dataset "tables", is no folder: set data-dir' in capsys.readouterr().err
+    assert 'nowhere, of dataset "tables", is not a folder: set data-dir' in capsys.readouterr().err
 
 
 def test_tables_are_grouped(sites, tmp_path):

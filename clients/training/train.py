@@ -202,7 +202,7 @@ def _found(
     if measure is None:
         return found
     try:
-        return found._replace(own_metric=measure(outputs, labels))
+        return found._replace(user_metric=measure(outputs, labels))
     except ValueError as error:  # of samples of one class, say, many a metric is undefined
         logger.warning("%s", error)
         return found

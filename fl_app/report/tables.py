@@ -182,7 +182,9 @@ def printed_strategies(runs: Sequence[Run]) -> TextTable:
             for row in table.rows
         ],
         range(1, len(shown)),
-        note="\n".join([*([ASKED] if both else []), *said_of(result.runs), *failures_of(runs)]),
+        note="\n".join(
+            [*([TESTS_EXPLAINED] if both else []), *said_of(result.runs), *failures_of(runs)]
+        ),
     )
 
 

@@ -146,7 +146,7 @@ class Run(Tested, RunId):
     seconds: dict[Text, Number]
     failures: list[Annotated[Failure, AfterValidator(_harmless)]]
     never_trained: Annotated[tuple[int, ...], IF_ANY] = ()
-    own_metric_name: Annotated[Text, IF_ANY] = ""
+    user_metric_name: Annotated[Text, IF_ANY] = ""
     tuned: Annotated[Tuned | None, IF_ANY] = None
     odd: Annotated[Reasons, Field(alias="odd-clients", exclude_if=has_none)] = field(
         default_factory=dict

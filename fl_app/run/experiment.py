@@ -245,7 +245,8 @@ class _Experiment:
             on_round=on_round,
             secure_aggregation=config.secure_aggregation,
             metrics=metrics_of(
-                is_regression=setting.images.is_regression, own=config.metric.partition(":")[2]
+                is_regression=setting.images.is_regression,
+                user_metric=config.metric.partition(":")[2],
             ),
         )
         if checkpoint is not None:

@@ -210,5 +210,5 @@ def wait_for_nodes(grid: Grid, wanted: int, patience: float = 3.0) -> int:
         f"num-clients is {wanted or 'all'}, but {now} SuperNodes are connected. In simulation, "
         f'run: flwr run . --stream --federation-config "num-supernodes={wanted or PAPER_CLIENTS} '
         f'client-resources-num-cpus=1" with your --run-config (or set num-clients to '
-        f'{now or 2}); on real devices, set dataset to "{OWN_IMAGES}".'
+        f'{now or 2}); on real devices, set dataset to "{REAL_DEVICES}".'
     )

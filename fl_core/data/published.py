@@ -55,8 +55,10 @@ def read_published(name: str, root: Path, cache: Path, download: bool) -> Split:
 
 def _read(published: Published, root: Path) -> Split:
     if published.idx:
-        images, labels, test_images, test_labels = (read_idx(root / file) for file in published.idx)
-        samples = [part.unsqueeze(1) for part in (images, test_images)]
+        images, labels, test_samples, test_labels = (
+            read_idx(root / file) for file in published.idx
+        )
+        samples = [part.unsqueeze(1) for part in (images, test_samples)]
         if published.transposed:
             samples = [part.transpose(2, 3).contiguous() for part in samples]
         names = published.class_names

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from flwr.app import ConfigRecord, RecordDict
 
 from fl_core.messages import protocol
-from fl_core.text import given_name, one_line
+from fl_core.text import one_line, readable_name
 from strategies.rounds.failures import FailureLog
 
 logger = logging.getLogger(__name__)

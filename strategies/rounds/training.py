@@ -162,7 +162,7 @@ class Training:
     def begin_round(self, num_rounds: int, metrics: Metrics) -> None:
         """Add the report of the next round."""
         report = RoundReport(self.round + 1, num_rounds, is_regression=metrics.is_regression)
-        self.reports.append(replace(report, own_metric=metrics.own))
+        self.reports.append(replace(report, user_metric=metrics.user_metric))
         self.roster.round = self.round
 
     def as_checkpoint(self) -> dict[str, Any]:

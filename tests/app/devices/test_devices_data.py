@@ -184,7 +184,7 @@ def test_a_newcomer_with_other_samples_or_classes_is_told_so(tmp_path, caplog):
     (one,) = summary["runs"]
     assert groups(one) == [["berlin", "lyon"], ["oslo", "rome"]]
     assert "are float32 of shape 9, but float32 of shape 6 was agreed" in reasons_of(one)[4]
-    assert 'dead in what data="sites:dead" returns cannot be learnt' in reasons_of(one)[5]
+    assert 'dead in the data of data="sites:dead" is not among' in reasons_of(one)[5]
 
 
 # -------------------------------------------------------------------------------- a device's owner

@@ -144,11 +144,11 @@ def test_a_client_where_it_is_undefined_keeps_its_other_scores(held, caplog, cap
         run_alone(given(held, metric="held:at_one", num_server_rounds=1))
     said = 'metric is "held:at_one", which returned nan: it must return one finite number.'
     assert said in [r.getMessage() for r in caplog.records]
-    assert [row["own-metric"] == "" for row in rows_of(held, "clients")] == [False, True, False]
+    assert [row["user-metric"] == "" for row in rows_of(held, "clients")] == [False, True, False]
     assert "" not in [row["rmse"] for row in rows_of(held, "clients")]
     (one,) = summary_of(held)["runs"]
     assert one["failures"] == []
-    assert one["own-metric-per-client"][1] is None
+    assert one["user-metric-per-client"][1] is None
     assert re.search(r"^│ single +│ +\S+ │.* \(2 of 3\) │", capsys.readouterr().out, re.MULTILINE)
 
 

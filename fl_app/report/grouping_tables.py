@@ -1,4 +1,4 @@
-"""What a grouping report says in the terminal: tables and lines."""
+"""The tables of a grouping, for the terminal and the report, and the sentences below them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from fl_app.results.schema import Grouping
 from fl_core.text import listed, printable
 from strategies.clusterings.certainty import APART, DOUBTFUL
 
-_MOST_SHOWN = 6  # candidates in the table
-_MOST_NAMES = 60  # clients of a cluster in the table
+_MOST_CANDIDATES = 6
+_MOST_CLUSTERS = 40
+_MOST_NAMES = 60  # of a cluster
 _MOST_DOUBTS = 20
 _HARDLY = 0.5
 """If fewer clients than this share are sure, the data hardly have such groups."""
@@ -43,37 +44,40 @@ def _by_reason(kind: str, why: Mapping[str, str]) -> list[str]:
 
 
 def print_grouping(report: Grouping) -> None:
-    """Print who should train with whom, who is in doubt, and what speaks for which number."""
-    print(f"\n{render(_cluster_table(report))}{_drawn(report)}")
-    if report.in_doubt:
-        print(f"\n{render(_doubt_table(report))}", end="")
-    if report.num_clusters.candidates:
-        print(f"\n{render(_candidate_table(report))}{report.num_clusters.why}")
+    """Print the clusters, the clients in doubt, and what supports which number of clusters."""
+    print(f"\n{render(clusters_table(report))}{_drawn(report)}")
+    if doubts := doubts_table(report):
+        print(f"\n{render(doubts)}", end="")
+    if candidates := candidates_table(report):
+        print(f"\n{render(candidates)}{report.num_clusters.why}")
     for line in _remarks(report):
         print(f"\n{line}")
     print(flush=True)
 
 
-def _cluster_table(report: Grouping) -> TextTable:
-    chosen = report.num_clusters.chosen
-    said = "Nobody can say" if report.untold else "Who should train with whom"
-    has_certainty = bool(_known(report.certainty))
-    rows = []
-    for cluster in sorted(set(report.clusters)):
-        members = [i for i, own in enumerate(report.clusters) if own == cluster]
-        sure = _known([report.certainty[i] for i in members])
-        shares = [f"{100 * np.mean(sure):.0f}", f"{100 * min(sure):.0f}"] if sure else ["", ""]
+def clusters_table(grouping: Grouping) -> TextTable:
+    """Tabulate the members of each cluster and how sure that is."""
+    what = "Nobody can say" if grouping.untold else "Who should train with whom"
+    has_certainty = bool(_known(grouping.certainty))
+    numbers, rows = sorted(set(grouping.clusters)), []
+    for cluster in numbers[:_MOST_CLUSTERS]:
+        members = [i for i, other in enumerate(grouping.clusters) if other == cluster]
+        sure = _known([grouping.certainty[i] for i in members])
+        shares = [f"{100 * np.mean(sure):.0f}", f"{100 * min(sure):.0f}"] if sure else ["–", "–"]
         rows.append(
             [
                 "left out" if cluster < 0 else str(cluster),
-                listed([printable(report.names[i]) for i in members], _MOST_NAMES),
-                str(len(members)),
+                listed([printable(grouping.names[i]) for i in members], _MOST_NAMES),
+                f"{len(members):,}",
                 *(shares if has_certainty else ()),
             ]
         )
     columns = ["cluster", "clients", "number"]
     columns += ["certainty %\nmean", "\nlowest"] if has_certainty else []
-    return TextTable(f"{said}: {chosen} cluster(s)", columns, rows, {0, 2, 3, 4})
+    if (more := len(numbers) - _MOST_CLUSTERS) > 0:
+        rows.append([f"{more:,} more", *[""] * (len(columns) - 1)])
+    caption = f"{what}: {grouping.num_clusters.chosen} cluster(s)"
+    return TextTable(caption, columns, rows, {0, 2, 3, 4})
 
 
 def _drawn(report: Grouping) -> str:
@@ -87,9 +91,10 @@ def _drawn(report: Grouping) -> str:
     )
 
 
-def _doubt_table(report: Grouping) -> TextTable:
-    doubts = report.in_doubt
-    sure = dict(zip(report.names, report.certainty, strict=True))
+def doubts_table(grouping: Grouping) -> TextTable | None:
+    """Tabulate the clients that may belong to another cluster; None without any."""
+    doubts = grouping.in_doubt
+    sure = dict(zip(grouping.names, grouping.certainty, strict=True))
     rows = [
         [
             printable(one.client),
@@ -100,19 +105,17 @@ def _doubt_table(report: Grouping) -> TextTable:
         ]
         for one in doubts[:_MOST_DOUBTS]
     ]
-    more = len(doubts) - _MOST_DOUBTS
-    return TextTable(
-        f"In doubt: {len(doubts)} client(s)",
-        ["client", "cluster", "certainty %", "else", "share %"],
-        rows,
-        range(1, 5),
-        note=f"and {more} more, in grouping.json" if more > 0 else "",
-    )
+    caption = f"In doubt: {len(doubts)} client(s)"
+    if len(doubts) > _MOST_DOUBTS:
+        caption += f", the first {_MOST_DOUBTS}; grouping.json has all"
+    columns = ["client", "cluster", "certainty %", "else", "share %"]
+    return TextTable(caption, columns, rows, range(1, 5)) if doubts else None
 
 
-def _candidate_table(report: Grouping) -> TextTable:
-    number = report.num_clusters
-    shown = sorted(
+def candidates_table(grouping: Grouping) -> TextTable | None:
+    """Tabulate the numbers of clusters that the evidence supports most; None without any."""
+    number = grouping.num_clusters
+    best = sorted(
         number.candidates,
         key=lambda one: (
             one.num_clusters != number.chosen,
@@ -120,7 +123,6 @@ def _candidate_table(report: Grouping) -> TextTable:
             -np.nan_to_num(one.score),
         ),
     )
-    shown = sorted(shown[:_MOST_SHOWN], key=lambda one: one.num_clusters)
     # Of many clients whose number was given, or chosen by the elbow, none was weighed.
     weighed = any(one.resamples for one in number.candidates)
     rows = [
@@ -129,10 +131,11 @@ def _candidate_table(report: Grouping) -> TextTable:
             "–" if np.isnan(one.score) else f"{one.score:.3f}",
             *([f"{100 * one.resamples:.0f}"] if weighed else []),
         ]
-        for one in shown
+        for one in sorted(best[:_MOST_CANDIDATES], key=lambda one: one.num_clusters)
     ]
     columns = ["clusters", "score", *(["best in % of resamples"] if weighed else [])]
-    return TextTable("How many groups the evidence supports", columns, rows, range(3))
+    table = TextTable("How many groups the evidence supports", columns, rows, range(3))
+    return table if rows else None
 
 
 def _remarks(report: Grouping) -> list[str]:

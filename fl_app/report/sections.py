@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from fl_app.report.grouping_tables import candidates_table, clusters_table, doubts_table
 from fl_app.report.sentences import named
 from fl_app.report.text_table import TextTable
 from fl_app.results.reading import Result
-from fl_app.results.schema import Candidate, Chosen, Grouping, Run
+from fl_app.results.schema import Grouping, Run
 from fl_core.metrics import Metric
 from strategies.catalogue import UNGROUPED
 
-MOST_CANDIDATES = 8
 MOST_NAMES = 60  # of a cluster; summary.json has all
 MOST_CLIENTS = 300  # rows of the table of clients; clients.csv has all
 MOST_CLUSTERS = 40  # rows of a table of clusters
@@ -29,13 +30,15 @@ def clusters_of(result: Result) -> list[TextTable]:
     """Tabulate who is in which cluster, who is in doubt, and how each client is served."""
     first, grouping = first_runs(result), result.grouping
     found = [run for run in result.runs if run.strategy not in UNGROUPED]
-    clients = _clients(first, grouping)
-    return [
-        *([_grouped(grouping)] if grouping else []),
-        *(_clusters(run, run is found[0]) for run in found[:12]),  # of all seeds, if they are few
-        *(_doubts(grouping) if grouping else []),
-        *([clients] if clients else []),
-    ]
+    tables: list[TextTable | None] = [clusters_table(grouping)] if grouping else []
+    tables += [_clusters(run, run is found[0]) for run in found[:12]]  # of all seeds, if few
+    if grouping:
+        candidates = candidates_table(grouping)
+        if candidates:
+            caption = f"{candidates.caption}: {grouping.num_clusters.why}"
+            candidates = replace(candidates, caption=caption)
+        tables += [doubts_table(grouping), candidates]
+    return [table for table in [*tables, _clients(first, grouping)] if table]
 
 
 def _clusters(run: Run, is_first: bool) -> TextTable:
@@ -134,72 +137,6 @@ def _clients(first: Sequence[Run], grouping: Grouping | None) -> TextTable | Non
 
 def _percent(share: float | None) -> str:
     return "–" if share is None or not np.isfinite(share) else f"{100 * share:.1f}"
-
-
-def _grouped(grouping: Grouping) -> TextTable:
-    rows, numbers = [], sorted(set(grouping.clusters))
-    has_certainty = bool(np.isfinite(grouping.certainty).any())
-    for cluster in numbers[:MOST_CLUSTERS]:
-        members = [place for place, own in enumerate(grouping.clusters) if own == cluster]
-        sure = [grouping.certainty[place] for place in members]
-        known = [value for value in sure if np.isfinite(value)]
-        shares = [float(np.mean(known)), min(known)] if known else [None, None]
-        rows.append(
-            [
-                "left out" if cluster < 0 else str(cluster),
-                f"{len(members):,}",
-                *(map(_percent, shares) if has_certainty else ()),
-                named([grouping.names[place] for place in members], MOST_NAMES),
-            ]
-        )
-    columns = ["cluster", "clients", *(["certainty %", "least %"] if has_certainty else []), "who"]
-    if (more := len(numbers) - MOST_CLUSTERS) > 0:
-        rows.append([f"{more:,} more", *[""] * (len(columns) - 1)])
-    return TextTable("Who belongs together", columns, rows, range(1, len(columns) - 1))
-
-
-def _doubts(grouping: Grouping) -> list[TextTable]:
-    grids = []
-    if grouping.in_doubt:
-        rows = [
-            [
-                one.client,
-                str(one.cluster),
-                "a cluster of its own" if one.other_cluster < 0 else str(one.other_cluster),
-                _percent(one.share),
-            ]
-            for one in grouping.in_doubt[:MOST_CLIENTS]
-        ]
-        columns = ["client", "its cluster", "could also be in", "share %"]
-        grids.append(TextTable("Clients in doubt", columns, rows, {1, 2, 3}))
-    if (number := grouping.num_clusters).candidates:
-        weighed = any(one.resamples for one in number.candidates)
-        rows = [
-            [
-                f"{one.num_clusters}" + " ✓" * (one.num_clusters == number.chosen),
-                f"{one.score:.3f}" if np.isfinite(one.score) else "–",
-                *([_percent(one.resamples)] if weighed else []),
-            ]
-            for one in _likeliest(number)
-        ]
-        caption = f"How many clusters the evidence supports: {number.why}"
-        columns = ["clusters", "score", *(["best in % of resamples"] if weighed else [])]
-        grids.append(TextTable(caption, columns, rows, range(1, len(columns))))
-    return grids
-
-
-def _likeliest(number: Chosen) -> list[Candidate]:
-    """Return the chosen number of clusters and those that most speaks for, ascending."""
-    best = sorted(
-        number.candidates,
-        key=lambda one: (
-            one.num_clusters == number.chosen,
-            one.resamples,
-            np.nan_to_num(one.score),
-        ),
-        reverse=True,
-    )
-    return sorted(best[:MOST_CANDIDATES], key=lambda one: one.num_clusters)
 
 
 def troubles_of(result: Result) -> list[TextTable | str]:

@@ -131,7 +131,7 @@ def test_a_simulation_without_rounds_finds_what_fedkin_group_finds(tmp_path, cap
         assert one[key] == other[key], key
     assert (one["resamples"], one["certainty"]) == (0, [None] * 6)
     page = (tmp_path / "run/report.html").read_text(encoding="utf-8")
-    assert "Who belongs together" in page
+    assert "Who should train with whom" in page
     assert "certainty" not in page
     assert other["command"] == "fedkin group num-clients=6 num-tasks=3"
     assert capsys.readouterr().out.count("against the true tasks: ARI 1.00\n") == 2

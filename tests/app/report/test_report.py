@@ -405,10 +405,9 @@ def test_a_grouping_alone_is_a_report(tmp_path):
     assert answer(result)[1] == "One client in doubt: ghent."
     text = build_report([result])
     page = Page(text)
-    assert "Clients in doubt" in page.words
-    assert "61.0" in page.words
-    assert "2 ✓" in page.words
-    assert "90.0" in page.words  # % of resamples
+    assert "In doubt: 1 client(s)" in page.words
+    assert "61" in page.words
+    assert "90" in page.words  # % of resamples
     assert "pre-round, sent" in page.words
     assert "fedkin group num-clients=6" in page.words
     assert "Strategies" not in page.words
@@ -424,7 +423,7 @@ def test_clusters_of_a_grouping_that_have_no_row_are_counted(tmp_path):
 
     names = [f"client {number}" for number in range(50)]
     grids = clusters_of(read_result(write_grouping(tmp_path, names, change)))
-    (grid,) = (one for one in grids if one.caption == "Who belongs together")
+    (grid,) = (one for one in grids if one.caption.startswith("Who should train with whom"))
     assert len(grid.rows) == 41
     assert grid.rows[-1][0] == "10 more"
 

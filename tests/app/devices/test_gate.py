@@ -13,8 +13,6 @@ import httpx
 import pytest
 from flwr.supercore.primitives.asymmetric import generate_key_pairs
 from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fl_app.devices.certificates import make_certificates
 from fl_app.devices.gate import application as gate_application
@@ -29,7 +27,6 @@ from fl_app.devices.gate.application import (
 from fl_app.devices.gate.gate_command import add_command
 from fl_app.devices.tls import parse_address, server_tls, superlink_tls
 from fl_app.simulation.superlink import free_ports
-from tests.device_processes import gate_words, running
 from tests.gate_requests import (
     DEVICE,
     PULL,
@@ -103,19 +100,9 @@ def test_everything_else_is_refused(target):
     assert_refused(target=target)
 
 
-@given(target=st.binary(max_size=40) | st.sampled_from(sorted(FLEET_PATHS)), data=st.data())
-def test_a_path_passes_only_as_it_is_written(target, data):
-    where = data.draw(st.integers(0, len(target)))
-    added = data.draw(st.binary(min_size=1, max_size=4))
-    assert_refused(target=target[:where] + added + target[where:])
-
-
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "OPTIONS", "CONNECT", "post"])
-def test_only_post_passes(method):
+def test_only_post_without_a_query_passes(method):
     assert_refused(method=method)
-
-
-def test_a_query_does_not_pass():
     assert_refused(query=b"x=1")
 
 
@@ -199,18 +186,17 @@ def test_bodies_are_whole_before_they_are_passed_on_in_either_direction():
 
 
 @pytest.mark.parametrize(
-    ("headers", "status"),
+    "headers",
     [
-        ([], 411),
-        ([(b"transfer-encoding", b"chunked")], 411),
-        ([(b"transfer-encoding", b"chunked"), (b"content-length", b"0")], 411),
-        ([(b"content-length", b"%d" % (MOST_BYTES + 1))], 413),
+        [],
+        [(b"transfer-encoding", b"chunked")],
+        [(b"transfer-encoding", b"chunked"), (b"content-length", b"0")],
     ],
 )
-def test_bodies_that_are_too_long_or_do_not_say_how_long(headers, status):
+def test_bodies_without_a_length_are_refused(headers):
     upstream = Upstream()
     start, _ = pass_through(upstream, target=PUSH, headers=headers)
-    assert start["status"] == status
+    assert start["status"] == 411
     assert not upstream.requests
 
 
@@ -224,9 +210,10 @@ def test_an_object_may_be_long_and_no_other_body():
     }
     for target, most in sizes.items():
         for length, refused in ((most, False), (most + 1, True)):
-            headers = [(b"content-length", b"%d" % length)]
-            start, *_ = pass_through(Upstream(), target=target, headers=headers)
+            headers, upstream = [(b"content-length", b"%d" % length)], Upstream()
+            start, *_ = pass_through(upstream, target=target, headers=headers)
             assert (start["status"] == 413) == refused
+            assert not (refused and upstream.requests)
 
 
 def test_a_long_body_arrives_as_it_was_sent():
@@ -514,6 +501,10 @@ def test_a_missing_file_is_named(certificates, tmp_path, missing):
         call("--certificates", str(folder))
 
 
+def test_old_tls_is_refused(certificates):
+    assert server_tls(certificates).minimum_version == ssl.TLSVersion.TLSv1_2
+
+
 def test_files_that_do_not_fit_are_named(certificates, tmp_path):
     folder = shutil.copytree(certificates, tmp_path / "copy")
     shutil.copy(folder / "ca.key", folder / "server.key")
@@ -568,62 +559,3 @@ def test_only_a_proxy_on_this_machine_says_who_calls(
     (port,) = free_ports(1)
     call("--certificates", str(certificates), "--listen", f"127.0.0.1:{port}")
     assert f"refused {expected} with 401" in caplog.text
-
-
-def test_by_default_the_network_does_not_reach_the_gate():
-    parser = argparse.ArgumentParser()
-    add_command(parser.add_subparsers())
-    assert parser.parse_args(["gate", "--certificates", "x"]).listen == "127.0.0.1:9093"
-
-
-@pytest.mark.slow
-def test_a_real_gate(certificates, tmp_path):
-    """As bytes on the wire: absolute paths, old TLS, no TLS, a SuperLink that is away, the end."""
-    port, gate_port = free_ports(2)
-    address = ("127.0.0.1", gate_port)
-    modern = superlink_tls(certificates)
-    with running("gate", gate_words(certificates, port, gate_port), tmp_path) as program:
-        program.wait_for("the gate listens")
-
-        def ask(
-            line: str, headers: str = "Content-Length: 0", *, tls: ssl.SSLContext = modern
-        ) -> int:
-            """Return the status of the answer to one request."""
-            with (
-                socket.create_connection(address, timeout=10) as plain,
-                tls.wrap_socket(plain, server_hostname="localhost") as secure,
-            ):
-                secure.sendall(f"{line} HTTP/1.1\r\nHost: x\r\n{headers}\r\n\r\n".encode())
-                return int(secure.makefile("r", encoding="latin-1").readline().split()[1])
-
-        path = PULL.decode()
-        signed = "\r\n".join(
-            f"{name.decode()}: {value.decode()}" for name, value in signature(DEVICE)
-        )
-        assert ask(f"POST {path}") == 401
-        assert ask(f"POST {path}", f"Content-Length: 0\r\n{signed}") == 502
-        assert ask(f"POST {path}?a") == 404
-        assert ask(f"POST https://localhost{path}") == 404
-        assert ask("POST /v1/fleet/../control/start-run") == 404
-        assert ask(f"POST {path}", "Transfer-Encoding: chunked\r\nContent-Length: 5") == 411
-        assert ask(f"POST {path}", f"Content-Length: 4097\r\n{signed}") == 413
-        assert ask(f"GET {path}", "Connection: Upgrade\r\nUpgrade: websocket") == 404
-        with socket.create_connection(address, timeout=10) as plain:
-            plain.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n".encode())
-            assert not plain.recv(100).startswith(b"HTTP")
-        with pytest.raises((ssl.SSLError, ConnectionError)):
-            ask(f"POST {path}", tls=only_tls_1_1(certificates))
-        program.process.terminate()
-        assert program.wait_for_exit() == 0
-        assert "Traceback" not in program.text
-
-
-def only_tls_1_1(certificates: Path) -> ssl.SSLContext:
-    """Return what an old client would use, with nothing forbidden on its own side."""
-    context = superlink_tls(certificates)
-    context.set_ciphers("ALL:@SECLEVEL=0")
-    with pytest.warns(DeprecationWarning):
-        context.minimum_version = ssl.TLSVersion.TLSv1_1
-    with pytest.warns(DeprecationWarning):
-        context.maximum_version = ssl.TLSVersion.TLSv1_1
-    return context

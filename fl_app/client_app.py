@@ -7,8 +7,8 @@ from flwr.clientapp import ClientApp
 
 from clients.handlers import answer_queries, answer_training, handler
 from clients.secure_aggregation import mask_mod
-from fl_app.devices.common_scale import statistics_answer
-from fl_app.devices.site.client import DeviceNode
+from fl_app.devices.common_scale import encode_statistics
+from fl_app.devices.site.device_node import DeviceNode
 from fl_app.devices.site.message_mod import device_mod
 from fl_app.run.node import Node, config_of
 from fl_app.simulation.attacks import attack_mod
@@ -25,7 +25,7 @@ def open_node(message: Message, context: Context) -> Node:
 
 def moments(node: Node) -> RecordDict:
     """Tell what a device's samples come to, for one scale of all devices' samples."""
-    return statistics_answer(node.column_statistics())
+    return encode_statistics(node.column_statistics())
 
 
 def _kept(did: bool) -> RecordDict:

@@ -6,7 +6,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fl_app.config.run_config import parse_config
-from fl_app.devices.devices_run import Devices
+from fl_app.devices.device_pool import DevicePool
 from fl_app.devices.grid import DeviceGrid
 from fl_app.run.experiment import run_experiment
 from fl_app.simulation.ray_grid import SimulatedGrid
@@ -28,7 +28,7 @@ def main(grid: Grid, context: Context) -> None:
             grid = SimulatedGrid(grid, config.min_answers)
         elif isinstance(grid, HttpGrid):
             grid = DeviceGrid(grid, config.min_answers)
-        run_experiment(config, grid, Devices if config.dataset == REAL_DEVICES else Simulation)
+        run_experiment(config, grid, DevicePool if config.dataset == REAL_DEVICES else Simulation)
     except KeyboardInterrupt:  # Flower's own, once the SuperLink that started this has gone
         print("error: the run was stopped from outside, or its SuperLink has ended.", flush=True)
         raise

@@ -7,7 +7,7 @@ from flwr.app import Context, RecordDict
 
 from fl_app.client_app import app
 from fl_app.config.run_config import parse_config
-from fl_app.devices.devices_run import Devices as DeviceWorld
+from fl_app.devices.device_pool import DevicePool
 from fl_app.run.experiment import run_experiment
 from fl_core.messages.packing import unpacked
 from fl_core.user_code import is_import_path
@@ -81,7 +81,7 @@ class SpoiledNodes(SpoiledApp):
 
 
 def run_on_devices(run_config, grid):
-    return run_experiment(parse_config(run_config), grid, DeviceWorld)
+    return run_experiment(parse_config(run_config), grid, DevicePool)
 
 
 def run(folder, folders, *, grid=None, **options):

@@ -1,6 +1,6 @@
 """Tables that devices have in tests, and the devices."""
 
-from fl_app.devices.site.client import NodeConfig
+from fl_app.devices.site.device_node import NodeConfig
 
 BERLIN = "age,colour,outcome\n40,red,well\n60,blue,well\n50,red,ill\n50,red,well\n50,red,ill\n"
 OSLO = "outcome,colour,age\nwell,green,20\nwell,green,30\n"

@@ -64,7 +64,7 @@ def sending(*pieces: dict, gone: asyncio.Event | None = None) -> Callable:
 def known(gate: Gate, *keys: ec.EllipticCurvePrivateKey) -> Gate:
     """Return the gate, which has heard of these devices."""
     for key in keys or (DEVICE,):
-        gate._callers.know(public(key))
+        gate._callers.add(public(key))
     return gate
 
 

@@ -28,7 +28,7 @@ class Given:
         self.count, self.hanging = len(self.names), self.names.count("hangs")
         self.end = time.monotonic() + seconds
 
-    def take(self):
+    def acquire(self):
         if self.names:
             return self.names.pop(0)
         answered = len(list(self.folder.glob("*.json")))
@@ -73,7 +73,7 @@ TASKS: list[Given] = []
 def answer_some(folder, *names):
     """Answer messages, and note which processes are left."""
     TASKS.append(Given(names, folder))
-    warm.log_here()
+    warm.configure_logging()
     try:
         warm.serve(TASKS[0], notes(folder))
     except KeyboardInterrupt:
@@ -87,9 +87,9 @@ def answer_many(folder, count):
     me, sizes = psutil.Process(), []
 
     class Counted(Given):
-        def take(self):
+        def acquire(self):
             sizes.append(me.memory_info().rss)
-            return super().take()
+            return super().acquire()
 
     def answer(name):
         import torch  # noqa: PLC0415
@@ -114,7 +114,7 @@ def warm_up(folder):
     import torch  # noqa: PLC0415
 
     noted = {
-        "ours": [name for name in sys.modules if name.partition(".")[0] in warm.OURS],
+        "ours": [name for name in sys.modules if name.partition(".")[0] in warm.APP_PACKAGES],
         "cuda": torch.cuda.is_initialized(),
         "threads": threading.active_count(),
     }
@@ -128,13 +128,13 @@ def warm_up(folder):
             (app / path).write_bytes(source + (more if path == "fl_app/client_app.py" else b""))
         (app / "fl_app/only_in_the_run.py").touch()
         sys.path.insert(0, str(app))
-        installed.stand_for(app)
+        installed.replace_if_equal(app)
         found = importlib.import_module("fl_app.client_app")
         later = importlib.import_module("fl_app.only_in_the_run")
         known = found is installed.modules["fl_app.client_app"]
         noted[name] = [known, str(found.app), Path(later.__file__).parents[1].name]
         for module in list(sys.modules):
-            if module.partition(".")[0] in warm.OURS:
+            if module.partition(".")[0] in warm.APP_PACKAGES:
                 del sys.modules[module]
     (folder / "noted").write_text(json.dumps(noted), encoding="utf-8")
 

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 _MOST_ROWS = 10**12
 
 
-def statistics_answer(found: ColumnStatistics) -> RecordDict:
+def encode_statistics(found: ColumnStatistics) -> RecordDict:
     """Encode the statistics of a device's columns as its answer."""
     rows = np.stack([found.mean, found.deviation, found.is_flag.astype(np.float64)])
     return RecordDict(
@@ -31,8 +31,8 @@ def statistics_answer(found: ColumnStatistics) -> RecordDict:
     )
 
 
-def statistics_in(answer: RecordDict, num_columns: int) -> ColumnStatistics:
-    """Decode and check an answer of `statistics_answer`."""
+def decode_statistics(answer: RecordDict, num_columns: int) -> ColumnStatistics:
+    """Decode and check an answer of `encode_statistics`."""
     count = protocol.metrics_of(answer).get(protocol.NUM_EXAMPLES)
     rows = protocol.array_in(answer, protocol.MOMENTS)
     if not (isinstance(count, int) and 1 <= count <= _MOST_ROWS):
@@ -50,7 +50,7 @@ def statistics_in(answer: RecordDict, num_columns: int) -> ColumnStatistics:
     return ColumnStatistics(count, mean, deviation, is_flag == 1)
 
 
-def with_common_scale(agreement: Agreement, roll: Conversation) -> Agreement:
+def add_common_scale(agreement: Agreement, conversation: Conversation) -> Agreement:
     """Query the statistics of all devices' training samples, and add their scale to an agreement.
 
     A device with an invalid answer is excluded.
@@ -58,9 +58,9 @@ def with_common_scale(agreement: Agreement, roll: Conversation) -> Agreement:
     check_no_pixels("devices", ALL_SITES, agreement.is_float)
     num_values = agreement.image_shape[0] + agreement.is_regression
 
-    statistics = roll.query(
+    statistics = conversation.query(
         protocol.MOMENTS,
-        lambda answer: statistics_in(answer, num_values),
+        lambda answer: decode_statistics(answer, num_values),
         options={**agreement.as_config()},
     )
     found = ColumnStatistics.merged(list(statistics.values()))

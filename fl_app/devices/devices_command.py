@@ -86,7 +86,7 @@ def _revoke(options: argparse.Namespace) -> int:
 
     parse_address(options.superlink, "--superlink")
     with registry.control_client(options.superlink, options.certificates) as client:
-        device = registry.one_device(registry.list_devices(client), options.name)
+        device = registry.find_device(registry.list_devices(client), options.name)
         client.UnregisterNode(UnregisterNodeRequest(node_id=device.node))
     print(f"key {device.short_key} is not registered any more: the device is refused from now on.")
     return 0

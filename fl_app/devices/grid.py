@@ -136,7 +136,7 @@ class DeviceGrid(QuorumGrid):
                 answer = fetched.pop(number).answer.result()
                 if answer is not None:
                     replies.append(answer)
-                    patience.hear([answer])
+                    patience.count([answer])
                     del waiting[number]
             if time.monotonic() + _PAUSE > patience.end:
                 break
@@ -146,7 +146,7 @@ class DeviceGrid(QuorumGrid):
             self._fetched |= fetched
         return replies
 
-    def _throw_away(self, late: Mapping[str, Message]) -> list[str]:
+    def _discard_late_replies(self, late: Mapping[str, Message]) -> list[str]:
         over = threading.Event()
         over.set()
         known, self._fetched = self._fetched, {}

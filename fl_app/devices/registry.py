@@ -169,7 +169,7 @@ def refused_devices(devices: Iterable[Registration]) -> list[str]:
     return sentences
 
 
-def one_device(devices: Iterable[Registration], called: str) -> Registration:
+def find_device(devices: Iterable[Registration], called: str) -> Registration:
     """Return the device with a name, or with a key that begins so."""
     devices = list(devices)
     found = [device for device in devices if called and device.name == called]

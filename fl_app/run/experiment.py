@@ -67,7 +67,7 @@ def run_experiment(
     Parameters
     ----------
     connect : callable
-        Waits for the clients: a `Simulation`, or `fl_app.devices.devices_run.Devices`.
+        Waits for the clients: a `Simulation`, or `fl_app.devices.device_pool.DevicePool`.
     redraw : callable, optional
         Computes how certain clusters are, where clients are only grouped and their samples are at
         hand; otherwise the server does, by what clients sent.
@@ -172,7 +172,7 @@ class _Experiment:
             "met": self._clients.known_clients,
         }
         strategy = build_strategy(name, setting, options)
-        self._status.watch(lambda: strategy.training.roster)
+        self._status.set_registry(lambda: strategy.training.roster)
         return strategy
 
     def _message_config(self, seed: int, values: Mapping[str, Scalar]) -> ConfigRecord:

@@ -36,13 +36,13 @@ def _may_end_early(message: Message) -> bool:
 class Listener:
     """Is notified of messages and answers; this one does nothing (see `fl_app.run.status`)."""
 
-    def asked(self, messages: Sequence[Message], late: Iterable[Message], timeout: float) -> None:
+    def sent(self, messages: Sequence[Message], late: Iterable[Message], timeout: float) -> None:
         """Note messages that were sent, earlier ones without an answer, and the seconds left."""
 
-    def heard(self, replies: Iterable[Message]) -> None:
+    def received(self, replies: Iterable[Message]) -> None:
         """Note answers and failures that have arrived."""
 
-    def over(self, late: Iterable[Message]) -> None:
+    def ended(self, late: Iterable[Message]) -> None:
         """Note the end of the waiting, and which messages lack an answer."""
 
 
@@ -62,7 +62,7 @@ class Patience:
         """Whether there are enough answers, and not all."""
         return self.quorum <= self.answered < self.asked
 
-    def hear(self, replies: Sequence[Message]) -> None:
+    def count(self, replies: Sequence[Message]) -> None:
         """Count answers that have arrived."""
         self.notify(replies)
         had = self.has_quorum
@@ -103,15 +103,15 @@ class QuorumGrid(GridAround):
             asked, busy = self._without_late(asked)
         now = time.monotonic()
         end = math.inf if timeout is None else now + timeout
-        patience = Patience(len(asked) + len(busy), now, end, quorum, self.listener.heard)
-        self.listener.asked(asked, self._late.values(), end - now)
+        patience = Patience(len(asked) + len(busy), now, end, quorum, self.listener.received)
+        self.listener.sent(asked, self._late.values(), end - now)
         replies, waiting = self._exchange(asked, patience)
         replies += [failure(m, "it is still busy with an earlier message") for m in busy]
         if patience.has_quorum:
             self._late |= waiting
             reason = f"no answer when {patience.answered} of {patience.asked} had answered"
             replies += [failure(message, reason) for message in waiting.values()]
-        self.listener.over(self._late.values())
+        self.listener.ended(self._late.values())
         return replies
 
     def _without_late(self, messages: Sequence[Message]) -> tuple[list[Message], list[Message]]:
@@ -123,7 +123,7 @@ class QuorumGrid(GridAround):
             if now < message.metadata.created_at + message.metadata.ttl
         }
         if self._late:
-            for number in self._throw_away(self._late):
+            for number in self._discard_late_replies(self._late):
                 del self._late[number]
         owing = {message.metadata.dst_node_id for message in self._late.values()}
         free, busy = list[Message](), list[Message]()
@@ -141,7 +141,7 @@ class QuorumGrid(GridAround):
         """
 
     @abstractmethod
-    def _throw_away(self, late: Mapping[str, Message]) -> list[str]:
+    def _discard_late_replies(self, late: Mapping[str, Message]) -> list[str]:
         """Return the ids of messages that have an answer by now, or will never have one."""
 
 

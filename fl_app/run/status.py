@@ -102,7 +102,7 @@ class Status(Listener):
         else:
             self.doing(f"{name}, seed {seed}, pre-round")
 
-    def watch(self, roster: Callable[[], Roster]) -> None:
+    def set_registry(self, roster: Callable[[], Roster]) -> None:
         """Take clients' names and nodes from what `roster` returns."""
         self._roster = roster
 
@@ -130,7 +130,7 @@ class Status(Listener):
 
     # ---------------------------------------------------------------- notifications of QuorumGrid
 
-    def asked(self, messages: Sequence[Message], late: Iterable[Message], timeout: float) -> None:
+    def sent(self, messages: Sequence[Message], late: Iterable[Message], timeout: float) -> None:
         """Note which clients were sent a message, which are late, and the timeout."""
         roster, now = self._roster(), self._clock()
         name_of = _names(roster)
@@ -150,14 +150,14 @@ class Status(Listener):
             self._note_failures(roster)
             self._changed = True
 
-    def heard(self, replies: Iterable[Message]) -> None:
+    def received(self, replies: Iterable[Message]) -> None:
         """Note which clients have answered."""
         with self._lock:
             for reply in replies:
                 self._waiting.pop(reply.metadata.src_node_id, "")
             self._changed = True
 
-    def over(self, late: Iterable[Message]) -> None:
+    def ended(self, late: Iterable[Message]) -> None:
         """Note that the run waits for no more answers."""
         name_of = _names(self._roster())
         with self._lock:

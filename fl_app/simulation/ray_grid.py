@@ -57,12 +57,12 @@ class SimulatedGrid(QuorumGrid):
                 ready, looked = set(awaited), time.monotonic()
             found = list(self.pull_messages(ready)) if ready else []
             replies += found
-            patience.hear(found)
+            patience.count(found)
             for message in found:
                 awaited.pop(message.metadata.reply_to_message_id, None)
         return replies, awaited
 
-    def _throw_away(self, late: Mapping[str, Message]) -> list[str]:
+    def _discard_late_replies(self, late: Mapping[str, Message]) -> list[str]:
         return [m.metadata.reply_to_message_id for m in self.pull_messages(set(late))]
 
 

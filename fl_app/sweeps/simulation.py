@@ -9,10 +9,10 @@ import runpy
 import signal
 import sys
 
-from fl_app.devices.site.parents import can_fork_safely, end_with
+from fl_app.devices.site.child_processes import can_fork_safely, die_with_parent
 
 if __name__ == "__main__":
     if can_fork_safely():  # that is, on Linux
-        end_with(int(sys.argv[1]), signal.SIGTERM)
+        die_with_parent(int(sys.argv[1]), signal.SIGTERM)
     sys.argv[1:] = sys.argv[2:]
     runpy.run_module("fl_app.cli", run_name="__main__")

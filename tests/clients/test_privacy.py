@@ -30,7 +30,7 @@ from clients.signatures.spectrum import (
 )
 from fl_app.client_app import app
 from fl_app.config.run_config import parse_config
-from fl_app.devices.site.client import DeviceNode
+from fl_app.devices.site.device_node import DeviceNode
 from fl_app.simulation.node import SimulatedNode
 from fl_core.agreement.agreement import Agreement
 from fl_core.messages import protocol

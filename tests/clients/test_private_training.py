@@ -11,7 +11,7 @@ from torch import nn
 from clients.privacy import Promise
 from clients.private_training import num_steps, sample_rate, train_privately, training_noise
 from clients.settings import TrainingSettings
-from fl_app.devices.site.client import DeviceNode
+from fl_app.devices.site.device_node import DeviceNode
 from fl_core.data.settings import MODELS
 from fl_core.models.build import build_model
 from fl_core.objectives.objective import proximal_term

@@ -27,7 +27,7 @@ from typer.main import get_command
 from fl_app.devices.certificates import make_certificates
 from fl_app.devices.gate import gate_command as gate
 from fl_app.devices.gate.application import FLEET_PATHS
-from fl_app.devices.gate.callers import MOST_BYTES_HELD
+from fl_app.devices.gate.callers import MOST_BYTES_IN_MEMORY
 from fl_app.devices.site import node_command
 from fl_app.devices.tls import superlink_tls
 from fl_app.simulation.superlink import free_ports
@@ -55,7 +55,7 @@ def read(words: list[str]) -> argparse.Namespace:
         return _parse_args_run_superlink().parse_args(rest)
     if (name, rest[0]) == ("fedkin", "node"):
         supernode = rest[1:]
-        assert not node_command._why_alone(node_command._parse(supernode))
+        assert not node_command._why_no_fork(node_command._parse(supernode))
         return _parse_args_run_supernode().parse_args(supernode)
     assert (name, rest[0]) == ("fedkin", "gate")
     parser = argparse.ArgumentParser()
@@ -179,7 +179,7 @@ def test_memory_is_bounded(name):
     """What a device sends, or an app needs, does not take the machine with it."""
     (limit,) = unit(name)["MemoryMax"]
     assert SERVICES[name]["mem_limit"] == limit.lower()
-    assert int(limit.removesuffix("G")) * 2**30 >= 2 * MOST_BYTES_HELD
+    assert int(limit.removesuffix("G")) * 2**30 >= 2 * MOST_BYTES_IN_MEMORY
     # What starts other programs continues without the one that was killed.
     assert unit(name)["OOMPolicy"] == ([] if name in ("gate", "nginx") else ["continue"])
 

@@ -15,21 +15,21 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as Request
 
 from fl_app.devices.gate.bodies import (
-    DeviceGoneError,
+    DisconnectedError,
     Event,
     Receive,
     Send,
+    forwarded_headers,
     in_slices,
-    pass_back,
-    passed_on,
     pieces,
-    until_gone,
+    send_answer,
+    watch_disconnect,
 )
 from fl_app.devices.gate.callers import Callers, Device, FullError, signer
-from fl_app.devices.gate.failures import answer_for
+from fl_app.devices.gate.failures import report_failure
 from fl_app.devices.gate.pushes import RefusedError, UnsendableError, check_push
-from fl_app.devices.gate.sizes import Sizes, TooLargeError
-from fl_app.devices.gate.waiting import HELD_SECONDS, Waiting, has_no_message, lacks_part
+from fl_app.devices.gate.sizes import LargestMessage, TooLargeError
+from fl_app.devices.gate.waiting import POLL_SECONDS, Waiting, has_no_message, lacks_part
 
 FLEET_PATHS = frozenset(
     f"/v1/fleet/{name}".encode("ascii")
@@ -55,11 +55,11 @@ _PULL_MESSAGES = b"/v1/fleet/pull-messages"
 _PULL_OBJECT = b"/v1/fleet/pull-object"
 MOST_BYTES = 16 * 2**20
 """Of an object: Flower sends arrays in pieces of 5 MiB."""
-MOST_BYTES_OF_NAMES = 2**18
+MOST_BYTES_OF_MESSAGE = 2**18
 """Of a message without its objects: a thousand names have 70 kB."""
-MOST_BYTES_OF_OTHERS = 2**12
+MOST_BYTES_OF_REQUEST = 2**12
 """Of any other request."""
-_LONGEST = {_PUSH_OBJECT: MOST_BYTES, _PUSH_MESSAGES: MOST_BYTES_OF_NAMES}
+_LONGEST = {_PUSH_OBJECT: MOST_BYTES, _PUSH_MESSAGES: MOST_BYTES_OF_MESSAGE}
 
 # Requests that the SuperLink has at a time, and heartbeats beside them, which must not wait.
 # It writes to its database for each request, one after the other, and fails after waiting 5 seconds
@@ -112,7 +112,7 @@ class Gate:
         self._client = client
         self._is_stopping = is_stopping
         self._callers = Callers()
-        self._sizes = Sizes()
+        self._largest_message = LargestMessage()
         self._waiting = Waiting()
         self._turns = asyncio.Semaphore(_AT_A_TIME)
         self._heartbeats = asyncio.Semaphore(_HEARTBEATS_AT_A_TIME)
@@ -133,49 +133,49 @@ class Gate:
             # Longer answers are objects and apps, which can be requested again. A short answer says
             # what the SuperLink has done, and must not be lost.
             size = len(response.content)
-            is_long = size > MOST_BYTES_OF_NAMES
-            with self._callers.room(device, size) if is_long else nullcontext():
-                await pass_back(response, send)
-        except DeviceGoneError:
+            is_long = size > MOST_BYTES_OF_MESSAGE
+            with self._callers.reserve(device, size) if is_long else nullcontext():
+                await send_answer(response, send)
+        except DisconnectedError:
             return
         except FullError:
             await _refuse(scope, send, 503, "too many requests: try again later")
         except RefusedError as refused:
             await _refuse(scope, send, refused.status, str(refused))
             if isinstance(refused, UnsendableError) and device and scope["raw_path"] in _PUSHES:
-                await self._answer_for(device, scope, str(refused))
+                await self._report_failure(device, scope, str(refused))
 
     async def _respond(self, call: _Call) -> httpx.Response:
-        until = time.monotonic() + HELD_SECONDS
-        post = call.device.post if call.device and call.path == _PUSH_OBJECT else None
+        until = time.monotonic() + POLL_SECONDS
+        tracker = call.device.tracker if call.device and call.path == _PUSH_OBJECT else None
         try:
             _check_length(call.path, call.length)
             with (
-                self._callers.room(call.device, call.length),
-                self._sizes.room_for(post, call.length) if post else nullcontext(),
+                self._callers.reserve(call.device, call.length),
+                self._largest_message.reserve(tracker, call.length) if tracker else nullcontext(),
             ):
                 body = b"".join([piece async for piece in pieces(call.receive)])
                 reply = check_push(body) if call.path == _PUSH_MESSAGES else None
-                async with until_gone(call.receive) as is_gone:
+                async with watch_disconnect(call.receive) as is_gone:
                     ask = partial(self._forward, call, body, is_gone)
-                    response = await self._once_there(call, ask, until)
+                    response = await self._poll(call, ask, until)
         except TooLargeError:
             # If the connection is closed in the middle of a body, nginx may answer 502 instead, and
             # the device would try again for ever.
             if call.device is not None:
-                with suppress(DeviceGoneError):
+                with suppress(DisconnectedError):
                     async for _ in pieces(call.receive):
                         pass
             raise
         if call.device is not None and reply is not None and response.is_success:
-            call.device.post.reply = reply.messages_list[0].metadata.message_id
+            call.device.tracker.reply = reply.messages_list[0].metadata.message_id
         device = self._callers.device(call.key)
         pulls = device if call.path == _PULL_MESSAGES else None
-        if pulls is not None and (asked := pulls.post.hear(response.content)):
-            self._waiting.hear(asked)
+        if pulls is not None and (asked := pulls.tracker.note_message(response.content)):
+            self._waiting.note_message(asked)
         return response
 
-    async def _once_there(
+    async def _poll(
         self, call: _Call, ask: Callable[[], Awaitable[httpx.Response]], until: float
     ) -> httpx.Response:
         """Return the answer once it is not empty, or at the time `until`."""
@@ -186,7 +186,7 @@ class Gate:
         for_message = call.path == _PULL_MESSAGES
         is_empty = has_no_message if for_message else lacks_part
         wait = partial(self._waiting.for_message, device) if for_message else self._waiting.for_part
-        with self._waiting.one_more(device) if for_message else nullcontext():
+        with self._waiting.waiting_device(device) if for_message else nullcontext():
             while is_empty(response) and (left := until - time.monotonic()) > 0:
                 await wait(left)
                 if self._is_stopping() or time.monotonic() >= until:
@@ -202,7 +202,7 @@ class Gate:
             # The SuperLink counts what it has answered as delivered. A device that has closed its
             # connection asks again.
             if is_gone():
-                raise DeviceGoneError
+                raise DisconnectedError
             response = await self._send(call.scope, call.path, body)
         pushes = call.device if call.path in _PUSHES else None
         if response.status_code == httpx.codes.INTERNAL_SERVER_ERROR:
@@ -214,15 +214,15 @@ class Gate:
         if pushes is not None:
             pushes.failed_pushes = 0
         if response.status_code == httpx.codes.UNAUTHORIZED:
-            self._callers.forget(call.key)
+            self._callers.mark_unknown(call.key)
         if response.status_code == httpx.codes.OK:
-            device = self._callers.know(call.key)
+            device = self._callers.add(call.key)
             if call.path == _PULL_OBJECT:
-                self._sizes.handed_out(device.post, body, len(response.content))
+                self._largest_message.note_fetched(device.tracker, body, len(response.content))
         return response
 
-    async def _answer_for(self, device: Device, scope: Event, reason: str) -> None:
-        async def tell(name: str, request: Request) -> bytes:
+    async def _report_failure(self, device: Device, scope: Event, reason: str) -> None:
+        async def send(name: str, request: Request) -> bytes:
             path = f"/v1/fleet/{name}".encode("ascii")
             async with self._turn(path, device):
                 # A SuperNode signs the time, and not what it sends.
@@ -230,7 +230,7 @@ class Gate:
             return response.raise_for_status().content
 
         try:
-            await answer_for(device.post, f"its answer was refused: {reason}", tell)
+            await report_failure(device.tracker, f"its answer was refused: {reason}", send)
         except (RefusedError, httpx.HTTPError, DecodeError) as error:
             _log.warning("could not report the refused answer to the server: %s", _name(error))
 
@@ -244,7 +244,7 @@ class Gate:
             yield
 
     async def _send(self, scope: Event, path: bytes, body: bytes) -> httpx.Response:
-        headers = [*passed_on(scope["headers"]), (b"content-length", b"%d" % len(body))]
+        headers = [*forwarded_headers(scope["headers"]), (b"content-length", b"%d" % len(body))]
         url = f"https://{self._superlink}{path.decode('ascii')}"
         try:
             return await self._client.post(url, headers=headers, content=in_slices(body))
@@ -270,7 +270,7 @@ def _stated_length(scope: Event) -> int:
 
 
 def _check_length(path: bytes, length: int) -> None:
-    most = _LONGEST.get(path, MOST_BYTES_OF_OTHERS)
+    most = _LONGEST.get(path, MOST_BYTES_OF_REQUEST)
     if length > most:
         raise TooLargeError(f"it is longer than {most} bytes", 413)
 

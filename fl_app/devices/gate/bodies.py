@@ -22,7 +22,7 @@ _FLOWERS = (b"flwr-", b"x-flwr-")
 _SLICE_BYTES = 2**16
 
 
-class DeviceGoneError(Exception):
+class DisconnectedError(Exception):
     """The device closed its connection."""
 
 
@@ -32,13 +32,13 @@ async def pieces(receive: Receive) -> AsyncIterator[bytes]:
     while more:
         message = await receive()
         if message["type"] != "http.request":
-            raise DeviceGoneError
+            raise DisconnectedError
         yield message["body"]
         more = message["more_body"]
 
 
 @asynccontextmanager
-async def until_gone(receive: Receive) -> AsyncIterator[Callable[[], bool]]:
+async def watch_disconnect(receive: Receive) -> AsyncIterator[Callable[[], bool]]:
     """Yield a function that returns whether the device has closed its connection."""
     event = asyncio.ensure_future(receive())  # the body was read: only the end is still to come
     try:
@@ -54,17 +54,17 @@ async def in_slices(body: bytes) -> AsyncIterator[bytes]:
         yield body[start : start + _SLICE_BYTES]
 
 
-async def pass_back(response: httpx.Response, send: Send) -> None:
+async def send_answer(response: httpx.Response, send: Send) -> None:
     """Send an answer to a device."""
     length = (b"content-length", b"%d" % len(response.content))
-    headers = [*passed_on(response.headers.raw), length]
+    headers = [*forwarded_headers(response.headers.raw), length]
     await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
     async for part in in_slices(response.content):
         await send({"type": "http.response.body", "body": part, "more_body": True})
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def passed_on(headers: Headers) -> Headers:
+def forwarded_headers(headers: Headers) -> Headers:
     """Return the headers that describe the message itself, without its length."""
     return [
         (name, value)

@@ -17,7 +17,7 @@ from functools import lru_cache
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from fl_app.devices.gate.sizes import Post
+from fl_app.devices.gate.sizes import ReplyTracker
 from fl_core.flower.basics import (
     FLEET_HTTP_PUBLIC_KEY_HEADER,
     FLEET_HTTP_SIGNATURE_HEADER,
@@ -28,7 +28,7 @@ from fl_core.flower.basics import (
 )
 from fl_core.flower.keys import bytes_to_public_key, verify_signature
 
-MOST_BYTES_HELD = 512 * 2**20
+MOST_BYTES_IN_MEMORY = 512 * 2**20
 """For all bodies until the SuperLink has answered, and all long answers until they are read."""
 MOST_BYTES_OF_DEVICE = 64 * 2**20
 """For one device: a SuperNode sends eight pieces of 5 MiB at a time."""
@@ -53,7 +53,7 @@ class Device:
     bytes: int = 0  # that the gate holds for the device now
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MOST_TURNS))
     failed_pushes: int = 0  # in a row, at which the SuperLink failed
-    post: Post = field(default_factory=Post)
+    tracker: ReplyTracker = field(default_factory=ReplyTracker)
 
 
 class Callers:
@@ -68,13 +68,13 @@ class Callers:
         device = self._devices.get(key)
         return device if device is not None and device.is_known else None
 
-    def know(self, key: bytes) -> Device:
+    def add(self, key: bytes) -> Device:
         """Return the device with a key that the SuperLink has answered."""
         device = self._devices.setdefault(key, Device())
         device.is_known = True
         return device
 
-    def forget(self, key: bytes) -> None:
+    def mark_unknown(self, key: bytes) -> None:
         """Note that the SuperLink has refused this key.
 
         It also refuses a wrong node id, so the count of what the device has sent stays.
@@ -83,9 +83,9 @@ class Callers:
             self._devices[key].is_known = False
 
     @contextmanager
-    def room(self, device: Device | None, count: int) -> Iterator[None]:
+    def reserve(self, device: Device | None, count: int) -> Iterator[None]:
         """Reserve `count` bytes during the block, or raise a FullError."""
-        if self.bytes + count > MOST_BYTES_HELD:
+        if self.bytes + count > MOST_BYTES_IN_MEMORY:
             raise FullError
         if device is not None and device.bytes + count > MOST_BYTES_OF_DEVICE:
             raise FullError

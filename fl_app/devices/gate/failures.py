@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from flwr.app import Error, Message
 from google.protobuf.message import Message as Request
 
-from fl_app.devices.gate.sizes import Post
+from fl_app.devices.gate.sizes import ReplyTracker
 from fl_core.flower.basics import ErrorCode
 from fl_core.flower.messages import (
     ConfirmMessageReceivedRequest,
@@ -20,23 +20,23 @@ from fl_core.flower.messages import (
     message_to_proto,
 )
 
-Tell = Callable[[str, Request], Awaitable[bytes]]
+SendRequest = Callable[[str, Request], Awaitable[bytes]]
 """Sends the SuperLink a request of this name on behalf of the device; returns its answer."""
 
 
-async def answer_for(post: Post, reason: str, tell: Tell) -> None:
+async def report_failure(tracker: ReplyTracker, reason: str, send: SendRequest) -> None:
     """Answer the message that a device received last with an error, once."""
-    asked, post.asked = post.asked, None
+    asked, tracker.asked = tracker.asked, None
     if asked is None:
         return
     about = asked.metadata
     node = Node(node_id=about.dst_node_id)
-    if post.reply:
+    if tracker.reply:
         # The SuperLink accepts one reply to a message. Without its parts, it is a failure, too.
-        lost = ConfirmMessageReceivedRequest(
-            node=node, run_id=about.run_id, message_object_id=post.reply
+        confirmation = ConfirmMessageReceivedRequest(
+            node=node, run_id=about.run_id, message_object_id=tracker.reply
         )
-        await tell("confirm-message-received", lost)
+        await send("confirm-message-received", confirmation)
         return
     error = Message(Error(ErrorCode.UNKNOWN, reason), reply_to=message_from_proto(asked))
     reply = message_to_proto(error)
@@ -47,7 +47,7 @@ async def answer_for(post: Post, reason: str, tell: Tell) -> None:
         message_object_trees=[get_object_tree(error)],
         clientapp_runtime_list=[0.0],
     )
-    taken = PushMessagesResponse.FromString(await tell("push-messages", push))
+    taken = PushMessagesResponse.FromString(await send("push-messages", push))
     if taken.objects_to_push:
         part = PushObjectRequest(
             node=node,
@@ -56,4 +56,4 @@ async def answer_for(post: Post, reason: str, tell: Tell) -> None:
             object_id=error.object_id,
             object_content=error.deflate(),
         )
-        await tell("push-object", part)
+        await send("push-object", part)

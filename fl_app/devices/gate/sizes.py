@@ -28,7 +28,7 @@ class TooLargeError(UnsendableError):
 
 
 @dataclass(eq=False)
-class Post:
+class ReplyTracker:
     """A device's last message and the reply to it."""
 
     pushed: int = 0  # bytes since the message
@@ -36,7 +36,7 @@ class Post:
     reply: str = ""  # the reply's id, once the SuperLink has accepted it
     _parts: dict[str, int] = field(default_factory=dict)  # the message's, with their bytes
 
-    def hear(self, answer: bytes) -> Message | None:
+    def note_message(self, answer: bytes) -> Message | None:
         """Return the message that the SuperLink's answer holds, or None."""
         with suppress(DecodeError):
             found = PullMessagesResponse.FromString(answer)
@@ -47,7 +47,7 @@ class Post:
                 return self.asked
         return None
 
-    def fetched(self, name: str, size: int) -> int:
+    def add_part(self, name: str, size: int) -> int:
         """Note the size of a part of the message, and return that of all parts so far.
 
         Other objects in the SuperLink do not count: the device may have put them there.
@@ -57,29 +57,29 @@ class Post:
         return sum(self._parts.values())
 
 
-class Sizes:
+class LargestMessage:
     """The size of the largest message of any device since the gate was started."""
 
     def __init__(self) -> None:
         self._largest = 0
 
-    def handed_out(self, post: Post, request: bytes, size: int) -> None:
+    def note_fetched(self, tracker: ReplyTracker, request: bytes, size: int) -> None:
         """Note that a device fetched an object of `size` bytes."""
         try:
             name = PullObjectRequest.FromString(request).object_id
         except DecodeError:
             return
-        self._largest = max(self._largest, post.fetched(name, size))
+        self._largest = max(self._largest, tracker.add_part(name, size))
 
     @contextmanager
-    def room_for(self, post: Post, size: int) -> Iterator[None]:
+    def reserve(self, tracker: ReplyTracker, size: int) -> Iterator[None]:
         """Let a device push `size` bytes, or raise a TooLargeError; undone if the block fails."""
         most = most_bytes_of_answer(self._largest)
-        if post.pushed + size > most:
+        if tracker.pushed + size > most:
             raise TooLargeError(f"its reply is larger than {most} bytes, and no model here is")
-        post.pushed += size
+        tracker.pushed += size
         try:
             yield
         except BaseException:
-            post.pushed = max(0, post.pushed - size)
+            tracker.pushed = max(0, tracker.pushed - size)
             raise

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 
 from fl_core.flower.messages import Message, PullMessagesResponse, PullObjectResponse
 
-HELD_SECONDS = 20.0
+POLL_SECONDS = 20.0
 """SuperNodes wait for an answer for 30 seconds, and with many devices a look takes long."""
 # Looks per second for all devices together: each takes the SuperLink some 20 ms of a processor, and
 # one that finds a message wakes all the others.
@@ -39,7 +39,7 @@ class Waiting:
         self._news = asyncio.Event()
 
     @contextmanager
-    def one_more(self, device: object) -> Iterator[None]:
+    def waiting_device(self, device: object) -> Iterator[None]:
         """Count a device as waiting during the block, once however many requests it has."""
         self._held[device] += 1
         try:
@@ -49,7 +49,7 @@ class Waiting:
             if not self._held[device]:
                 del self._held[device]
 
-    def hear(self, message: Message) -> None:
+    def note_message(self, message: Message) -> None:
         """Wake the others when the first device gets a message: they have theirs of its batch."""
         about = message.metadata
         self._expected_until = time.monotonic() + _EXPECTANT

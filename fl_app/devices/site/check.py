@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fl_app.config.allowed_code import OWN_CODE
 from fl_app.devices.registry import fingerprint, short
-from fl_app.devices.site.client import NodeConfig
+from fl_app.devices.site.device_node import NodeConfig
 from fl_app.devices.site.model_files import check_apps, check_cache, check_model_path
 from fl_app.devices.site.node_command import check_port
 from fl_core.agreement.local_data import DATA, survey_images, survey_of, survey_table
@@ -61,7 +61,7 @@ class Site(NamedTuple):
     authority: Path  # --root-certificates
     key: Path  # --auth-supernode-private-key
     config: NodeConfig  # --node-config
-    own_port: int | None = None  # --port
+    node_port: int | None = None  # --port
 
 
 def check_site(site: Site) -> list[Finding]:
@@ -84,7 +84,7 @@ def check_site(site: Site) -> list[Finding]:
     ]
     if config.own_code:
         checks.append((OWN_CODE, lambda: import_code(config.own_code)))
-    if (port := site.own_port) is not None:
+    if (port := site.node_port) is not None:
         checks.append(("port", lambda: _check_own_port(port)))
     findings = [_finding(what, check) for what, check in checks]
     failed = ""

@@ -42,7 +42,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def _check(options: argparse.Namespace) -> int:
     from fl_app.devices.site.check import Site, check_site  # noqa: PLC0415
-    from fl_app.devices.site.client import NodeConfig  # noqa: PLC0415
+    from fl_app.devices.site.device_node import NodeConfig  # noqa: PLC0415
     from fl_core.flower.node import read_node_config  # noqa: PLC0415
 
     host, port = parse_address(options.superlink, "--superlink")

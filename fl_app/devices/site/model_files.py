@@ -39,7 +39,7 @@ def candidate_path(folder: Path, label: str) -> Path:
     return folder / f"{zlib.crc32(label.encode()):08x}.safetensors"
 
 
-def clear_old(model_path: Path, current: Path) -> None:
+def remove_old_candidates(model_path: Path, current: Path) -> None:
     """Remove the candidates of other runs that have waited for more than a week."""
     name = glob.escape(beside(model_path, "").name)
     for folder in model_path.parent.glob(f"{name}-candidates-*"):
@@ -53,7 +53,7 @@ def check_model_path(path: Path) -> None:
     try:
         is_folder = path.is_dir()
         if not is_folder:
-            _try(path.parent)
+            _try_to_write(path.parent)
     except OSError as error:
         raise ValueError(
             f"model-path is {path}, but this SuperNode cannot write there "
@@ -67,7 +67,7 @@ def check_model_path(path: Path) -> None:
         )
 
 
-def _try(folder: Path) -> None:
+def _try_to_write(folder: Path) -> None:
     """Make a folder, and write a temporary file: an empty one has room on a full disk, too."""
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryFile(dir=folder) as trial:
@@ -91,7 +91,7 @@ def _check(home: Callable[[], Path], name: str, usual: str, what: str, variable:
     folder = Path(usual)
     try:
         folder = home()
-        _try(folder / name)
+        _try_to_write(folder / name)
     except (OSError, RuntimeError) as error:  # or there is no home
         raise ValueError(
             f"{folder} cannot be written ({getattr(error, 'strerror', None) or error}), where "

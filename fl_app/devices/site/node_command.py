@@ -17,12 +17,12 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from fl_app.devices.site.parents import can_fork_safely, end_with, log_here
+from fl_app.devices.site.child_processes import can_fork_safely, configure_logging, die_with_parent
 from fl_core.files import program_path
 
 _STOP_SECONDS = 20.0
 _FILES = ("--root-certificates", "--auth-supernode-private-key")
-_ONLY_ASKING = {"-h", "--help", "--version", "-V"}
+_ONLY_PRINTING = {"-h", "--help", "--version", "-V"}
 _REST = 2.0  # seconds before a process that was killed is started again
 _LOOK_AGAIN = 0.5  # seconds between two looks whether a process has ended
 
@@ -44,15 +44,15 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def _run(options: argparse.Namespace) -> int:
-    log_here()
+    configure_logging()
     return run_node(options.supernode)
 
 
 def run_node(words: list[str]) -> int:
     """Run a SuperNode with these options; return its exit status, or 0 after SIGTERM or Ctrl-C."""
     options = _parse(words)
-    alone = _why_alone(options)
-    if is_asking := bool(_ONLY_ASKING.intersection(words)):
+    alone = _why_no_fork(options)
+    if only_prints := bool(_ONLY_PRINTING.intersection(words)):
         lock: AbstractContextManager[object] = nullcontext()
     else:
         lock = _check(options)
@@ -61,21 +61,21 @@ def run_node(words: list[str]) -> int:
         _log.warning("the SuperNode starts a process for each message: %s", alone)
     else:
         command += ["--isolation", "process"]
-    ends_too = partial(end_with, os.getpid(), signal.SIGTERM) if can_fork_safely() else None
+    die_too = partial(die_with_parent, os.getpid(), signal.SIGTERM) if can_fork_safely() else None
     started: list[subprocess.Popen[bytes]] = []
     with lock, suppress(KeyboardInterrupt):
         try:
             # In another process group: Ctrl-C is for this process, which then ends the others.
             supernode = subprocess.Popen(
                 command,
-                preexec_fn=ends_too,  # noqa: PLW1509 - one thread
-                process_group=0 if ends_too else None,
+                preexec_fn=die_too,  # noqa: PLW1509 - one thread
+                process_group=0 if die_too else None,
             )
             started = [supernode]
             if alone:
-                return _ended(supernode.wait(), is_asking=is_asking)
+                return _exit_status(supernode.wait(), only_prints=only_prints)
             while supernode.poll() is None:
-                started = [supernode, _warm(options)]
+                started = [supernode, _start_warm(options)]
                 while all(process.poll() is None for process in started):
                     time.sleep(_LOOK_AGAIN)
                 ended = started[-1].poll()
@@ -91,7 +91,7 @@ def run_node(words: list[str]) -> int:
                         signal.Signals(-ended or signal.SIGTERM).name,
                     )
                     time.sleep(_REST)
-            return _ended(supernode.returncode, is_asking=is_asking)
+            return _exit_status(supernode.returncode, only_prints=only_prints)
         finally:
             _stop(started)
     return 0
@@ -111,7 +111,7 @@ def _parse(words: list[str]) -> argparse.Namespace:
     return parser.parse_known_args(words)[0]
 
 
-def _why_alone(options: argparse.Namespace) -> str:
+def _why_no_fork(options: argparse.Namespace) -> str:
     """Return why a SuperNode must start its processes itself, or an empty text."""
     for option in ("isolation", "superexec-auth-secret-file"):
         if getattr(options, option.replace("-", "_")) is not None:
@@ -176,7 +176,7 @@ def _address(options: argparse.Namespace) -> str:
     return f"{host}:{options.port}"
 
 
-def _warm(options: argparse.Namespace) -> subprocess.Popen[bytes]:
+def _start_warm(options: argparse.Namespace) -> subprocess.Popen[bytes]:
     """Start the process that forks for messages."""
     authority = options.ssl_ca_certfile
     words = [str(os.getpid()), _address(options), *([authority] if authority else [])]
@@ -186,9 +186,9 @@ def _warm(options: argparse.Namespace) -> subprocess.Popen[bytes]:
     )
 
 
-def _ended(status: int, *, is_asking: bool) -> int:
+def _exit_status(status: int, *, only_prints: bool) -> int:
     """Return the exit status of a SuperNode as a shell does, and 1 where it has left its server."""
-    if status == 0 and not is_asking:  # a SuperNode ends with 0 if its signature is refused
+    if status == 0 and not only_prints:  # a SuperNode ends with 0 if its signature is refused
         _log.error(
             "the SuperNode has ended by itself, as it does when the server refuses its signature: "
             "its clock is wrong, or its key was revoked. Run `fedkin devices check` to see which."

@@ -28,7 +28,7 @@ from typing import NamedTuple, NoReturn
 import httpx
 import numpy as np
 
-from fl_app.devices.site.parents import end_with, log_here
+from fl_app.devices.site.child_processes import configure_logging, die_with_parent
 from fl_core.flower.tasks import (
     AcquireTaskRequest,
     RuntimeHttpClient,
@@ -40,7 +40,7 @@ from fl_core.flower.tasks import (
 
 READY = "ready: this process forks for each message"
 
-OURS = ("clients", "fl_app", "fl_core", "strategies")
+APP_PACKAGES = ("clients", "fl_app", "fl_core", "strategies")
 """The packages that come with each run."""
 
 # What PyTorch's optimisers import only once one is made, for some two seconds.
@@ -66,7 +66,7 @@ class SuperNodeTasks:
             interceptors=[RuntimeVersionHttpInterceptor(component_name="SuperExec")],
         )
 
-    def take(self) -> str | None:
+    def acquire(self) -> str | None:
         """Return the token of the oldest message; None if there is none or no answer."""
         asked = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
         try:
@@ -87,7 +87,7 @@ class InstalledApp(NamedTuple):
     modules: dict[str, ModuleType]
     sources: dict[str, bytes]  # their files' contents, by the path within the app
 
-    def stand_for(self, folder: Path) -> None:
+    def replace_if_equal(self, folder: Path) -> None:
         """Use these modules for the app in a folder, if that is the same.
 
         To import 150 modules again takes a quarter of the time of a small message.
@@ -114,7 +114,7 @@ def warm_up() -> InstalledApp:
     importlib.import_module(_LATER)
     app = InstalledApp({}, {})
     for name in list(sys.modules):
-        if name.partition(".")[0] in OURS:
+        if name.partition(".")[0] in APP_PACKAGES:
             app.modules[name] = module = sys.modules.pop(name)
             end = "/__init__.py" if hasattr(module, "__path__") else ".py"
             path = name.replace(".", "/") + end
@@ -135,7 +135,7 @@ def serve(tasks: SuperNodeTasks, answer: Callable[[str], None]) -> NoReturn:
     expected_until = 0.0
     try:
         while True:
-            if (token := tasks.take()) is not None:
+            if (token := tasks.acquire()) is not None:
                 child = fork(target=_child, args=(me, tasks, answer, token))
                 try:
                     child.start()
@@ -176,7 +176,7 @@ def _alive(children: list[ForkProcess]) -> tuple[list[ForkProcess], int]:
 
 def _child(parent: int, tasks: SuperNodeTasks, answer: Callable[[str], None], token: str) -> None:
     """Answer a message as a new process would."""
-    end_with(parent, signal.SIGKILL)
+    die_with_parent(parent, signal.SIGKILL)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
     tasks.close()
@@ -193,9 +193,9 @@ def _end(*_: object) -> NoReturn:
 
 def main(words: list[str]) -> NoReturn:
     """Warm up, and fork until a signal ends this process or its parent ends."""
-    log_here()
+    configure_logging()
     parent, bound, *paths = words
-    end_with(int(parent), signal.SIGTERM)
+    die_with_parent(int(parent), signal.SIGTERM)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _end)
     app = warm_up()
@@ -206,7 +206,7 @@ def main(words: list[str]) -> NoReturn:
     _log.info(READY)
     serve(
         SuperNodeTasks(address, authority),
-        lambda token: answer_task(address, token, authority, app.stand_for),
+        lambda token: answer_task(address, token, authority, app.replace_if_equal),
     )
 
 

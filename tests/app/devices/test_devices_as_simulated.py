@@ -4,7 +4,7 @@ import pandas
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
-from fl_app.devices.site.client import DeviceNode
+from fl_app.devices.site.device_node import DeviceNode
 from fl_core.agreement.agreement import Survey
 from fl_core.agreement.vote import agree, outvoted, with_whole_numbers
 from fl_core.data.datasets import load_dataset

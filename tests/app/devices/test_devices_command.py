@@ -20,7 +20,7 @@ from PIL import Image
 from fl_app.cli import main
 from fl_app.devices import registry
 from fl_app.devices.certificates import make_certificates
-from fl_app.devices.registry import fingerprint, last_clusters, list_devices, one_device
+from fl_app.devices.registry import find_device, fingerprint, last_clusters, list_devices
 from fl_app.devices.site import check as site_check
 from fl_app.devices.site import model_files as model_places
 from fl_app.devices.site.node_command import run_node
@@ -154,20 +154,20 @@ def test_a_summary_that_cannot_be_read_is_passed_over(tmp_path, caplog):
 def test_a_device_is_called_by_its_name_or_its_key(certificates, nodes):
     found = list_devices(SuperLink(nodes))
     lyon = key(certificates, "lyon")
-    assert one_device(found, "oslo").node == 5
-    assert one_device(found, lyon[:19] + "…").node == one_device(found, lyon).node == 3
+    assert find_device(found, "oslo").node == 5
+    assert find_device(found, lyon[:19] + "…").node == find_device(found, lyon).node == 3
     with pytest.raises(ValueError, match="no device is called tunis: `fedkin devices` lists"):
-        one_device(found, "tunis")
+        find_device(found, "tunis")
     with pytest.raises(ValueError, match=r"^2 devices are called berlin: name one by its key, SHA"):
-        one_device(found, "berlin")
+        find_device(found, "berlin")
     twins = [found[0], found[0]._replace(name="rome")]
     with pytest.raises(ValueError, match=r"^2 devices are called SHA256:.*: name one by its key"):
-        one_device(twins, twins[0].key[:12])
+        find_device(twins, twins[0].key[:12])
     for called in ("SHA256:", "SHA256:…"):  # which is not even one of one
         with pytest.raises(ValueError, match=f"no device is called {called}"):
-            one_device(found[:1], called)
+            find_device(found[:1], called)
     with pytest.raises(ValueError, match="no device is called "):
-        one_device(found, "")
+        find_device(found, "")
 
 
 def test_a_device_that_is_revoked_is_unregistered(certificates, nodes, monkeypatch, capsys):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fl_app.devices.site.check import describe_samples
-from fl_app.devices.site.client import NodeConfig
+from fl_app.devices.site.device_node import NodeConfig
 from fl_core.agreement.agreement import Agreement, Survey
 from fl_core.models.model_file import load_model
 from tests.device_images import write_sites

@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord, MetricRecord
 
 from fl_app.cli import main
 from fl_app.config.run_config import parse_config
-from fl_app.devices.common_scale import statistics_answer, statistics_in
+from fl_app.devices.common_scale import decode_statistics, encode_statistics
 from fl_app.devices.site.check import describe_table
 from fl_app.results.spectra import load_spectra
 from fl_core.agreement.agreement import Agreement, Survey
@@ -99,7 +99,7 @@ def test_all_devices_have_one_scale_and_their_models_carry_it(tmp_path, caplog):
 @pytest.mark.slow  # a run
 def test_of_its_own_scale_a_device_learns_and_warns_once(tmp_path, caplog):
     """Sizes are 150 and 160.5: all taken for the mean would be 5.25 off."""
-    with caplog.at_level(logging.WARNING, "fl_app.devices.site.client"):
+    with caplog.at_level(logging.WARNING, "fl_app.devices.site.device_node"):
         one, models, _ = ran(tmp_path, "size", standardise="site")
     assert one["rmse"] < 3
     assert not [record for record in caplog.records if "constant" in record.message]
@@ -151,8 +151,8 @@ def test_a_device_whose_moments_are_none_is_left_out(tmp_path, caplog):
 )
 def test_what_a_device_tells_of_its_columns_is_checked_not_believed(changed, count, message):
     own = ColumnStatistics.of(torch.tensor([[1.0, 0], [4, 1]]))
-    answer = statistics_answer(own)
-    back = statistics_in(answer, 2)
+    answer = encode_statistics(own)
+    back = decode_statistics(answer, 2)
     assert (back.num_rows, back.mean.tolist(), back.deviation.tolist()) == (
         2,
         [2.5, 0.5],
@@ -165,16 +165,16 @@ def test_what_a_device_tells_of_its_columns_is_checked_not_believed(changed, cou
     answer["arrays"] = ArrayRecord({"moments": Array(rows)})
     answer["metrics"] = MetricRecord({"num-examples": count})
     with pytest.raises(ValueError, match=message):
-        statistics_in(answer, 2)
+        decode_statistics(answer, 2)
 
 
 def test_moments_of_another_shape_or_flags_that_are_none_are_refused():
-    answer = statistics_answer(ColumnStatistics.of(torch.tensor([[1.0, 0], [4, 1]])))
+    answer = encode_statistics(ColumnStatistics.of(torch.tensor([[1.0, 0], [4, 1]])))
     with pytest.raises(ValueError, match=r"float64 of shape \(3, 2\), not float64 of \(3, 3\)"):
-        statistics_in(answer, 3)
+        decode_statistics(answer, 3)
     answer["arrays"] = ArrayRecord({"moments": Array(np.full((3, 2), 0.5))})
     with pytest.raises(ValueError, match="not all 0 or 1"):
-        statistics_in(answer, 2)
+        decode_statistics(answer, 2)
 
 
 def test_a_common_scale_has_the_number_to_predict_too():

@@ -8,7 +8,7 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from fl_app.devices.site.check import describe_table
-from fl_app.devices.site.client import DeviceNode
+from fl_app.devices.site.device_node import DeviceNode
 from fl_core.agreement.agreement import Agreement, Survey
 from fl_core.agreement.vote import agree, outvoted
 from fl_core.data.scaling import standardise_site

@@ -20,8 +20,8 @@ from fl_app.devices.gate import callers, gate_command, sizes
 from fl_app.devices.gate.application import (
     FLEET_PATHS,
     MOST_BYTES,
-    MOST_BYTES_OF_NAMES,
-    MOST_BYTES_OF_OTHERS,
+    MOST_BYTES_OF_MESSAGE,
+    MOST_BYTES_OF_REQUEST,
     Gate,
 )
 from fl_app.devices.gate.gate_command import add_command
@@ -49,7 +49,7 @@ LONG = [(b"content-length", b"%d" % MOST_BYTES)]
 
 @pytest.fixture(autouse=True)
 def _questions_are_answered_at_once(monkeypatch):
-    monkeypatch.setattr(gate_application, "HELD_SECONDS", 0.0)
+    monkeypatch.setattr(gate_application, "POLL_SECONDS", 0.0)
 
 
 def test_the_paths_are_flowers_but_for_nodes_without_keys():
@@ -205,8 +205,8 @@ def test_an_object_may_be_long_and_no_other_body():
     sizes = {PUSH: 16777216, PUSH_MESSAGES: 262144, PULL: 4096}
     assert sizes == {
         PUSH: MOST_BYTES,
-        PUSH_MESSAGES: MOST_BYTES_OF_NAMES,
-        PULL: MOST_BYTES_OF_OTHERS,
+        PUSH_MESSAGES: MOST_BYTES_OF_MESSAGE,
+        PULL: MOST_BYTES_OF_REQUEST,
     }
     for target, most in sizes.items():
         for length, refused in ((most, False), (most + 1, True)):
@@ -280,7 +280,7 @@ def test_a_push_of_an_unknown_key_is_not_listened_to():
 
 
 @pytest.mark.parametrize(
-    ("most", "other_is"), [("MOST_BYTES_OF_DEVICE", 200), ("MOST_BYTES_HELD", 503)]
+    ("most", "other_is"), [("MOST_BYTES_OF_DEVICE", 200), ("MOST_BYTES_IN_MEMORY", 503)]
 )
 def test_bodies_are_bounded_by_what_they_announce(monkeypatch, most, other_is):
     """Of one device, which leaves room for others, and of all together."""
@@ -356,7 +356,7 @@ def test_the_superlink_has_a_few_requests_at_a_time_and_heartbeats_do_not_wait_f
 def test_answers_count_until_they_are_read(monkeypatch):
     """What its receiver does not read, the SuperLink holds: all of it."""
     monkeypatch.setattr(callers, "MOST_BYTES_OF_DEVICE", 100)
-    monkeypatch.setattr(gate_application, "MOST_BYTES_OF_NAMES", 50)
+    monkeypatch.setattr(gate_application, "MOST_BYTES_OF_MESSAGE", 50)
 
     async def steps():
         transport = httpx.MockTransport(

@@ -25,7 +25,7 @@ from flwr.supercore.inflatable.inflatable_object import get_object_tree
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
 from fl_app.devices.gate import application
-from fl_app.devices.gate.application import MOST_BYTES, MOST_BYTES_OF_NAMES, Gate
+from fl_app.devices.gate.application import MOST_BYTES, MOST_BYTES_OF_MESSAGE, Gate
 from fl_app.devices.gate.pushes import MOST_OBJECTS, RefusedError, check_push
 from tests.gate_requests import (
     DEVICE,
@@ -45,7 +45,7 @@ NODE = 2**63 + 11
 
 @pytest.fixture(autouse=True)
 def _questions_are_answered_at_once(monkeypatch):
-    monkeypatch.setattr(application, "HELD_SECONDS", 0.0)
+    monkeypatch.setattr(application, "POLL_SECONDS", 0.0)
 
 
 def name(text):
@@ -264,7 +264,7 @@ ASKING = (PULL, b"")
 )
 def test_a_reply_that_can_never_be_sent_is_a_failure_at_once(is_long, status, reason):
     superlink = Answering()
-    too_large = (PUSH_MESSAGES, bytes(MOST_BYTES_OF_NAMES + 1)) if is_long else too_many()
+    too_large = (PUSH_MESSAGES, bytes(MOST_BYTES_OF_MESSAGE + 1)) if is_long else too_many()
     # A second time, the server knows.
     assert at_gate(superlink, ASKING, too_large, too_large) == [200, status, status]
     assert [path for path, _ in superlink.heard] == [PULL, PUSH_MESSAGES, PUSH]
@@ -321,7 +321,7 @@ def test_what_is_too_long_is_read_to_its_end_from_a_known_device_alone(key, stat
                 return pieces.pop(0)
 
             gate = known(Gate("127.0.0.1:8000", client))
-            headers = [(b"content-length", b"%d" % (MOST_BYTES_OF_NAMES + 1))]
+            headers = [(b"content-length", b"%d" % (MOST_BYTES_OF_MESSAGE + 1))]
             answered = await ask(gate, receive, target=PUSH_MESSAGES, headers=headers, key=key)
             return answered[0]["status"]
 

@@ -23,7 +23,7 @@ PIECE = 8 * MIB
 
 @pytest.fixture(autouse=True)
 def _questions_are_answered_at_once(monkeypatch):
-    monkeypatch.setattr(application, "HELD_SECONDS", 0.0)
+    monkeypatch.setattr(application, "POLL_SECONDS", 0.0)
 
 
 class SuperLink(httpx.MockTransport):

@@ -74,7 +74,7 @@ def _soon(monkeypatch):
     monkeypatch.setattr(waiting, "_LONG_PAUSE", 0.3)
     monkeypatch.setattr(waiting, "_SHORTEST_PAUSE", 0.05)
     monkeypatch.setattr(waiting, "_PART_PAUSE", 0.02)
-    monkeypatch.setattr(application, "HELD_SECONDS", 1.0)
+    monkeypatch.setattr(application, "POLL_SECONDS", 1.0)
 
 
 def test_a_device_is_answered_once_there_is_a_message():
@@ -145,7 +145,7 @@ def test_further_messages_of_a_batch_are_no_news():
 
     async def news(of):
         waits = heard._news
-        heard.hear(of)
+        heard.note_message(of)
         return waits.is_set()
 
     async def all_news():
@@ -160,12 +160,12 @@ def test_many_devices_together_ask_no_oftener_than_a_few():
     heard._held = Counter(range(1000))
     assert heard.pause == 1000 / waiting._LOOKS
     (message,) = PullMessagesResponse.FromString(handed_out()).messages_list
-    heard.hear(message)
+    heard.note_message(message)
     assert heard.pause == 1000 / waiting._LOOKS
     heard._held = Counter()
     assert heard.pause == waiting._SHORTEST_PAUSE
     heard._held = Counter(["berlin", "lyon"])
-    with heard.one_more("oslo"), heard.one_more("oslo"), heard.one_more("oslo"):
+    with heard.waiting_device("oslo"), heard.waiting_device("oslo"), heard.waiting_device("oslo"):
         assert heard.pause == 3 / waiting._LOOKS  # of three devices, however often one asks
     assert heard.pause == 2 / waiting._LOOKS
 
@@ -178,7 +178,7 @@ def test_a_device_that_asks_often_is_answered_in_the_time_of_one(monkeypatch):
         waited.append(seconds)
 
     monkeypatch.setattr(asyncio, "wait_for", wait_for)
-    with heard.one_more("berlin"), heard.one_more("oslo"), heard.one_more("oslo"):
+    with heard.waiting_device("berlin"), heard.waiting_device("oslo"), heard.waiting_device("oslo"):
         for name in ("berlin", "oslo"):
             asyncio.run(heard.for_message(name, 100))
         assert waited == [heard.pause, 2 * heard.pause]
@@ -212,9 +212,9 @@ def test_a_part_that_was_waited_for_counts_as_handed_out():
 
     async def steps(gate):
         device = gate._callers.device(next(iter(gate._callers._devices)))
-        device.post._parts = {"part": 0}
+        device.tracker._parts = {"part": 0}
         await asking(gate, wanted, target=PULL_OBJECT)
-        return device.post._parts, gate._sizes._largest
+        return device.tracker._parts, gate._largest_message._largest
 
     assert at_gate(superlink, steps) == ({"part": len(PART)}, len(PART))
 

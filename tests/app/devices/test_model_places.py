@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from fl_app.devices.site.model_files import clear_old
+from fl_app.devices.site.model_files import remove_old_candidates
 from tests.device_images import write_sites
 from tests.device_runs import run
 
@@ -38,5 +38,5 @@ def test_models_of_a_run_that_may_go_on_stay(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "0000.safetensors").touch()
         os.utime(tmp_path / name, (0, time.time() - old * 86400))
-    clear_old(model, own)
+    remove_old_candidates(model, own)
     assert {path.name for path in tmp_path.iterdir()} == {*days} - {"model-candidates-3"}

@@ -13,7 +13,7 @@ from flwr.supernode.cli.flower_supernode import _parse_args_run_supernode
 
 from fl_app.cli import main
 from fl_app.devices.site import node_command
-from fl_app.devices.site.node_command import _address, _parse, _why_alone, run_node
+from fl_app.devices.site.node_command import _address, _parse, _why_no_fork, run_node
 
 pytestmark = [
     pytest.mark.slow,
@@ -28,7 +28,7 @@ from fl_app.devices.site import node_command
 supernode, warm = sys.argv[1:3]
 node_command._REST = 0.1
 node_command.program_path = lambda name: supernode
-node_command._warm = lambda words: subprocess.Popen([warm, node_command._address(words)])
+node_command._start_warm = lambda words: subprocess.Popen([warm, node_command._address(words)])
 sys.exit(main(["node", *sys.argv[3:]]))
 """
 SLEEPS = 'echo "$$ $@" >> "$0.started"; exec sleep 60'
@@ -246,7 +246,7 @@ def test_where_the_supernode_answers_is_read_as_flower_reads_it():
     words = ["--host", "::1", "--port=9095", "--ssl-ca-certfile", "ca.crt", "--insecure"]
     options = _parse(words)
     assert (_address(options), options.ssl_ca_certfile) == ("[::1]:9095", "ca.crt")
-    assert not _why_alone(options)
+    assert not _why_no_fork(options)
     known = {
         word for action in _parse_args_run_supernode()._actions for word in action.option_strings
     }

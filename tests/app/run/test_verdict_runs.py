@@ -12,8 +12,8 @@ from safetensors.numpy import load_file
 from fl_app.cli import TRIAL
 from fl_app.config.keywords import TRIAL_ROUNDS
 from fl_app.config.run_config import OPTIONS, parse_config
-from fl_app.devices import devices_run
-from fl_app.devices.site.client import DeviceNode
+from fl_app.devices import device_pool
+from fl_app.devices.site.device_node import DeviceNode
 from fl_app.results.reading import read_result
 from fl_core.json_records import to_json
 from fl_core.models.model_file import load_model
@@ -239,7 +239,7 @@ def test_a_model_of_an_earlier_run_is_not_deployed_by_a_later_ones_verdict(tmp_p
     options = {"strategy": "local,single", "validation_share": 0.3}
     options |= {"model_paths": paths, "num_server_rounds": 1}
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(devices_run, "deploy_models", cut_short)
+        patched.setattr(device_pool, "deploy_models", cut_short)
         run_devices(tmp_path / "first", folders, model="mlp-32", **options)
     keep = DeviceNode.keep_model
     monkeypatch.setattr(DeviceNode, "keep_model", lambda self: self.name != "berlin" and keep(self))
@@ -278,7 +278,7 @@ def test_a_device_that_is_away_when_a_run_goes_on_lacks_its_model(tmp_path, monk
     options = {"strategy": "local,single", "validation_share": 0.3, "model_paths": paths}
     options |= {"num_server_rounds": 1, "checkpoint_every": 1, "pre_round_deadline": 1.0}
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(devices_run, "deploy_models", cut_short)
+        patched.setattr(device_pool, "deploy_models", cut_short)
         run_devices(tmp_path / "out", folders, **options)
     del folders["rome"]
     capsys.readouterr()

@@ -70,14 +70,14 @@ def report(number, accuracies, num_rounds=4):
 
 
 def test_who_has_answered_and_who_is_waited_for(status, clock):
-    status.watch(lambda: roster_of(3, away=[2], failures={7: "its survey failed"}))
+    status.set_registry(lambda: roster_of(3, away=[2], failures={7: "its survey failed"}))
     status.begin_run("single", 0, 0, 4)
     assert status.content()["doing"] == "single, seed 0, pre-round"
     asked = messages([100, 101, 102])
-    status.asked(asked, [], 60.0)
+    status.sent(asked, [], 60.0)
     assert status.content()["doing"] == "single, seed 0, round 1"
     clock.now += 2
-    status.heard([reply_of(asked[1])])
+    status.received([reply_of(asked[1])])
     said = status.content()
     assert said["asking"] == {
         "what": "train",
@@ -91,19 +91,19 @@ def test_who_has_answered_and_who_is_waited_for(status, clock):
     assert "waiting for client 0, client 2" in text
     assert "3 clients take part, 2 are connected\naway: client 2" in text
     assert "left out: client 7 (its survey failed)" in text
-    status.over([])
+    status.ended([])
     said = status.content()
     assert "asking" not in said
 
 
 def test_the_latest_failures_are_described_and_all_are_counted(status):
     roster = roster_of(3)
-    status.watch(lambda: roster)
+    status.set_registry(lambda: roster)
     status.begin_run("single", 0, 0, 4)
     for number in (1, 2, 4):
         roster.log.add(2, "train", number, "no answer in time")
     roster.log.add(0, "evaluate", 3, "its accuracy is 2")
-    status.asked(messages([100]), [], 60.0)
+    status.sent(messages([100]), [], 60.0)
     said = status.content()
     assert said["runs"][0]["failures"] == 4
     sentences = [
@@ -117,9 +117,9 @@ def test_the_latest_failures_are_described_and_all_are_counted(status):
 def test_a_node_that_never_said_who_it_is_is_listed_as_left_out(status):
     roster = roster_of(2, failures={7: "its survey failed"})
     roster.unknown[12] = "its disk is full"
-    status.watch(lambda: roster)
+    status.set_registry(lambda: roster)
     status.begin_run("single", 0, 0, 4)
-    status.asked(messages([100]), [], 60.0)
+    status.sent(messages([100]), [], 60.0)
     left_out = "left out: client 7 (its survey failed), node 12 (its disk is full)"
     assert left_out in status.content()["clients"]
 
@@ -170,17 +170,17 @@ def test_who_is_left_out_of_secure_sums_is_named(status):
     found = report(1, {})
     found.left_out_of_sums = {1: "its keys are none of ours"}
     status.after_round(found, roster_of(2), 3, 10.0)
-    status.asked(messages([100]), [], 60.0)  # until the next round is over
+    status.sent(messages([100]), [], 60.0)  # until the next round is over
     text = "\n".join(lines_of(status.content(), 1000.0))
     assert "left out of secure sums: client 1 (its keys are none of ours)" in text
 
 
 def test_ten_thousand_clients_are_counted_and_not_listed(status):
     roster = roster_of(10_000, failures=dict.fromkeys(range(10_000, 20_000), "away"))
-    status.watch(lambda: roster)
+    status.set_registry(lambda: roster)
     asked = messages(list(roster.nodes.values()))
-    status.asked(asked, asked, 60.0)
-    status.heard([reply_of(one) for one in asked[:100]])
+    status.sent(asked, asked, 60.0)
+    status.received([reply_of(one) for one in asked[:100]])
     said = status.content()
     assert len(json.dumps(said)) < 20_000
     text = "\n".join(lines_of(said, 1000.0))
@@ -194,7 +194,7 @@ def test_a_late_device_is_named_with_when_it_was_asked(status, monkeypatch):
     monkeypatch.setattr(device_grid, "_PAUSE", 0.01)
     grid = DeviceGrid(Post({100: good, 101: good, 102: lambda message: []}), 0.5)
     grid.listener = status
-    status.watch(lambda: roster_of(3))
+    status.set_registry(lambda: roster_of(3))
     status.begin_run("single", 0, 0, 4)
     grid.send_and_receive(messages([100, 101, 102]), timeout=60)
     said = status.content()
@@ -212,7 +212,7 @@ def test_answers_are_heard_one_by_one(status, monkeypatch):
     slow = lambda message: good(message) if free.is_set() else []  # noqa: E731
     grid = DeviceGrid(Post({100: good, 101: good, 102: slow}))
     grid.listener = status
-    status.watch(lambda: roster_of(3))
+    status.set_registry(lambda: roster_of(3))
     thread = threading.Thread(
         target=grid.send_and_receive, args=(messages([100, 101, 102]),), kwargs={"timeout": 60}
     )
@@ -236,7 +236,7 @@ def test_what_takes_long_is_said_in_lines_that_become_fewer(status, clock):
     assert [line for line in said if line] == [
         f"reading cifar10: {seconds} s so far" for seconds in (10, 20, 40, 80)
     ]
-    status.asked(messages([1, 2]), [], 60.0)
+    status.sent(messages([1, 2]), [], 60.0)
     clock.now += 60
     assert status._line() == "reading cifar10: 160 s so far, 0 of 2 have answered"
 
@@ -419,10 +419,10 @@ def written(folder, status):
 def test_one_snapshot_is_plain_text(status, tmp_path, capsys):
     roster = roster_of(2)
     roster.names[0] = NASTY
-    status.watch(lambda: roster)
+    status.set_registry(lambda: roster)
     status.begin_run("rcc-pfl", 0, 0, 4)
     status.after_round(report(1, {0: 0.5, 1: 0.75}), roster, 3, 210.0)
-    status.asked(messages([100, 101]), [], 60.0)
+    status.sent(messages([100, 101]), [], 60.0)
     written(tmp_path, status)
     assert main(["watch", str(tmp_path), "--once"]) == 0
     said = capsys.readouterr().out

@@ -9,7 +9,7 @@ import pytest
 
 from fl_app.cli import main
 from fl_app.devices.site.check import describe_table
-from fl_app.devices.site.client import NodeConfig
+from fl_app.devices.site.device_node import NodeConfig
 from fl_core.agreement.agreement import Survey
 from fl_core.agreement.vote import agree
 from tests.app_runs import DEFAULTS, undrawn_pictures

@@ -84,26 +84,26 @@ def test_the_rest_is_waited_for_as_long_again_as_the_quorum_took(monkeypatch):
     message = told()[0]
     ok, failed = reply_of(message), Message(Error(1, "x"), reply_to=message)
     patience = Patience(asked=10, started=100.0, end=1000.0, quorum=3)
-    patience.hear([ok, failed, failed])
-    patience.hear([ok])
+    patience.count([ok, failed, failed])
+    patience.count([ok])
     assert (patience.end, patience.has_quorum) == (1000.0, False)
-    patience.hear([ok])
+    patience.count([ok])
     assert (patience.end, patience.has_quorum) == (116.0, True)
-    patience.hear([ok])  # later answers prolong nothing
+    patience.count([ok])  # later answers prolong nothing
     assert patience.end == 116.0
 
 
 def test_a_quorum_does_not_prolong_the_deadline(monkeypatch):
     clock(monkeypatch, 108.0)
     patience = Patience(asked=3, started=100.0, end=110.0, quorum=1)
-    patience.hear([reply_of(told()[0])])
+    patience.count([reply_of(told()[0])])
     assert patience.end == 110.0
 
 
 def test_who_waits_for_all_does_not_hurry(monkeypatch):
     clock(monkeypatch)
     patience = Patience(asked=2, started=100.0, end=1000.0, quorum=2)
-    patience.hear([reply_of(message) for message in told(nodes=(2, 3))])
+    patience.count([reply_of(message) for message in told(nodes=(2, 3))])
     assert (patience.end, patience.has_quorum) == (1000.0, False)
 
 

@@ -26,8 +26,8 @@ from fl_app.devices.site.model_files import (
     beside,
     candidate_path,
     check_model_path,
-    clear_old,
     expand,
+    remove_old_candidates,
 )
 from fl_app.run.node import Node
 from fl_core.agreement.agreement import AGREEMENT, Agreement, Survey
@@ -272,7 +272,7 @@ class DeviceNode(Node):
         path = self.model_path
         if protocol.CANDIDATE in self._message_config:
             folder = self._candidates(path)
-            clear_old(path, folder)
+            remove_old_candidates(path, folder)
             folder.mkdir(mode=0o700, exist_ok=True)
             path = candidate_path(folder, str(self._message_config[protocol.CANDIDATE]))
         card = ModelCard(

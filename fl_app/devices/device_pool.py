@@ -14,8 +14,8 @@ from flwr.serverapp import Grid
 
 from fl_app.config.run_config import Config
 from fl_app.config.strategy_factory import Setting
-from fl_app.devices.common_scale import with_common_scale
-from fl_app.devices.handing_out import deploy_models, hand_out_models
+from fl_app.devices.common_scale import add_common_scale
+from fl_app.devices.model_delivery import deliver_models, deploy_models
 from fl_app.devices.registry import KnowsRegistrations, refused_names
 from fl_app.results.run_result import RunResult
 from fl_app.results.verdict import NOT_COMPARED, SeedVerdicts
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 _LOOK_AGAIN = 0.5  # seconds
 
 
-class Devices(ClientPool):
+class DevicePool(ClientPool):
     """The devices of a run, which have agreed on their classes and the shape of samples."""
 
     def __init__(self, config: Config, grid: Grid, checkpoints: Checkpoints) -> None:
@@ -46,13 +46,13 @@ class Devices(ClientPool):
         known = self._known = Roster(by_name=True, names=dict(checkpoints.names))
         if isinstance(grid, KnowsRegistrations):
             known.refused = partial(refused_names, grid)
-        self._roll = Conversation(
+        self._conversation = Conversation(
             grid,
             {protocol.SEED: config.seed},
             config.pre_round_deadline,
             Training(self._known),
         )
-        self._roll.register_clients()
+        self._conversation.register_clients()
         self._agreement = checkpoints.agreement or self._agreed()
         checkpoints.agreement = self._agreement
         self.num_clients, self.num_at_start = (
@@ -67,9 +67,9 @@ class Devices(ClientPool):
         return self._known
 
     def _agreed(self) -> Agreement:
-        found = agree(_surveys(self._roll))
+        found = agree(_surveys(self._conversation))
         if self._config.standardise == ALL_SITES:
-            return with_common_scale(found, self._roll)
+            return add_common_scale(found, self._conversation)
         return found
 
     def setting(self, seed: int) -> Setting:
@@ -85,7 +85,7 @@ class Devices(ClientPool):
     def begin_run(self, setting: Setting, done: int) -> Grid:
         """Register newcomers, so that every strategy starts with all connected devices."""
         if self._results.runs:
-            self._roll.admit_newcomers()
+            self._conversation.admit_newcomers()
         self._seen: set[int] = set()
         return self._grid
 
@@ -120,7 +120,7 @@ class Devices(ClientPool):
         if judged:
             told[protocol.CANDIDATE] = run.label
         deadline = self._config.round_deadline
-        failures = hand_out_models(strategy, self._grid, ConfigRecord(told), deadline)
+        failures = deliver_models(strategy, self._grid, ConfigRecord(told), deadline)
         _note_not_kept(run, failures)
         if not judged:
             self._progress.handed_out(failures, self._known.names)
@@ -189,7 +189,7 @@ def wait_for_devices(grid: Grid, wanted: int, deadline: float) -> None:
         )
 
 
-def _surveys(roll: Conversation) -> dict[str, Survey]:
+def _surveys(conversation: Conversation) -> dict[str, Survey]:
     """Return each device's description of its data.
 
     A device with an invalid description is excluded, and so is one with data of another kind than
@@ -197,21 +197,21 @@ def _surveys(roll: Conversation) -> dict[str, Survey]:
     """
     clients: dict[str, int] = {}
     surveys: dict[str, Survey] = {}
-    for client, described in list(roll.roster.descriptions.items()):
+    for client, described in list(conversation.roster.descriptions.items()):
         try:
             survey = Survey.from_config(described)
         except ValueError as error:
-            roll.roster.leave_out(client, "survey", str(error))
+            conversation.roster.leave_out(client, "survey", str(error))
             continue
-        name = roll.roster.names[client]
+        name = conversation.roster.names[client]
         clients[name], surveys[name] = client, survey
     if not surveys:
         raise RuntimeError(
             "no device described its data: "
-            + next(iter(roll.roster.failures.values()), "none is connected")
+            + next(iter(conversation.roster.failures.values()), "none is connected")
         )
     surveys = with_whole_numbers(surveys)
     others = outvoted(surveys)
     for name, reason in others.items():
-        roll.roster.leave_out(clients[name], "survey", reason)
+        conversation.roster.leave_out(clients[name], "survey", reason)
     return {name: survey for name, survey in surveys.items() if name not in others}

@@ -12,7 +12,7 @@ from strategies import ClusteredStrategy
 from strategies.rounds.ask import Request
 
 
-def hand_out_models(
+def deliver_models(
     strategy: ClusteredStrategy, grid: Grid, config: ConfigRecord, timeout: float
 ) -> dict[int, str]:
     """Send each client its model, to be stored (`keep_model`), after `strategy.start` has ended.

@@ -11,7 +11,7 @@ import sys
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
-def log_here() -> None:
+def configure_logging() -> None:
     """Print the log of `fedkin.node` on stderr, with times, beside Flower's log."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
@@ -26,7 +26,7 @@ def can_fork_safely() -> bool:
     return sys.platform == "linux"
 
 
-def end_with(parent: int, number: signal.Signals) -> None:
+def die_with_parent(parent: int, number: signal.Signals) -> None:
     """Have this process sent the signal `number` once its parent, with this id, has ended."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0):

@@ -25,7 +25,7 @@ from clients.signatures.spectrum import Spectrum, leading_spectrum, spectrum_of_
 from fl_core.partitions.partition import Spread
 from fl_core.relevance import MISSED_ENERGY, PAPER, USUAL_EIGENVECTORS, Spectra, relevances
 from strategies.clusterings.agglomeration import NumClusters, agglomerate, average_relevance
-from strategies.clusterings.outliers import strangers_by_vectors
+from strategies.clusterings.outliers import outliers_by_vectors
 from strategies.clusterings.relevance_groups import (
     RelevanceGroups,
     group_by_eigenpairs,
@@ -151,8 +151,8 @@ def groupings(
             if scores != "own":
                 table[liar] = rng.random(len(shared)) if scores == "random" else scores
         vectors = [one.eigenvectors[:, :k] for one in shared]
-        strange = strangers_by_vectors(vectors, np.random.default_rng(0))
-        here = partial(group_by_relevance, table, strange=strange)
+        kinds = outliers_by_vectors(vectors, np.random.default_rng(0))
+        here = partial(group_by_relevance, table, kinds=kinds)
     return here, lambda number: agglomerate(average_relevance(table), number).labels
 
 
@@ -214,7 +214,7 @@ def without_liars(found: Mapping[str, Any], seeds: Iterable[int]) -> Iterator[di
             for place, formula in _WAYS:
                 rng = np.random.default_rng(0)
                 here, _ = groupings(formula, place, spectra, [], "own", rng)
-                if odd := here(kind.tasks).odd:
+                if odd := here(kind.tasks).outliers:
                     some, accused = row["odd"].get(f"{place} {formula}", (0, 0))
                     row["odd"][f"{place} {formula}"] = [some + 1, accused + len(odd)]
         done.append((data, seed))

@@ -20,7 +20,7 @@ from fl_core.messages.arrays import is_variance
 Labels = TypeVar("Labels", torch.Tensor, NDArray[np.int64])
 
 
-def spoil_update(
+def corrupt_update(
     attack: str,
     received: Mapping[str, NDArray[np.generic]],
     trained: Mapping[str, NDArray[np.generic]],

@@ -30,12 +30,12 @@ class Client:
 
     Attributes
     ----------
-    keeps_its_images : bool
+    has_fixed_samples : bool
         Whether its samples, and so its features, are the same in the whole run. If queries before
         training have noise, the client then refuses others: a server could average the noise away.
     """
 
-    keeps_its_images: ClassVar[bool] = True
+    has_fixed_samples: ClassVar[bool] = True
 
     def __init__(self, message: Message, context: Context) -> None:
         self.message = message
@@ -50,7 +50,7 @@ class Client:
         if "partition-id" not in self.context.node_config:
             raise ValueError(
                 "this node has no partition-id: start its SuperNode with "
-                '--node-config "partition-id=0 num-partitions=3", a number of its own for each '
+                '--node-config "partition-id=0 num-partitions=3", a different number for each '
                 "node."
             )
         return int(self.context.node_config["partition-id"])
@@ -58,7 +58,7 @@ class Client:
     def description(self) -> Mapping[str, ConfigRecordValues]:
         """Describe the client when it registers, beside its index.
 
-        Where the server goes by names (`Roster.by_name`), a `name` in it replaces the index.
+        Where the server goes by names, a `name` in it replaces the index.
         """
         return {}
 

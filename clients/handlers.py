@@ -100,8 +100,8 @@ def _losses(client: Client) -> RecordDict:
     """
     refuse_without_noise(client, "losses")
     packed = client.message.content.array_records[protocol.ARRAYS]
-    own = client.personal()
-    models = [whole_model(client.message, own, one) for one in protocol.unpack_models(packed)]
+    personal = client.personal()
+    models = [whole_model(client.message, personal, one) for one in protocol.unpack_models(packed)]
     found = client.losses(models)
     client.context.state[_MODELS] = packed
     return RecordDict({protocol.METRICS: MetricRecord({protocol.LOSSES: found})})
@@ -117,7 +117,7 @@ def restore_model(message: Message, context: Context) -> None:
         context.state.pop(_MODELS, None)
         return
     if _MODELS not in context.state:
-        raise ValueError("this client was told to train a model that it was not sent.")
+        raise ValueError("this client is to train a model that it was not sent.")
     models = protocol.unpack_models(context.state.array_records.pop(_MODELS))
     message.content[protocol.ARRAYS] = models[protocol.setting(message, protocol.KEPT_MODEL)]
 
@@ -134,7 +134,7 @@ def change_flag(message: Message, images: torch.Tensor) -> dict[str, float]:
 
 
 def answer_training(app: ClientApp, open_client: OpenClient) -> None:
-    """Register a train and an evaluate function with an `app` that has none of its own.
+    """Register a train and an evaluate function with an `app` that has none.
 
     The client needs `model`, `training_data`, `test_data` and `training_settings`. The order of the
     samples depends on the message's `seed` and `server-round` and on the client's index alone.
@@ -167,20 +167,20 @@ def _fit(client: Client, images: torch.Tensor, labels: torch.Tensor, *, is_priva
     settings, seed = client.training_settings(), seed_of(client, 0xD409 if is_private else 0x7EA1)
 
     def fit(model: nn.Module, add_term: GradientTerm, epochs: int | None) -> float:
-        own = settings if epochs is None else replace(settings, local_epochs=epochs)
+        chosen = settings if epochs is None else replace(settings, local_epochs=epochs)
         with seeded(seed, images.device):
             if not is_private:
                 generator = torch.Generator().manual_seed(seed)
-                return train(model, images, labels, own, generator, add_term)
+                return train(model, images, labels, chosen, generator, add_term)
             noise = client.randomness()
-            train_privately(model, images, labels, own, client.promise(), noise, add_term)
+            train_privately(model, images, labels, chosen, client.promise(), noise, add_term)
             return math.nan
 
     return fit
 
 
 def _check_noise(client: Client, number: int) -> None:
-    """Refuse what the promise does not cover, whatever the server sends."""
+    """Refuse what the promise does not cover."""
     objective = Instructions.of(client.message).objective
     if not objective.may_be_noisy:
         raise ValueError(
@@ -192,7 +192,7 @@ def _check_noise(client: Client, number: int) -> None:
     if client.message.content.config_records[protocol.CONFIG].get(protocol.TUNED, "{}") != "{}":
         raise ValueError(
             f"training-epsilon is {client.promise().training_epsilon:g}, which holds for the "
-            "values of the run alone, and this client was told to train by others: leave tune out, "
+            "values of the run alone, and this client is to train by others: leave tune out, "
             "or set training-epsilon to 0."
         )
     _count_training(client, number)
@@ -211,7 +211,7 @@ def _count_training(client: Client, number: int) -> None:
     if done >= most:
         raise ValueError(
             f"this client has trained {most} times in this run, for which its training-epsilon "
-            "holds, and was asked once more: start a new run with more num-server-rounds."
+            "holds, and was asked to train again: start a new run with more num-server-rounds."
         )
     state[_TRAININGS] = ConfigRecord({"done": done + 1, "of": number})
 
@@ -225,32 +225,32 @@ def _evaluated(client: Client) -> RecordDict:
     measure = measure_of(client.metric(), scaling)
     other = client.other_test_data()
     found, beside = evaluate_both(model, images, labels, other, loss, measure)
-    metrics = MetricRecord({protocol.NUM_EXAMPLES: len(labels), **told_of(found, scaling, loss)})
+    metrics = MetricRecord({protocol.NUM_EXAMPLES: len(labels), **as_metrics(found, scaling, loss)})
     content = RecordDict({protocol.METRICS: metrics})
     if beside is not None:
-        content[protocol.OTHER_TEST] = MetricRecord({**told_of(beside, scaling, loss)})
+        content[protocol.OTHER_TEST] = MetricRecord({**as_metrics(beside, scaling, loss)})
     label = client.message.content.config_records[protocol.CONFIG].get(protocol.CANDIDATE)
-    if label is not None and (kept := client.validation_data()) is not None and len(kept[1]):
+    if label is not None and (samples := client.validation_data()) is not None and len(samples[1]):
         seed = protocol.setting(client.message, protocol.SEED, 0)
-        scores, validated = each_score(model, *kept, loss)
+        scores, validated = each_score(model, *samples, loss)
         if scaling is not None and scores.dtype == np.float32:
             scores = scores * np.float32(scaling.target_deviation)
-            validated = _in_own_unit(validated, scaling, loss)
+            validated = _in_unit(validated, scaling, loss)
         content[protocol.VALIDATION] = compare_candidate(
             client.context, str(label), seed, scores, validated
         )
     return content
 
 
-def _in_own_unit(loss: float, scaling: Scaling, own_loss: str) -> float:
+def _in_unit(loss: float, scaling: Scaling, user_loss: str) -> float:
     """Return squared errors in the square of the number's unit; NaN for a user-defined loss.
 
     Beside an error in that unit, a loss on another scale would reveal the scale of a local client.
     """
-    return math.nan if own_loss else loss * scaling.target_deviation**2
+    return math.nan if user_loss else loss * scaling.target_deviation**2
 
 
-def told_of(found: Scores | Errors, scaling: Scaling | None, own_loss: str) -> dict[str, float]:
+def as_metrics(found: Scores | Errors, scaling: Scaling | None, user_loss: str) -> dict[str, float]:
     """Return a test's scores by names in messages, without those that are unknown.
 
     Errors are in the number's unit, and squared errors in its square, so a user-defined loss is
@@ -258,7 +258,7 @@ def told_of(found: Scores | Errors, scaling: Scaling | None, own_loss: str) -> d
     """
     if isinstance(found, Errors) and scaling is not None:
         unit = scaling.target_deviation
-        squared = _in_own_unit(found.loss, scaling, own_loss)
+        squared = _in_unit(found.loss, scaling, user_loss)
         found = found._replace(loss=squared, rmse=found.rmse * unit, mae=found.mae * unit)
     return {
         name.replace("_", "-"): value

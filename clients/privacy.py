@@ -24,7 +24,7 @@ Float64 = NDArray[np.float64]
 PROJECTED = 32
 """To how many dimensions features are projected before noise: docs/privacy.md has the others."""
 
-_PROJECTION_SEED = 0x50AC3  # public, and the same for everybody, or nothing could be compared
+_PROJECTION_SEED = 0x50AC3  # public, and the same for all, or nothing could be compared
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ def check_private_model(path: str, model: nn.Module, samples: torch.Tensor, epsi
 def _mixes_samples(model: nn.Module, samples: torch.Tensor) -> bool:
     """Return whether an answer depends on other samples of a batch, as far as a few can show.
 
-    In testing and in training, for a model may tell them apart. Where it draws, as by dropout,
+    In testing and in training, for a model may distinguish them. Where it draws, as by dropout,
     answers differ anyway, and only gradients show whether one depends on other samples.
     """
     for is_training in (False, True):

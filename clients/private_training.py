@@ -17,13 +17,13 @@ from torch import nn
 
 from clients.privacy import Promise, Randomness
 from clients.settings import TrainingSettings
-from clients.training.losses import loss_of, of_each
+from clients.training.losses import loss_of, mean_per_sample
 from clients.training.train import as_pixels, build_optimizer
 from fl_core.extras import load_extra
 from fl_core.objectives.objective import GradientTerm, no_term
 
 _USER = "training-epsilon"
-# Opacus' own, and more: for a small ε or few steps, the best order is high.
+# Those of Opacus, and more: for a small ε or few steps, the best order is high.
 _ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(12, 64), 80, 128, 256, 512, 1024)
 
 
@@ -89,10 +89,10 @@ def train_privately(
     )
     expected = rate * len(labels)
     model.train()
-    kept = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     loss_function = loss_of(settings.loss, labels)
     if settings.loss:
-        loss_function = of_each(loss_function)
+        loss_function = mean_per_sample(loss_function)
     wrapped = opacus.GradSampleModule(model)
     optimizer = opacus.optimizers.DPOptimizer(
         build_optimizer(settings, model),
@@ -122,10 +122,10 @@ def train_privately(
         optimizer.step()
     wrapped.to_standard_module()
     for name, buffer in model.named_buffers():
-        if not torch.equal(buffer, kept[name]):
+        if not torch.equal(buffer, before[name]):
             raise ValueError(
                 f"training-epsilon is {promise.training_epsilon:g}, but training changes the "
-                f"model's {name}, to which no noise is added: use layers that keep nothing of "
+                f"model's {name}, to which no noise is added: use layers that store nothing of "
                 "samples, such as group or layer normalisation."
             )
 

@@ -63,16 +63,16 @@ def shares_of_secrets(client: Client) -> RecordDict:
     secret = cast(bytes, state[_MASK_SECRET])
     for_masks = masking.private_key(secret)
     for_shares = bytes_to_private_key(cast(bytes, state[_SHARE_KEY]))
-    own = [public_key_to_bytes(key.public_key()) for key in (for_masks, for_shares)]
+    public = [public_key_to_bytes(key.public_key()) for key in (for_masks, for_shares)]
     keys = [[key.tobytes() for key in pair] for pair in _sent(client.message, protocol.KEYS)]
     count = len(keys)
     different = {key for pair in keys for key in pair}
-    if count < masking.FEWEST or own not in keys or len(different) < 2 * count:
+    if count < masking.FEWEST or public not in keys or len(different) < 2 * count:
         raise ValueError(
             f"{count} clients' keys came, of which {masking.FEWEST} or more, each different and "
-            "this client's own among them, are needed to hide an update."
+            "this client's among them, are needed to hide an update."
         )
-    position = keys.index(own)
+    position = keys.index(public)
     publics = [[bytes_to_public_key(key) for key in pair] for pair in keys]
     share_keys = [generate_shared_key(for_shares, public) for _, public in publics]
     seed = os.urandom(masking.SECRET_BYTES)
@@ -150,7 +150,7 @@ def revealed_shares(client: Client) -> RecordDict:
     if not _is_safe(summed, dropped, position, len(keys)):
         raise ValueError(
             f"shares for a sum of {len(summed)} of {len(keys)} clients are refused: it needs "
-            f"{masking.threshold(len(keys))}, this one among them, and nobody twice, be it in the "
+            f"{masking.threshold(len(keys))}, this one among them, and none twice, be it in the "
             "sum or not."
         )
     rows = [bytes(masking.SHARE_BYTES)] * len(keys)

@@ -71,7 +71,7 @@ class FeatureSettings:
         or_import_path(one_of((AUTO, *FEATURES))),
         f"`{AUTO}`: `hog` of images, `power-spectrum` of series, `fourier` of tables: "
         "docs/features.md; `raw`: pixels, or the numbers of other samples; `efficientnet-lite0` "
-        "comes with its weights, `resnet18`'s are downloaded; your own: docs/own-code.md",
+        "comes with its weights, `resnet18`'s are downloaded; user-defined: docs/own-code.md",
     )
 
 
@@ -100,7 +100,7 @@ class EncoderSettings:
     encoder: str = option(
         "auto",
         SOURCE,
-        f"`flt`: a file, or the data set to pre-train the encoder on (kept for the next run); "
+        f"`flt`: a file, or the data set to pre-train the encoder on (cached for the next run); "
         f"`auto`: `{AUTOMATIC[1]}` for grey images, `{AUTOMATIC[3]}` for colour",
     )
 

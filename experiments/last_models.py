@@ -15,7 +15,7 @@ from fl_core.messages.protocol import NDArrays
 from strategies.aggregations.aggregation import Aggregation
 from strategies.rounds.means import mean_model
 from strategies.rounds.round_state import Round
-from strategies.rounds.state import learnt
+from strategies.rounds.state import state_field
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class MeanOfLastTrained(Aggregation):
 
     name: ClassVar[str] = "last-trained"
     per_client: ClassVar[bool] = True
-    _trained: dict[int, NDArrays] = learnt(dict)
+    _trained: dict[int, NDArrays] = state_field(dict)
 
     def __call__(self, state: Round) -> list[NDArrays]:
         """Return each client's model, in the order of `state.clusters.of_client`."""

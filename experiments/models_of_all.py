@@ -20,7 +20,7 @@ from fl_core.messages.protocol import NDArrays
 from strategies.clusterings.clustering import Clustering
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.round_state import Clusters, Round
-from strategies.rounds.state import learnt
+from strategies.rounds.state import state_field
 from strategies.rounds.updates import flatten, last_layer
 
 _STARTS = 20  # of the first round's k-means, of which the best counts
@@ -38,11 +38,11 @@ class ModelsOfAll(Clustering):
     """
 
     name: ClassVar[str] = "models-of-all"
-    keeps_models: ClassVar[bool] = True
+    retains_models: ClassVar[bool] = True
     num_clusters: int
     seed: int = 0
-    _trained: dict[int, NDArrays] = learnt(dict)
-    _centres: list[NDArray[np.float64]] = learnt(list)
+    _trained: dict[int, NDArrays] = state_field(dict)
+    _centres: list[NDArray[np.float64]] = state_field(list)
 
     def find(self, conversation: Conversation) -> Clusters:
         """Return one inhabited cluster, with everybody: nobody has trained."""

@@ -15,8 +15,8 @@ from strategies.catalogue import make_strategy
 from strategies.clusterings.cfl import RecursiveBipartition
 from strategies.clusterings.clustering import (
     Clustering,
+    ClusterPerClient,
     GivenClusters,
-    OwnCluster,
     RandomClusters,
     SingleCluster,
 )
@@ -28,7 +28,7 @@ from strategies.clusterings.ifca import LossClustering
 from strategies.clusterings.pca_km_hc import LinearSignatureClustering
 from strategies.clusterings.principal_angle import PrincipalAngleClustering
 from strategies.clusterings.spectral import SpectralClustering
-from strategies.rounds.client_registry import Refusal, Roster
+from strategies.rounds.client_registry import ClientRegistry, Refusal
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.failures import Failure
 from strategies.rounds.round_state import Clusters, Round, Update
@@ -37,7 +37,9 @@ from strategies.strategy import ClusteredStrategy
 
 __all__ = [
     "Aggregation",
+    "ClientRegistry",
     "ClusterMean",
+    "ClusterPerClient",
     "ClusteredStrategy",
     "Clustering",
     "Clusters",
@@ -54,12 +56,10 @@ __all__ = [
     "Median",
     "ModelClustering",
     "MultiKrum",
-    "OwnCluster",
     "PrincipalAngleClustering",
     "RandomClusters",
     "RecursiveBipartition",
     "Refusal",
-    "Roster",
     "Round",
     "RoundReport",
     "SignatureClustering",

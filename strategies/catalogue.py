@@ -30,8 +30,8 @@ from strategies.aggregations.robust import (
 from strategies.clusterings.cfl import RecursiveBipartition
 from strategies.clusterings.clustering import (
     Clustering,
+    ClusterPerClient,
     GivenClusters,
-    OwnCluster,
     RandomClusters,
     SingleCluster,
 )
@@ -73,13 +73,13 @@ class System:
         cluster: Callable[..., Clustering] = self.clustering
         combine: Callable[..., Aggregation] = self.aggregation
         optimise: Callable[..., LocalObjective] = self.objective
-        given, own = (
+        combining, optimising = (
             {name: named.pop(name) for name in parameters(part) if name in named}
             for part in (self.aggregation, self.objective)
         )
         if "weighted" in parameters(self.aggregation):
-            given["weighted"] = self.weighted if weighted_mean is None else weighted_mean
-        return cluster(*arguments, **named), combine(**given), optimise(**own)
+            combining["weighted"] = self.weighted if weighted_mean is None else weighted_mean
+        return cluster(*arguments, **named), combine(**combining), optimise(**optimising)
 
 
 Part = type[Clustering] | type[Aggregation] | type[LocalObjective]
@@ -107,7 +107,7 @@ SYSTEMS: dict[str, System] = {
     "optimum": System(GivenClusters, ClusterMean, False),
     "random": System(RandomClusters, ClusterMean, False),
     "single": System(SingleCluster, ClusterMean, False),
-    "local": System(OwnCluster, ClusterMean, False),
+    "local": System(ClusterPerClient, ClusterMean, False),
     "fedprox": System(SingleCluster, ClusterMean, False, "Li et al., 2020", Prox),
     "ditto": System(SingleCluster, ClusterMean, False, "Li et al., 2021", Ditto),
     "fedper": System(SingleCluster, ClusterMean, True, "Arivazhagan et al., 2019", PrivateLayers),
@@ -153,17 +153,17 @@ def _part_of(key: str, name: str, known: Mapping[str, Any], kind: type) -> Any:
 def _class_of(key: str, path: str, *kinds: type) -> type:
     found = load_user_code(key, path)
     if not isinstance(found, type) or not issubclass(found, kinds):
-        wanted = " or ".join(f"strategies.{kind.__name__}" for kind in kinds)
+        expected = " or ".join(f"strategies.{kind.__name__}" for kind in kinds)
         raise ValueError(
-            f'{key} is "{path}", which is no subclass of {wanted}: docs/adding.md has an example.'
+            f'{key} is "{path}", which is no subclass of {expected}: docs/adding.md has an example.'
         )
     if missing := sorted(getattr(found, "__abstractmethods__", ())):
         raise ValueError(f'{key} is "{path}", which lacks the method {missing[0]}: define it.')
-    own = {name for name, said in get_annotations(found).items() if "ClassVar" not in str(said)}
-    if (own or "__init__" in vars(found)) and "__dataclass_params__" not in vars(found):
+    declared = {n for n, kind in get_annotations(found).items() if "ClassVar" not in str(kind)}
+    if (declared or "__init__" in vars(found)) and "__dataclass_params__" not in vars(found):
         raise ValueError(
-            f'{key} is "{path}", which is no dataclass, by whose fields the app knows what to give '
-            "it: write @dataclass above it, and no __init__."
+            f'{key} is "{path}", which is no dataclass, but the app sets its fields: write '
+            "@dataclass above it, and no __init__."
         )
     return found
 

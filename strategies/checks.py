@@ -26,7 +26,7 @@ def check_resume(secure_aggregation: bool) -> None:
     if secure_aggregation:
         raise ValueError(
             "secure-aggregation is true, and a round that is trained again can show single "
-            "updates: start the training anew, or set secure-aggregation to false."
+            "updates: start a new training, or set secure-aggregation to false."
         )
 
 

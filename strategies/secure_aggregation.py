@@ -26,7 +26,7 @@ from fl_core.messages.protocol import NDArrays
 from fl_core.secret_shares import combine_shares
 from fl_core.text import one_line
 from strategies.aggregations.aggregation import Aggregation, ClusterMean
-from strategies.clusterings.clustering import Clustering, OwnCluster
+from strategies.clusterings.clustering import Clustering, ClusterPerClient
 from strategies.rounds.ask import Reading
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.round_state import Clusters
@@ -48,7 +48,7 @@ def why_not(clustering: type[Clustering], aggregation: type[Aggregation]) -> str
         return f"the aggregation {aggregation.name} needs each client's model"
     if clustering.after_training is not Clustering.after_training:
         return f"the clustering {clustering.name} looks at each client's model"
-    if clustering is OwnCluster:
+    if clustering is ClusterPerClient:
         return "the sum over a single client's cluster is its model"
     return None
 
@@ -278,7 +278,7 @@ class SecureAggregation:
             ClusterSum(
                 cluster,
                 members,
-                [self._training.roster.name_of(client) for client in members],
+                [self._training.registry.name_of(client) for client in members],
                 np.stack([keys[client] for client in members]),
             )
             for cluster, members in _by_cluster(clusters, keys).items()
@@ -377,7 +377,7 @@ class SecureAggregation:
         bounded = bounded_norm(total, norms, model)
         if bounded is not total:
             logger.warning(
-                "the sum over cluster %d counts with the usual norm in round %d: its own is more "
+                "the sum over cluster %d counts with the usual norm in round %d: its norm is more "
                 "than %g times as large, so one of its clients may be far off",
                 *(one.cluster, self._training.round, MOST_TIMES),
             )
@@ -440,7 +440,7 @@ class SecureAggregation:
         """Exclude a client that has sent something impossible from all further sums."""
         if client not in self.left_out:
             self.left_out[client] = reason
-            name = self._training.roster.name_of(client)
+            name = self._training.registry.name_of(client)
             logger.warning("%s takes part in no secure sum of this run any more: %s", name, reason)
 
     def _fail(self, one: ClusterSum, reason: str) -> None:

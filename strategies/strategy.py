@@ -31,7 +31,7 @@ from strategies.aggregations.aggregation import Aggregation, ClusterMean
 from strategies.checks import check_parts, check_resume, check_rounds
 from strategies.clusterings.clustering import Clustering
 from strategies.rounds.ask import Request
-from strategies.rounds.client_registry import Roster
+from strategies.rounds.client_registry import ClientRegistry
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.participants import draw_participants, draw_testers
 from strategies.rounds.replies import Tests, read_tests, read_update
@@ -39,8 +39,8 @@ from strategies.rounds.round_state import Clusters, Update
 from strategies.rounds.training import (
     RoundReport,
     Training,
-    count_from,
     first_model,
+    offset_rounds,
 )
 from strategies.secure_aggregation import SecureAggregation, check_fraction, check_has_summed
 from strategies.validation import P, clusters_by, combine
@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 class ClusteredStrategy(Strategy):
     """Train one model per cluster, or per client: any clustering, aggregation and local objective.
 
-    Works in any Flower app whose ClientApp answers the queries of the clustering
+    Works in any Flower app with a ClientApp that answers the queries of the clustering
     (`clients.handlers`) and trains and evaluates as usual: an ArrayRecord `arrays` and a
     MetricRecord `metrics` with `num-examples`; of a test with `accuracy`, and other metrics if it
     can.
@@ -81,7 +81,7 @@ class ClusteredStrategy(Strategy):
         Called with a RoundReport after each round.
     pre_round_timeout : float, optional
         Seconds to wait for the answers to each query before training; by default, as for training.
-    met : Roster, optional
+    registry : ClientRegistry, optional
         Clients that are registered already: they are not asked for their index again.
     secure_aggregation : bool
         Let clients mask what they train, so that the server learns each cluster's mean and no
@@ -106,11 +106,11 @@ class ClusteredStrategy(Strategy):
     seed: int = 0
     on_round: Callable[[RoundReport], None] = lambda report: None
     pre_round_timeout: float | None = None
-    met: Roster | None = None
+    registry: ClientRegistry | None = None
     secure_aggregation: bool = False
     metrics: Metrics = OF_CLASSES
     training: Training = field(default_factory=Training, init=False)
-    local_told: dict[str, ConfigRecordValues] = field(default_factory=dict, init=False)
+    objective_entries: dict[str, ConfigRecordValues] = field(default_factory=dict, init=False)
     _checkpoint: Mapping[str, Any] | None = field(default=None, init=False)
     _secure: SecureAggregation | None = field(default=None, init=False)
 
@@ -137,7 +137,7 @@ class ClusteredStrategy(Strategy):
     @property
     def failures(self) -> dict[int, str]:
         """Return the clients that failed before training, and why: they are excluded."""
-        return self.training.roster.failures
+        return self.training.registry.failures
 
     def summary(self) -> None:
         """Log the strategy's parts."""
@@ -178,16 +178,16 @@ class ClusteredStrategy(Strategy):
         checkpoint, self._checkpoint = self._checkpoint, None
         self._num_rounds, self._timeout = num_rounds, timeout
         initial = first_model(initial_arrays)
-        self.local_told = self.local.told(initial)
-        if self.local.keeps_state:
+        self.objective_entries = self.local.message_entries(initial)
+        if self.local.has_state:
             identity = secrets.token_hex(8) if checkpoint is None else checkpoint["identity"]
-            self.local_told[protocol.TRAINING] = identity
-        self._begin(grid, {**(train_config or {}), **self.local_told}, checkpoint)
+            self.objective_entries[protocol.TRAINING] = identity
+        self._begin(grid, {**(train_config or {}), **self.objective_entries}, checkpoint)
         training, conversation = self.training, self._conversation
         if self.secure_aggregation:
-            check_fraction(self.fraction_train, len(training.roster.nodes))
+            check_fraction(self.fraction_train, len(training.registry.nodes))
         if checkpoint is None:
-            training.identity = str(self.local_told.get(protocol.TRAINING, ""))
+            training.identity = str(self.objective_entries.get(protocol.TRAINING, ""))
             initial, training.private = split(initial, self.local.private_layers_of(initial))
             training.begin(initial, clusters_by(training, self.clustering.find, conversation))
             training.seconds.pre_round = time.perf_counter() - started
@@ -199,7 +199,7 @@ class ClusteredStrategy(Strategy):
         result = super().start(grid, models, left, timeout, train_config, evaluate_config, test)
         if self._secure is not None:
             check_has_summed(self._secure.has_summed)
-        count_from(done, result)
+        offset_rounds(done, result)
         result.arrays = protocol.pack_models(training.records)  # of the last clusters
         return result
 
@@ -246,14 +246,16 @@ class ClusteredStrategy(Strategy):
         self.clustering.forget()
         self.aggregation.forget()
         patience = self._timeout if self.pre_round_timeout is None else self.pre_round_timeout
-        roster = Roster() if self.met is None else self.met.for_another_training()
+        registry = (
+            ClientRegistry() if self.registry is None else self.registry.for_another_training()
+        )
         per_client = self.aggregation.per_client
-        self.training = Training(roster, per_client)
+        self.training = Training(registry, per_client)
         conversation = self._conversation = Conversation(grid, config, patience, self.training)
-        if not roster.nodes:
+        if not registry.nodes:
             conversation.register_clients()
         if checkpoint is not None:  # what was sent before does not count a second time
-            self.training = Training.from_checkpoint(checkpoint, roster, per_client)
+            self.training = Training.from_checkpoint(checkpoint, registry, per_client)
             conversation.training = self.training
             self.clustering.recall(checkpoint["clustering"])
             self.aggregation.recall(checkpoint["aggregation"])
@@ -266,7 +268,7 @@ class ClusteredStrategy(Strategy):
         self, method: Callable[P, Clusters], *arguments: P.args, **named: P.kwargs
     ) -> None:
         clusters = clusters_by(self.training, method, *arguments, **named)
-        self.training.regroup(clusters, self.clustering.keeps_models)
+        self.training.regroup(clusters, self.clustering.retains_models)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -275,16 +277,18 @@ class ClusteredStrategy(Strategy):
         self._started = time.perf_counter()
         training, conversation = self.training, self._conversation
         training.begin_round(self._num_rounds, self.metrics)
-        before = dict(training.roster.nodes)
+        before = dict(training.registry.nodes)
         newcomers = conversation.admit_newcomers()
-        now = training.roster.nodes
-        # On another node, nothing that a client keeps may be there.
-        training.heard([client for client, node in before.items() if now.get(client) != node], ())
+        now = training.registry.nodes
+        # On another node, nothing that a client stores may be there.
+        training.record_participation(
+            [client for client, node in before.items() if now.get(client) != node], ()
+        )
         if newcomers:
             self._regroup(self.clustering.place, newcomers, training.clusters, conversation)
         untrained, secure = self.clustering.knows_by_training, self._secure
         out, least = (secure.left_out, FEWEST) if secure else ({}, 1)
-        share = 1.0 if self.clustering.wants_all(training.round) else self.fraction_train
+        share = 1.0 if self.clustering.needs_all_clients(training.round) else self.fraction_train
         drawn = draw_participants(
             training, share, self.seed, untrained=untrained, without=out, at_least=least
         )
@@ -294,9 +298,15 @@ class ClusteredStrategy(Strategy):
             self._participants = secure.agree(training.clusters, self._participants)
         self._sent = training.models_of(self._participants)
         timeout, traffic = self._timeout, training.train_traffic
-        told = {**config, **self.local_told}
+        entries = {**config, **self.objective_entries}
         self._request: Request[Any] = training.model_request(
-            protocol.TRAIN, self._sent, self._read_trained, told, timeout, traffic, self._config_for
+            protocol.TRAIN,
+            self._sent,
+            self._read_trained,
+            entries,
+            timeout,
+            traffic,
+            self._config_for,
         )
         messages = self._request.messages()
         conversation.models_at.clear()
@@ -312,11 +322,11 @@ class ClusteredStrategy(Strategy):
 
     def _config_for(self, client: int) -> dict[str, ConfigRecordValues]:
         """Return the entries of a training message that are for this client alone."""
-        entries = self.clustering.told_for_training(client)
+        entries = self.clustering.training_entries(client)
         if self._secure is not None:
             entries = {**entries, **self._secure.config_for(client)}
-        kept = self._conversation.place_of_kept(client, self._sent[client])
-        return entries if kept is None else {**entries, protocol.KEPT_MODEL: kept}
+        stored = self._conversation.stored_model_index(client, self._sent[client])
+        return entries if stored is None else {**entries, protocol.KEPT_MODEL: stored}
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -330,7 +340,7 @@ class ClusteredStrategy(Strategy):
         training.warn(answers.failures, protocol.TRAIN)
         if not answers.values:
             training.lose_round(self._participants, answers.failures)
-        training.heard(self._participants, answers.values)
+        training.record_participation(self._participants, answers.values)
         if self._secure is not None:
             losses = self._combine_sums(answers.values, self._secure)
         else:
@@ -358,7 +368,7 @@ class ClusteredStrategy(Strategy):
         totals = secure.unmask(masked, training.models)
         self.reports[-1].left_out_of_sums = dict(secure.left_out)
         current = enumerate(training.models)
-        training.hold([totals[c].model if c in totals else model for c, model in current])
+        training.set_models([totals[c].model if c in totals else model for c, model in current])
         return [total.loss for total in totals.values() for _ in range(total.num_clients)]
 
     def configure_evaluate(
@@ -374,11 +384,11 @@ class ClusteredStrategy(Strategy):
             self._regroup(self.clustering.after_last_round, state, self._conversation)
             report.clusters = dict(self.clusters.of_client)
         if last or report.round % self.evaluate_every == 0:
-            nodes = list(training.roster.nodes)
+            nodes = list(training.registry.nodes)
             clients = draw_testers(nodes, self.fraction_evaluate, self.seed, report.round)
-        told, traffic = {**config, **self.local_told}, training.evaluate_traffic
+        entries, traffic = {**config, **self.objective_entries}, training.evaluate_traffic
         self._request = training.model_request(
-            protocol.EVALUATE, clients, self._read_tests, told, self._timeout, traffic
+            protocol.EVALUATE, clients, self._read_tests, entries, self._timeout, traffic
         )
         return self._request.messages()
 
@@ -397,4 +407,4 @@ class ClusteredStrategy(Strategy):
         report.bytes = self.training.bytes
         self.training.seconds.evaluate += time.perf_counter() - self._started
         self.on_round(report)
-        return report.as_metrics(self.training.roster.nodes)
+        return report.as_metrics(self.training.registry.nodes)

@@ -1,7 +1,7 @@
 """Call a strategy's clustering and aggregation, and check what user-defined ones return.
 
 Otherwise a mistake would show later: at a client that cannot read its model, or in a line of this
-project. The project's own parts are tested for all this, and not checked.
+project. The project's parts are tested for all this, and not checked.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def combine(
     participants = [u.client for u in updates]
     seen = training.as_round(participants, updates)
     clusters = clusters_by(training, clustering.after_training, seen)
-    training.regroup(clusters, clustering.keeps_models)
+    training.regroup(clusters, clustering.retains_models)
     of_client = training.clusters.of_client
     moved = [replace(u, cluster=of_client[u.client]) for u in updates]
     state = training.as_round(participants, moved)
-    training.hold(models_by(aggregation, state))
+    training.set_models(models_by(aggregation, state))
     sent = _called(aggregation.bytes_between_servers, state)
     training.server_traffic.up += sent
     training.server_traffic.down += sent
@@ -56,8 +56,8 @@ def clusters_by(
     if _is_ours(method):
         return found
     # Who has failed since it was asked may still be among them.
-    roster = training.roster
-    known = {*roster.nodes, *roster.failures, *training.clusters.of_client}
+    registry = training.registry
+    known = {*registry.nodes, *registry.failures, *training.clusters.of_client}
     if wrong := _wrong_clusters(found, known):
         raise RuntimeError(f"{_name(method)} {wrong}.")
     if any(type(number) is not int for pair in found.of_client.items() for number in pair):
@@ -72,14 +72,14 @@ def _wrong_clusters(found: Any, known: Collection[int]) -> str:
     of_client: Any = found.of_client
     if not isinstance(of_client, dict) or not of_client:
         return f"returned Clusters of {_kind(of_client)}, but a dict of clients is expected"
-    if strange := sorted(of_client.keys() - known, key=str):
-        return f"put clients that there are not into clusters: {_some(strange)}"
+    if unknown := sorted(of_client.keys() - known, key=str):
+        return f"put unknown clients into clusters: {_some(unknown)}"
     most = found.num_clusters
     for client, cluster in of_client.items():
         whole = isinstance(cluster, int | np.integer)
         if not whole or cluster < 0 or (most is not None and cluster >= most):
-            wanted = "whole numbers from 0" if most is None else f"0 to {most - 1} (num_clusters)"
-            return f"put client {client} into cluster {cluster!r}, but clusters are {wanted}"
+            expected = "whole numbers from 0" if most is None else f"0 to {most - 1} (num_clusters)"
+            return f"put client {client} into cluster {cluster!r}, but clusters are {expected}"
     return ""
 
 
@@ -114,7 +114,7 @@ def models_by(aggregation: Aggregation, state: Round) -> list[NDArrays]:
             )
         for name, array in model.items():
             if wrong := _wrong(array, before[name]):
-                raise RuntimeError(f"{where} returned model {place} whose {name} {wrong}.")
+                raise RuntimeError(f"{where} returned model {place}, but its {name} {wrong}.")
     return found
 
 

@@ -24,7 +24,7 @@ from fl_app.run.experiment import run_experiment
 from fl_app.simulation.simulated_clients import Simulation
 from fl_core.files import replacing
 from tests.local_grid import LocalGrid, Order
-from tests.toy_app import SpoiledApp
+from tests.toy_app import CorruptedApp
 
 ROOT = Path(__file__).parents[1]
 DEFAULTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"][
@@ -42,7 +42,7 @@ def run(
     folder: Path,
     *,
     clients: int = 6,
-    spoil: Mapping[tuple[str, int], Any] | None = None,
+    corrupt: Mapping[tuple[str, int], Any] | None = None,
     order: Order = list,
     drawn: bool = False,
     **options: Any,
@@ -60,7 +60,7 @@ def run(
         "output-dir": str(folder),
         **{key.replace("_", "-"): value for key, value in (FEWER_STEPS | options).items()},
     }
-    grid = LocalGrid(SpoiledApp(app, spoil or {}), clients, run_config=run_config, order=order)
+    grid = LocalGrid(CorruptedApp(app, corrupt or {}), clients, run_config=run_config, order=order)
     with nullcontext() if drawn else undrawn_pictures():
         run_experiment(parse_config(run_config), grid, Simulation)
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))

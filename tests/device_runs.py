@@ -13,7 +13,7 @@ from fl_core.messages.packing import unpacked
 from fl_core.user_code import is_import_path
 from tests.app_runs import DEFAULTS, undrawn_pictures
 from tests.local_grid import LocalGrid
-from tests.toy_app import SpoiledApp
+from tests.toy_app import CorruptedApp
 
 OPTIONS = {
     "dataset": "devices",
@@ -32,9 +32,9 @@ class Devices(LocalGrid):
     """
 
     def __init__(
-        self, folders, run_config, *, spoil=None, away=None, model_paths=None, own_code=""
+        self, folders, run_config, *, corrupt=None, away=None, model_paths=None, own_code=""
     ):
-        super().__init__(SpoiledNodes(app, spoil or {}), 0)
+        super().__init__(SpoiledNodes(app, corrupt or {}), 0)
         self.names = sorted(folders)
         self.away = away or {}
         self.looks = -1
@@ -70,14 +70,14 @@ class Devices(LocalGrid):
         return [m.metadata.message_type for m in self.sent if m.metadata.dst_node_id == node]
 
 
-class SpoiledNodes(SpoiledApp):
+class SpoiledNodes(CorruptedApp):
     def __call__(self, message, context):
         answer = self.inner(message, context)
         key = (message.metadata.message_type, context.node_config["name"])
-        if key not in self.spoil:
+        if key not in self.corrupt:
             return answer
         answer.content = unpacked(answer.content)
-        return self.spoil[key](message, context, answer)
+        return self.corrupt[key](message, context, answer)
 
 
 def run_on_devices(run_config, grid):
@@ -86,7 +86,7 @@ def run_on_devices(run_config, grid):
 
 def run(folder, folders, *, grid=None, **options):
     keys = {key.replace("_", "-"): value for key, value in options.items()}
-    on_nodes = {k: keys.pop(k.replace("_", "-")) for k in ("spoil", "away") if k in keys}
+    on_nodes = {k: keys.pop(k.replace("_", "-")) for k in ("corrupt", "away") if k in keys}
     if "own-code" in keys:
         on_nodes["own_code"] = keys.pop("own-code")
     if "model-paths" in keys:

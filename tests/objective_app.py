@@ -22,7 +22,7 @@ from fl_core.messages import protocol
 from fl_core.models.build import seeded
 from fl_core.objectives.objective import LocalObjective
 from strategies import ClusteredStrategy, GivenClusters
-from tests.toy_app import SpoiledApp
+from tests.toy_app import CorruptedApp
 
 NUM_CLIENTS = 5
 BODY, HEAD = ["body.weight", "body.bias"], ["output.weight", "output.bias"]
@@ -59,12 +59,12 @@ class Small(Client):
         return TrainingSettings("sgd", learning_rate=0.5, batch_size=4, local_epochs=2)
 
 
-def small_app(spoil: Mapping[tuple[str, int], Any] | None = None) -> ClientApp:
-    """`spoil` is as in `tests.toy_app.toy_app`."""
+def small_app(corrupt: Mapping[tuple[str, int], Any] | None = None) -> ClientApp:
+    """`corrupt` is as in `tests.toy_app.toy_app`."""
     app = ClientApp(mods=[mask_mod])
     answer_queries(app, Small)
     answer_training(app, Small)
-    return SpoiledApp(app, spoil or {})
+    return CorruptedApp(app, corrupt or {})
 
 
 def strategy(local: LocalObjective, **options: Any) -> ClusteredStrategy:

@@ -21,7 +21,6 @@ from fl_core.partitions.federation import simulate_federation
 from fl_core.user_code import is_import_path, unload_user_modules
 from tests.app_runs import undrawn_pictures
 from tests.local_grid import LocalGrid
-from tests.toy_app import SpoiledApp
 
 TABLE = """
 import numpy as np
@@ -72,13 +71,13 @@ def _forget() -> None:
 def run_alone(
     run_config: Mapping[str, Any],
     allowed: str | None = None,
-    spoil: Mapping[tuple[str, int], Any] | None = None,
+    corrupt: Mapping[tuple[str, int], Any] | None = None,
 ) -> dict[str, Any]:
     """Run the app in this process, on nodes that allow what is named, or `allowed`."""
     values = [str(run_config[key]) for key in ("model", "dataset", "features", "loss", "metric")]
     named = ", ".join(filter(is_import_path, values))
-    spoilt = SpoiledApp(app, spoil or {})
-    grid = LocalGrid(spoilt, int(run_config["num-clients"]), run_config=run_config)
+    corrupted = SpoiledApp(app, corrupt or {})
+    grid = LocalGrid(corrupted, int(run_config["num-clients"]), run_config=run_config)
     for context in grid.contexts.values():
         context.node_config[OWN_CODE] = named if allowed is None else allowed
     with undrawn_pictures():

@@ -7,7 +7,7 @@ from flwr.clientapp import ClientApp
 from clients.client import Client
 from clients.handlers import answer_queries
 from fl_core.messages import protocol
-from strategies.rounds.client_registry import Roster
+from strategies.rounds.client_registry import ClientRegistry
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.training import Training
 from tests.local_grid import LocalGrid
@@ -34,5 +34,5 @@ def conversation(clients, order=list, kind=SameImages):
     answer_queries(app, kind)
     nodes = {client: LocalGrid.node_of(client) for client in range(clients)}
     return Conversation(
-        LocalGrid(app, clients, order=order), {protocol.SEED: 1}, 1, Training(Roster(nodes))
+        LocalGrid(app, clients, order=order), {protocol.SEED: 1}, 1, Training(ClientRegistry(nodes))
     )

@@ -35,7 +35,7 @@ from strategies import ClusteredStrategy, make_strategy
 
 TASKS = [0, 1, 0, 2, 1, 0, 2]
 
-Spoil = Callable[[Message, Context, Message], Message]
+Corrupt = Callable[[Message, Context, Message], Message]
 Step = Callable[[int, int], Sequence[float]]
 MODEL = protocol.to_record({"w": np.zeros(2, np.float32), "steps": np.array(0, np.int64)})
 ENCODER = {"encoder.w": np.zeros(3, np.float32), "decoder.w": np.zeros(4, np.float32)}
@@ -131,10 +131,10 @@ def toy_features(task: int, client: int) -> np.ndarray:
 
 def toy_app(
     task_of: Sequence[int] = (0,) * 100,
-    spoil: Mapping[tuple[str, int], Spoil] | None = None,
+    corrupt: Mapping[tuple[str, int], Corrupt] | None = None,
     step: Step = toy_step,
 ) -> ClientApp:
-    """`spoil` maps (message type, client) to what becomes of that client's answer.
+    """`corrupt` maps (message type, client) to what becomes of that client's answer.
 
     `step` says by how much a client of a task moves the two weights of every layer.
     """
@@ -177,21 +177,21 @@ def toy_app(
         accuracy = float(next(iter(arrays.values()))[0]) / 1000
         return reply(message, metrics=MetricRecord({"accuracy": accuracy, "loss": 1.0}))
 
-    return SpoiledApp(app, spoil or {})
+    return CorruptedApp(app, corrupt or {})
 
 
-class SpoiledApp(ClientApp):
-    """Passes messages on to `app` and spoils some of the answers."""
+class CorruptedApp(ClientApp):
+    """Passes messages on to `app` and corrupts some of the answers."""
 
-    def __init__(self, app: ClientApp, spoil: Mapping[tuple[str, int], Spoil]) -> None:
+    def __init__(self, app: ClientApp, corrupt: Mapping[tuple[str, int], Corrupt]) -> None:
         super().__init__()
         self.inner = app
-        self.spoil = spoil
+        self.corrupt = corrupt
 
     def __call__(self, message: Message, context: Context) -> Message:
         answer = self.inner(message, context)
         key = (message.metadata.message_type, int(context.node_config["partition-id"]))
-        return self.spoil[key](message, context, answer) if key in self.spoil else answer
+        return self.corrupt[key](message, context, answer) if key in self.corrupt else answer
 
 
 def reply(message: Message, **records: ArrayRecord | MetricRecord) -> Message:
@@ -202,43 +202,43 @@ def fail(message: Message, context: Context, answer: Message) -> Message:
     raise RuntimeError("the disk is full")
 
 
-def in_rounds(*rounds: int, spoil: Spoil = fail) -> Spoil:
-    """Spoil answers in these rounds only; 0 is the pre-round."""
+def in_rounds(*rounds: int, corrupt: Corrupt = fail) -> Corrupt:
+    """Corrupt answers in these rounds only; 0 is the pre-round."""
 
     def sometimes(message: Message, context: Context, answer: Message) -> Message:
         now = message.content.config_records[protocol.CONFIG][protocol.SERVER_ROUND]
-        return spoil(message, context, answer) if now in rounds else answer
+        return corrupt(message, context, answer) if now in rounds else answer
 
     return sometimes
 
 
-def with_arrays(change: Callable[[dict[str, np.ndarray]], None]) -> Spoil:
+def with_arrays(change: Callable[[dict[str, np.ndarray]], None]) -> Corrupt:
     """Change the arrays of an answer."""
 
-    def spoil(message: Message, context: Context, answer: Message) -> Message:
+    def corrupt(message: Message, context: Context, answer: Message) -> Message:
         arrays = {k: v.copy() for k, v in protocol.to_arrays(answer.content["arrays"]).items()}
         change(arrays)
         answer.content["arrays"] = protocol.to_record(arrays)
         return answer
 
-    return spoil
+    return corrupt
 
 
-def with_other_test(**scores: float) -> Spoil:
+def with_other_test(**scores: float) -> Corrupt:
     """Add a second test to an answer. `_` stands for `-`."""
 
-    def spoil(message: Message, context: Context, answer: Message) -> Message:
+    def corrupt(message: Message, context: Context, answer: Message) -> Message:
         told = {name.replace("_", "-"): value for name, value in scores.items()}
         answer.content["other-test"] = MetricRecord({**told})
         return answer
 
-    return spoil
+    return corrupt
 
 
-def with_metrics(**values: float | list[float] | None) -> Spoil:
+def with_metrics(**values: float | list[float] | None) -> Corrupt:
     """Change the metrics of an answer; None removes one. `_` stands for `-`."""
 
-    def spoil(message: Message, context: Context, answer: Message) -> Message:
+    def corrupt(message: Message, context: Context, answer: Message) -> Message:
         for key, value in values.items():
             name = key.replace("_", "-")
             if value is None:
@@ -247,4 +247,4 @@ def with_metrics(**values: float | list[float] | None) -> Spoil:
                 answer.content["metrics"][name] = value
         return answer
 
-    return spoil
+    return corrupt

@@ -1,1 +1,1 @@
-"""How a client sees its samples: HoG, other formulas, networks, functions of its own."""
+"""How a client sees its samples: HoG, other formulas, networks, user-defined functions."""

@@ -15,7 +15,6 @@ from torch import Tensor
 from clients.features.encoders import ENCODERS, load_encoder
 from clients.features.formulas import fourier, power_spectrum, raw_values
 from clients.features.hog import hog
-from clients.features.user_features import own_features
 from clients.settings import FEATURES
 from fl_core.user_code import is_import_path
 
@@ -66,7 +65,7 @@ def feature_map(
     if name in ENCODERS:
         return load_encoder(ENCODERS[name], cache_dir, device or torch.device("cpu"))
     if is_import_path(name):
-        return own_features(name)
+        return user_features_map(name)
     if name not in _FORMULAS:
         raise ValueError(f'features is "{name}", but must be one of {", ".join(FEATURES)}.')
     return _FORMULAS[name]

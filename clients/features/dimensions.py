@@ -76,21 +76,19 @@ def feature_dimension(name: str, shape: tuple[int, ...], *, is_float: bool = Fal
     Only a user-defined map computes some. Images have shape (C, H, W).
     """
     if is_import_path(name):
-        from clients.features.user_features import own_dimension  # noqa: PLC0415 - PyTorch takes seconds
-
-        return own_dimension(name, tuple(shape), is_float)
+        return user_features_dimension(name, tuple(shape), is_float)
     if name == "raw":
         return math.prod(shape)
     if name == "fourier":
         return FOURIER_DIMENSION
     if name == POWER_SPECTRUM:
-        right, wanted = are_series, "series, float32 of shape channels×times"
+        right, expected = are_series, "series, float32 of shape channels×times"
     else:
-        right, wanted = are_images, "images, grey or in colour, of bytes"
+        right, expected = are_images, "images, grey or in colour, of bytes"
     if not right(shape, is_float=is_float):
         raise ValueError(
-            f'features is "{name}", but it takes {wanted}, and these samples are '
-            f"{described(shape, is_float=is_float)}: use features={AUTO}, or features of your own."
+            f'features is "{name}", but it takes {expected}, and these samples are '
+            f"{described(shape, is_float=is_float)}: use features={AUTO}, or user-defined features."
         )
     if name == POWER_SPECTRUM:
         return _spectrum_dimension(*shape)

@@ -84,7 +84,7 @@ class Encoder:
 
 
 def _reuse_large_blocks() -> None:
-    """Let malloc keep the memory of one layer for the next, which saves a third of the time.
+    """Let malloc reuse the memory of one layer for the next, which saves a third of the time.
 
     glibc hands a freed block back to the kernel, and takes page faults to get it again, unless it
     has seen a larger block freed before. So free one: its pages are never touched.

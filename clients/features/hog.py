@@ -72,7 +72,7 @@ def _vote_table() -> Tensor:
     steps = np.arange(-LARGEST_GRADIENT, LARGEST_GRADIENT + 1, dtype=np.float64)
     rows, columns = steps[:, None], steps[None, :]
     degrees = np.arctan2(rows, columns) * (180 / np.pi) % 180
-    # skimage keeps the edges in single precision and the directions in double.
+    # skimage stores the edges in single precision and the directions in double.
     edges = (180.0 / ORIENTATIONS * np.arange(ORIENTATIONS + 1)).astype(np.float32)
     bins = np.searchsorted(edges.astype(np.float64), degrees.ravel(), side="right") - 1
     lengths = np.hypot(columns, rows).ravel()

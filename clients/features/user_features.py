@@ -15,7 +15,7 @@ _FEW = 3
 _STREAM = 0xFEA7
 
 
-def own_features(path: str) -> Callable[[Tensor], Tensor]:
+def user_features_map(path: str) -> Callable[[Tensor], Tensor]:
     """Return the feature map of an import path, with all its results checked.
 
     It is called with samples as they are stored, uint8 or float32 (n, …), and returns float32 (n,
@@ -54,27 +54,27 @@ def _checked(path: str, samples: Tensor, found: object) -> Tensor:
     return rows.contiguous()
 
 
-def check_own_features(path: str, samples: Tensor) -> None:
+def check_user_features(path: str, samples: Tensor) -> None:
     """Refuse a feature map with rows that do not depend on their samples alone, by a ValueError.
 
     Clients are compared by their features: a map that is fitted to a client's samples, such as a
     subtracted mean, differs between clients. `samples` are a few, at least two.
     """
-    phi = own_features(path)
+    phi = user_features_map(path)
     together, alone = phi(samples), phi(samples[:1])
     if together.shape[1] != alone.shape[1] or not torch.allclose(
         together[:1], alone, rtol=1e-3, atol=1e-5
     ):
         raise ValueError(
             f'{_KEY} is "{path}", which returned other features for a sample alone than among '
-            f"{len(samples)}: each row must depend on its own sample only, so that clients compare "
+            f"{len(samples)}: each row must depend on its sample only, so that clients compare "
             "the same features; fit scales or axes beforehand, to data that all may know."
         )
 
 
-def own_dimension(path: str, shape: tuple[int, ...], is_float: bool) -> int:
+def user_features_dimension(path: str, shape: tuple[int, ...], is_float: bool) -> int:
     """Return d for samples of this shape, by a few random ones."""
-    return own_features(path)(random_samples(shape, is_float=is_float)).shape[1]
+    return user_features_map(path)(random_samples(shape, is_float=is_float)).shape[1]
 
 
 def random_samples(shape: tuple[int, ...], *, is_float: bool) -> Tensor:

@@ -34,15 +34,18 @@ def eigenvectors_answer(client: Client) -> RecordDict:
     count = protocol.setting(client.message, protocol.NUM_EIGENVECTORS)
     at_server = bool(protocol.setting(client.message, protocol.WITH_EIGENVALUES, 0))
     alone = at_server or bool(protocol.setting(client.message, protocol.COMPARED_THERE, 0))
-    own = _spectrum(client, count, at_server=at_server, only_leading=alone)
-    shared = {protocol.EIGENVECTORS: Array(own.eigenvectors)}
+    spectrum = _spectrum(client, count, at_server=at_server, only_leading=alone)
+    shared = {protocol.EIGENVECTORS: Array(spectrum.eigenvectors)}
     if at_server:
-        shared[protocol.EIGENVALUES] = Array(np.asarray(own.eigenvalues, np.float32))
+        shared[protocol.EIGENVALUES] = Array(np.asarray(spectrum.eigenvalues, np.float32))
     if alone:
         return RecordDict({protocol.ARRAYS: ArrayRecord(shared)})
     # What the second query needs waits on the client, since that may reach another process, so that
     # features are computed once.
-    whole = {"eigenvalues": Array(own.whole.values[0]), "eigenvectors": Array(own.whole.vectors[0])}
+    whole = {
+        "eigenvalues": Array(spectrum.whole.values[0]),
+        "eigenvectors": Array(spectrum.whole.vectors[0]),
+    }
     client.context.state[STATE] = ArrayRecord(whole)
     return RecordDict({protocol.ARRAYS: ArrayRecord(shared)})
 
@@ -70,7 +73,7 @@ def _private_gram(client: Client, features: NDArray[np.float32]) -> NDArray[np.f
     if known is not None:
         if known["fingerprint"].numpy().tobytes() == fingerprint:
             return known["gram"].numpy()
-        if client.keeps_its_images:
+        if client.has_fixed_samples:
             raise ValueError(
                 f"pre-round-epsilon is {promise.pre_round_epsilon:g}, for one set of features in a "
                 "run, and this client's are now others, since its images or the size that was "
@@ -108,11 +111,11 @@ def relevances_answer(client: Client) -> RecordDict:
     formula = str(asked.get(protocol.RELEVANCE_FORMULA, ""))
     if STATE not in state:
         raise ValueError("this client was asked for relevance before its spectrum.")
-    own = state.array_records.pop(STATE)
+    spectrum = state.array_records.pop(STATE)
     joined = client.message.content.array_records[protocol.ARRAYS][protocol.EIGENVECTORS].numpy()
     if formula not in FORMULAS:
         raise ValueError(f'relevance is "{formula}", but this client knows {", ".join(FORMULAS)}.')
-    whole = Spectra.of([own["eigenvectors"].numpy().T], [own["eigenvalues"].numpy()])
+    whole = Spectra.of([spectrum["eigenvectors"].numpy().T], [spectrum["eigenvalues"].numpy()])
     scores = relevance(formula, whole, _split(client.message, joined))
     return RecordDict({protocol.METRICS: MetricRecord({protocol.RELEVANCES: scores})})
 

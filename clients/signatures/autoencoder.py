@@ -232,12 +232,12 @@ def load_autoencoder(weights: Mapping[str, Tensor], channels: int) -> Autoencode
     autoencoder = build_autoencoder(channels, seed=0)
     with_decoder = any(name.startswith("decoder.") for name in weights)
     forms = {name: (tensor.dtype, tensor.shape) for name, tensor in weights.items()}
-    wanted = {
+    expected = {
         name: (tensor.dtype, tensor.shape)
         for name, tensor in autoencoder.state_dict().items()
         if with_decoder or name.startswith("encoder.")
     }
-    wrong = [name for name in sorted({*forms, *wanted}) if forms.get(name) != wanted.get(name)]
+    wrong = [name for name in sorted({*forms, *expected}) if forms.get(name) != expected.get(name)]
     if wrong:
         raise ValueError(
             f"{len(wrong)} tensors of the autoencoder for {channels} channels are missing, "

@@ -77,7 +77,7 @@ def pretrained_autoencoder(
     data_dir : str
         As in `fl_core.data.datasets.load_dataset`.
     epochs : int
-        Of pre-training; FLT takes 30. For colour an epoch is 5,000 images drawn anew.
+        Of pre-training; FLT takes 30. For colour an epoch is 5,000 images.
     device : torch.device, optional
         Where it is trained, by default the CPU; it is returned on the CPU.
     """

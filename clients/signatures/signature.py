@@ -63,21 +63,21 @@ def linear_signature(
         raise ValueError(
             f"the number of principal components is {num_components}, but it must be 1 or more."
         )
-    kept = min(num_components, *features.shape)
+    width = min(num_components, *features.shape)
     coordinates = np.zeros((len(features), num_components), np.float32)
-    mean, axes = features[0], np.zeros((kept, features.shape[1]))
+    mean, axes = features[0], np.zeros((width, features.shape[1]))
     if len(np.unique(features, axis=0)) > 1:  # PCA divides by the variance, which else is zero
         # Both solvers are exact and have no random start. The first makes a d × d matrix, and is
         # much faster unless there are few samples. In float64, since it squares.
-        count, width = features.shape
-        small = width <= min(_LARGEST_COVARIANCE, 2 * count)
+        count, dimension = features.shape
+        small = dimension <= min(_LARGEST_COVARIANCE, 2 * count)
         solver = "covariance_eigh" if small else "full"
-        pca = PCA(kept, svd_solver=solver).fit(features.astype(np.float64))
+        pca = PCA(width, svd_solver=solver).fit(features.astype(np.float64))
         mean, axes = pca.mean_, pca.components_
-        axes *= np.sign(axes[np.arange(kept), np.abs(axes).argmax(axis=1)])[:, None]
-        coordinates[:, :kept] = (features - mean) @ axes.T
+        axes *= np.sign(axes[np.arange(width), np.abs(axes).argmax(axis=1)])[:, None]
+        coordinates[:, :width] = (features - mean) @ axes.T
     centroids = _centroids(coordinates, num_centroids, seed)
-    return (centroids[:, :kept] @ axes + mean).astype(np.float32) if mapped else centroids
+    return (centroids[:, :width] @ axes + mean).astype(np.float32) if mapped else centroids
 
 
 def _check(rows: Float32, num_centroids: int) -> None:
@@ -100,6 +100,6 @@ def _centroids(rows: Float32, num_centroids: int, seed: int) -> Float32:
     ordered = rows[np.lexsort(rows.T[::-1])]
     values = ordered.astype(np.float64)
     labels = KMeans(num_centroids, n_init=_KMEANS_STARTS, random_state=seed).fit_predict(values)
-    # Its own centroids depend, in the last digit, on how many threads shared out the sums.
+    # KMeans' centroids depend, in the last digit, on how many threads shared out the sums.
     means = [values[labels == one].mean(axis=0) for one in np.unique(labels)]
     return np.unique(np.stack(means).astype(np.float32), axis=0)

@@ -18,7 +18,7 @@ Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 
 MOST_DIMENSIONS = 20_000
-"""Of features whose Gram matrix is computed: it then takes 1.6 GB."""
+"""The largest dimension of a Gram matrix, of 1.6 GB."""
 
 _FEW = 1_000
 """Rows of a matrix of which all eigenpairs are computed in any case, in a second. Of 2,000 samples
@@ -149,10 +149,10 @@ def _eigenpairs_of_few(features: Float64, most: int) -> tuple[Float64, Float64]:
     return values, features.T @ vectors / lengths
 
 
-def relevance(formula: str, own: Spectra, eigenvectors: Sequence[Float32]) -> list[float]:
+def relevance(formula: str, whole: Spectra, eigenvectors: Sequence[Float32]) -> list[float]:
     """Return r(i, j) in [0, 1], this client's relevance of each client's eigenvectors, (d, k_j).
 
     With missed energy each answer depends on all, and they are orthonormal.
     """
     others = Spectra.of_vectors(eigenvectors)
-    return [float(one) for one in relevances(formula, own, others, others.vectors.shape[1])[0]]
+    return [float(one) for one in relevances(formula, whole, others, others.vectors.shape[1])[0]]

@@ -1,4 +1,4 @@
-"""Clients whose features hold too little for a comparison to say anything: a pure function."""
+"""Detect clients with features that hold too little for a comparison: pure functions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def why_little_to_compare(
 
     Random Fourier features all have one size, however large a column of the samples is beside the
     others. There the samples are judged, (n, …), without their columns' means, which turn all
-    features alike, unless only one column varies. `columns` are the columns' names.
+    features equally, unless only one column varies. `columns` are the columns' names.
     """
     rows = samples.reshape(len(samples), -1)
     if name != "fourier" or np.count_nonzero((rows != rows[0]).any(axis=0)) < 2:

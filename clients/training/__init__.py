@@ -1,1 +1,1 @@
-"""How a client trains: the loop, local objectives, what it keeps for itself."""
+"""How a client trains: the loop, local objectives, what it stores."""

@@ -100,13 +100,13 @@ def whole_model(message: Message, personal: Personal, shared: ArrayRecord) -> Ar
     """
     if not Instructions.of(message).layers:
         return shared
-    own = personal.load() or message.content.array_records.get(protocol.PRIVATE)
-    if own is None:
+    private = personal.load() or message.content.array_records.get(protocol.PRIVATE)
+    if private is None:
         raise ValueError(
             "this client has lost its private layers; it is sent first ones again when it next "
             "trains."
         )
-    return ArrayRecord({**shared, **own})
+    return ArrayRecord({**shared, **private})
 
 
 def model_to_test(message: Message, personal: Personal) -> ArrayRecord:
@@ -116,6 +116,6 @@ def model_to_test(message: Message, personal: Personal) -> ArrayRecord:
     model received.
     """
     received = message.content.array_records[protocol.ARRAYS]
-    if Instructions.of(message).objective.tests_own_model:
+    if Instructions.of(message).objective.tests_personal_model:
         return personal.load() or received
     return whole_model(message, personal, received)

@@ -19,8 +19,8 @@ _MOST_TRIED = 1_000  # labels: as many classes as most data have
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """From a model's outputs for n samples, and their labels, (n,), to their mean loss, a scalar.
 
-Outputs are logits, (n, classes), of float32; or, (n, 1), numbers, which one's own function gets as
-(n,), like the labels.
+Outputs are logits, (n, classes), of float32; or numbers, (n, 1), which a user-defined function
+gets as (n,), like the labels.
 """
 
 
@@ -45,7 +45,7 @@ def _of_numbers(loss: Loss, outputs: torch.Tensor, labels: torch.Tensor) -> torc
     return loss(outputs.squeeze(1), labels)
 
 
-def of_each(loss: Loss) -> Loss:
+def mean_per_sample(loss: Loss) -> Loss:
     """Return the mean of the losses of each sample by itself, for any loss function; 0 of none.
 
     So no sample's gradient depends on another sample, as noise that is counted for each needs it.
@@ -116,6 +116,6 @@ def check_user_loss(path: str, num_classes: int, *, is_regression: bool) -> None
         )
     if not found.requires_grad:
         raise ValueError(
-            f'{_KEY} is "{path}", whose result does not depend on outputs as PyTorch sees it: '
+            f'{_KEY} is "{path}", but its result does not depend on outputs as PyTorch sees it: '
             "compute it with PyTorch, without detach or item."
         )

@@ -29,7 +29,7 @@ def compare_candidate(
     Parameters
     ----------
     context : Context
-        Whose state stores the scores of one seed; others are dropped.
+        Its state stores the scores of one seed; others are dropped.
     label, seed : str, int
         Which strategy, and of which of the run's repetitions.
     scores : NDArray, shape (n,)
@@ -46,23 +46,23 @@ def compare_candidate(
     """
     state = context.state
     about = state.config_records.get(_ABOUT, ConfigRecord())
-    kept = state.array_records[_SCORES] if about.get(protocol.SEED) == seed else ArrayRecord()
+    stored = state.array_records[_SCORES] if about.get(protocol.SEED) == seed else ArrayRecord()
     found = MetricRecord({protocol.NUM_EXAMPLES: len(scores), protocol.SCORE: float(scores.mean())})
     if not math.isnan(loss):
         found[protocol.LOSS] = loss
-    for other, array in kept.items():
+    for other, array in stored.items():
         theirs = array.numpy()
         if other != label and (theirs.dtype, theirs.shape) == (scores.dtype, scores.shape):
             found[other] = list(_compared(scores, theirs))
-    state[_SCORES] = ArrayRecord({**kept, label: Array(scores)})
+    state[_SCORES] = ArrayRecord({**stored, label: Array(scores)})
     state[_ABOUT] = ConfigRecord({protocol.SEED: seed})
     return found
 
 
 def _compared(
-    own: NDArray[np.uint8] | NDArray[np.float32], theirs: NDArray[np.uint8] | NDArray[np.float32]
+    ours: NDArray[np.uint8] | NDArray[np.float32], theirs: NDArray[np.uint8] | NDArray[np.float32]
 ) -> tuple[float, float]:
-    if own.dtype == np.uint8:
-        return float((own > theirs).sum()), float((own < theirs).sum())
-    farther = theirs.astype(np.float64) - own
-    return float(farther.mean()), float(farther.var(ddof=1)) if len(own) > 1 else 0.0
+    if ours.dtype == np.uint8:
+        return float((ours > theirs).sum()), float((ours < theirs).sum())
+    farther = theirs.astype(np.float64) - ours
+    return float(farther.mean()), float(farther.var(ddof=1)) if len(ours) > 1 else 0.0

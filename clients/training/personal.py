@@ -38,11 +38,11 @@ class Personal:
     """
 
     def __init__(self, message: Message, context: Context, folder: Path | None = None) -> None:
-        told = message.content.config_records.get(protocol.CONFIG, ConfigRecord())
-        self.identity = str(told.get(protocol.TRAINING, ""))
-        self.round = int(str(told.get(protocol.SERVER_ROUND, 0)))
+        config = message.content.config_records.get(protocol.CONFIG, ConfigRecord())
+        self.identity = str(config.get(protocol.TRAINING, ""))
+        self.round = int(str(config.get(protocol.SERVER_ROUND, 0)))
         # Before it trains in a round, a client has what it had after an earlier one: a run that is
-        # resumed may go back behind what it kept last.
+        # resumed may go back behind what it stored last.
         is_training = message.metadata.message_type == protocol.TRAIN
         self._newest = self.round - 1 if is_training else self.round
         self._state = context.state
@@ -77,7 +77,7 @@ class Personal:
     def save(self, arrays: ArrayRecord, *, server_round: int | None = None) -> None:
         """Store arrays in the place of those before, as of this message's round or another one."""
         if not self.identity:
-            raise ValueError("this message belongs to no training for which anything is kept.")
+            raise ValueError("this message belongs to no training with a personal state.")
         number = self.round if server_round is None else server_round
         self._state[_ARRAYS] = arrays
         self._state[_ABOUT] = ConfigRecord({protocol.TRAINING: self.identity, _ROUND: number})
@@ -89,7 +89,7 @@ class Personal:
                 said = {_FORMAT: str(number)}
                 save_file(protocol.to_arrays(arrays), temporary, metadata=said)
 
-    def hold(self) -> None:
+    def save_for_checkpoint(self) -> None:
         """Store what is on disk for a run that resumes after this round (a checkpoint).
 
         The one for the checkpoint before stays, too: this one may not be complete yet.

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from torch.nn import functional as F  # noqa: N812 - torch's own convention
+from torch.nn import functional as F  # noqa: N812 - torch's convention
 
 from clients.settings import TrainingSettings
 from clients.training.losses import Measure, loss_of
@@ -193,12 +193,12 @@ def _outputs(model: nn.Module, images: torch.Tensor) -> torch.Tensor:
 def _found(
     outputs: torch.Tensor, labels: torch.Tensor, loss: str, measure: Measure | None = None
 ) -> Scores | Errors:
-    own = float(loss_of(loss, labels)(outputs, labels)) if loss else None
+    user_loss = float(loss_of(loss, labels)(outputs, labels)) if loss else None
     found: Scores | Errors
     if labels.is_floating_point():
-        found = _errors(outputs.squeeze(1).double().cpu(), labels.double().cpu(), own)
+        found = _errors(outputs.squeeze(1).double().cpu(), labels.double().cpu(), user_loss)
     else:
-        found = _scores(outputs, labels, own)
+        found = _scores(outputs, labels, user_loss)
     if measure is None:
         return found
     try:
@@ -236,5 +236,4 @@ def _errors(numbers: torch.Tensor, truths: torch.Tensor, loss: float | None) -> 
         spread = float((truths - truths.mean()).square().sum())
         r2 = float(squared == 0) if constant else 1 - squared / spread
     mean = squared / len(truths)
-    own = mean if loss is None else loss
-    return Errors(own, math.sqrt(mean), float(off.abs().mean()), r2)
+    return Errors(mean if loss is None else loss, math.sqrt(mean), float(off.abs().mean()), r2)

@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from clients.features.compute import feature_map
 from clients.features.dimensions import compared_dimension
-from clients.features.user_features import check_own_features, random_samples
+from clients.features.user_features import check_user_features, random_samples
 from clients.private_models import check_private_model
 from clients.training.losses import check_user_loss, check_user_metric
 from clients.training.train import as_pixels
@@ -78,7 +78,7 @@ def check_fits(config: Config, kind: SampleKind, federation: Federation | None =
         _check_num_eigenvectors(config, kind)
         feature_map(config.features)
         if is_import_path(config.features):
-            check_own_features(config.features, samples)
+            check_user_features(config.features, samples)
     for name in config.strategy:
         clustering = system_of(name).clustering
         for package in clustering.needs_packages:

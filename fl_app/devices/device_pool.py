@@ -29,7 +29,7 @@ from fl_core.agreement.vote import agree, outvoted, with_whole_numbers
 from fl_core.data.settings import ALL_SITES
 from fl_core.json_records import to_json
 from fl_core.messages import protocol
-from strategies import ClusteredStrategy, Conversation, Roster, RoundReport, Training
+from strategies import ClientRegistry, ClusteredStrategy, Conversation, RoundReport, Training
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class DevicePool(ClientPool):
         self._config, self._grid = config, grid
         awaited = config.num_clients or len(checkpoints.took_part)  # all of a resumed run
         wait_for_devices(grid, awaited, config.pre_round_deadline)
-        known = self._known = Roster(by_name=True, names=dict(checkpoints.names))
+        known = self._known = ClientRegistry(by_name=True, names=dict(checkpoints.names))
         if isinstance(grid, KnowsRegistrations):
             known.refused = partial(refused_names, grid)
         self._conversation = Conversation(
@@ -62,7 +62,7 @@ class DevicePool(ClientPool):
         self.message_config = {**self._agreement.as_config()}
 
     @property
-    def known_clients(self) -> Roster:
+    def known_clients(self) -> ClientRegistry:
         """Return names and nodes of the devices: strategies need not register them again."""
         return self._known
 
@@ -197,21 +197,21 @@ def _surveys(conversation: Conversation) -> dict[str, Survey]:
     """
     clients: dict[str, int] = {}
     surveys: dict[str, Survey] = {}
-    for client, described in list(conversation.roster.descriptions.items()):
+    for client, described in list(conversation.registry.descriptions.items()):
         try:
             survey = Survey.from_config(described)
         except ValueError as error:
-            conversation.roster.leave_out(client, "survey", str(error))
+            conversation.registry.leave_out(client, "survey", str(error))
             continue
-        name = conversation.roster.names[client]
+        name = conversation.registry.names[client]
         clients[name], surveys[name] = client, survey
     if not surveys:
         raise RuntimeError(
             "no device described its data: "
-            + next(iter(conversation.roster.failures.values()), "none is connected")
+            + next(iter(conversation.registry.failures.values()), "none is connected")
         )
     surveys = with_whole_numbers(surveys)
     others = outvoted(surveys)
     for name, reason in others.items():
-        conversation.roster.leave_out(clients[name], "survey", reason)
+        conversation.registry.leave_out(clients[name], "survey", reason)
     return {name: survey for name, survey in surveys.items() if name not in others}

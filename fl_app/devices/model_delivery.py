@@ -29,19 +29,19 @@ def deliver_models(
     dict of str
         Why clients did not store their models; empty if all did.
     """
-    training, roster = strategy.training, strategy.training.roster
+    training, registry = strategy.training, strategy.training.registry
     of_client = training.clusters.of_client
     request = training.model_request(
         protocol.query(protocol.SAVE_MODEL),
-        roster.nodes,
+        registry.nodes,
         _check_stored,
-        {**config, **strategy.local_told},
+        {**config, **strategy.objective_entries},
         timeout,
         config_of=lambda client: {protocol.CLUSTER: of_client[client]},
     )
     failures = request.ask(grid).failures
-    absent = (of_client.keys() | roster.names.keys()) - roster.nodes.keys()
-    failures |= {client: roster.failures.get(client, "it is not connected") for client in absent}
+    absent = (of_client.keys() | registry.names.keys()) - registry.nodes.keys()
+    failures |= {client: registry.failures.get(client, "it is not connected") for client in absent}
     return dict(sorted(failures.items()))
 
 

@@ -99,7 +99,7 @@ def with_resamples(
     from fl_app.group.resampling import DRAWN, regrouped, why_none_is_left_out  # noqa: PLC0415
     from fl_core.data.samples import sample_word  # noqa: PLC0415
 
-    registry, clusters = strategy.training.roster.nodes, strategy.clusters
+    registry, clusters = strategy.training.registry.nodes, strategy.clusters
     nodes = {client: grid.node(registry[client]) for client in clusters.of_client}
     sample = sample_word(next(iter(nodes.values())).kind)
     if strategy.clustering.shares == "eigenvectors":
@@ -119,4 +119,4 @@ def with_resamples(
         features = [node.features() for node in nodes.values()]
         return regrouped(features, clustering, resamples, seed)
 
-    return strategy.clustering.redrawn(clusters, regroup, DRAWN.format(sample))
+    return strategy.clustering.with_resamples(clusters, regroup, DRAWN.format(sample))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from clients.signatures.spectrum import Spectrum, leading_spectrum, relevance
 from fl_core.relevance import Spectra
 from strategies import SpectralClustering
-from strategies.clusterings.outliers import strangers_by_vectors
+from strategies.clusterings.outliers import outliers_by_vectors
 from strategies.clusterings.relevance_groups import (
     RelevanceGroups,
     group_by_eigenpairs,
@@ -76,12 +76,12 @@ def grouped(clients: Sequence[Float32], clustering: SpectralClustering) -> Relev
         return group_by_eigenpairs(pairs, formula, k, number, linkage)
     spectra = [spectrum(features, k) for features in clients]
     vectors = [one.eigenvectors for one in spectra]
-    strange = strangers_by_vectors(vectors, np.random.default_rng(0))
-    usual = np.flatnonzero(strange < 0).tolist()  # who compare with each other, and no others
+    kinds = outliers_by_vectors(vectors, np.random.default_rng(0))
+    usual = np.flatnonzero(kinds < 0).tolist()  # who compare with each other, and no others
     others = [vectors[i] for i in usual]
     scores = np.zeros((len(clients), len(clients)))
     scores[np.ix_(usual, usual)] = [scores_of(formula, spectra[i], others) for i in usual]
-    return group_by_relevance(scores, number, linkage, formula=formula, strange=strange)
+    return group_by_relevance(scores, number, linkage, formula=formula, kinds=kinds)
 
 
 def spectrum(features: Float32, count: int) -> Spectrum:

@@ -9,7 +9,7 @@ import numpy as np
 from fl_app.report.text_table import TextTable, render
 from fl_app.results.schema import Grouping
 from fl_core.text import listed, printable
-from strategies.clusterings.certainty import APART, DOUBTFUL
+from strategies.clusterings.certainty import DOUBTFUL, NO_CLUSTER
 
 _MOST_CANDIDATES = 6
 _MOST_CLUSTERS = 40
@@ -100,7 +100,7 @@ def doubts_table(grouping: Grouping) -> TextTable | None:
             printable(one.client),
             str(one.cluster),
             f"{100 * sure[one.client]:.0f}",
-            "alone" if one.other_cluster == APART else str(one.other_cluster),
+            "alone" if one.other_cluster == NO_CLUSTER else str(one.other_cluster),
             f"{100 * one.share:.0f}",
         ]
         for one in doubts[:_MOST_DOUBTS]

@@ -20,7 +20,7 @@ from fl_core.relevance import MISSED_ENERGY
 from strategies import ClusteredStrategy
 from strategies.clusterings.agglomeration import COUNT_RULES, gaps
 from strategies.clusterings.certainty import Candidate as Weighed
-from strategies.clusterings.certainty import candidates, certainty, pair_shares, why_untold
+from strategies.clusterings.certainty import candidates, certainty, pair_shares, why_no_structure
 from strategies.clusterings.number import Evidence, evidence, silhouettes
 from strategies.rounds.round_state import Clusters
 
@@ -101,7 +101,9 @@ def untold(clusters: Clusters, rule: int | str) -> str:
     if found_one and len(labels) == 3 and compared.formula == MISSED_ENERGY:
         return "of three clients, this relevance has two scores each, too few to tell groups by"
     # One group is an answer where clients can be compared: as if they were in two.
-    return why_untold(np.arange(len(labels)) % 2 if found_one else labels, compared.similarity)
+    return why_no_structure(
+        np.arange(len(labels)) % 2 if found_one else labels, compared.similarity
+    )
 
 
 def grouping_report(
@@ -179,8 +181,8 @@ def grouping_report(
             "pre_round_down_per_client": cost.pre_round_down,
             "round_per_client": cost.round,
         },
-        odd_clients=[names[client] for client in clusters.odd],
-        odd_why={names[client]: why for client, why in clusters.odd.items()},
+        odd_clients=[names[client] for client in clusters.outliers],
+        odd_why={names[client]: why for client, why in clusters.outliers.items()},
         unknown=dict(unknown or {}),
         sample=sample,
         resamples=resamples,
@@ -221,7 +223,7 @@ def _number(clusters: Clusters, rule: int | str, why_not: str) -> Chosen:
             found = candidates(silhouettes(distances, compared.merges), numbers)
     return Chosen(
         chosen=chosen,
-        why=_why(chosen, rule, found, weighed, len(clusters.odd), why_not),
+        why=_why(chosen, rule, found, weighed, len(clusters.outliers), why_not),
         candidates=[
             Candidate(
                 num_clusters=one.num_clusters,

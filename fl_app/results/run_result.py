@@ -58,7 +58,7 @@ class RunResult(Run):
         training = strategy.training
         known: dict[str, Any]
         if federation is None:
-            names = training.roster.names
+            names = training.registry.names
             num_clients = len(names)
             known = {"given_names": [names[client] for client in range(num_clients)]}
             known["not_kept"] = {}
@@ -96,8 +96,8 @@ class RunResult(Run):
                 "total": seconds,
             },
             failures=_failures(strategy, range(num_clients)),
-            odd=dict(strategy.clusters.odd),
-            unknown=dict(training.roster.unknown),
+            odd=dict(strategy.clusters.outliers),
+            unknown=dict(training.registry.unknown),
             **known,
         )
         malicious = () if federation is None else federation.malicious
@@ -141,7 +141,7 @@ class RunResult(Run):
 
 def _failures(strategy: ClusteredStrategy, clients: Iterable[int]) -> list[Failure]:
     """Return all failures; a client without a cluster that has none has not registered."""
-    failures = list(strategy.training.roster.log)
+    failures = list(strategy.training.registry.log)
     known = {failure.client for failure in failures}.union(strategy.clusters.of_client)
     absent = sorted(set(clients) - known)
     return failures + [

@@ -129,7 +129,9 @@ def keep_spectra(
     if not config.keep_spectra:
         return
     of_client = strategy.clusters.of_client
-    spectra = {c: own for c, own in strategy.clustering.spectra_to_keep().items() if c in of_client}
+    spectra = {
+        c: own for c, own in strategy.clustering.shared_eigenvectors().items() if c in of_client
+    }
     if not spectra or len(spectra) > MOST_KEPT:
         return
     card = SpectraCard(

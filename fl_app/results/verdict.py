@@ -11,7 +11,7 @@ from pydantic import Field
 from fl_app.results.fields import DASHES, IF_ANY, Finite, Text
 from fl_core.metrics import OF_A_NUMBER, Metric
 from strategies.catalogue import SYSTEMS
-from strategies.clusterings.clustering import OwnCluster, SingleCluster
+from strategies.clusterings.clustering import ClusterPerClient, SingleCluster
 
 Word = Literal["join", "no difference that matters", "stay alone", "cannot tell yet"]
 JOIN: Word = "join"
@@ -74,7 +74,7 @@ class Verdict:
     def model(self) -> str:
         """Return whose model the client should use: the strategy, and which cluster's there."""
         system = SYSTEMS.get(self.strategy)
-        is_one = system is not None and system.clustering in (SingleCluster, OwnCluster)
+        is_one = system is not None and system.clustering in (SingleCluster, ClusterPerClient)
         return self.strategy if is_one else f"{self.strategy} / {self.cluster}"
 
 

@@ -123,7 +123,7 @@ class Checkpoints:
             {
                 "options": self._options,
                 "agreement": self.agreement and self.agreement.as_config(),
-                "names": dict(strategy.training.roster.names),
+                "names": dict(strategy.training.registry.names),
                 "num-clients": self.num_clients,
                 "data": self._digest(seed, data),
                 "seconds": seconds,

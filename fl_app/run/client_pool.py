@@ -16,7 +16,7 @@ from fl_app.run.checkpoints import Checkpoints
 from fl_app.run.personal_store import ConfigValues
 from fl_app.run.progress import Progress
 from fl_app.run.writer import ResultsFolder
-from strategies import ClusteredStrategy, Roster, RoundReport
+from strategies import ClientRegistry, ClusteredStrategy, RoundReport
 
 
 class ClientPool(Protocol):
@@ -27,7 +27,7 @@ class ClientPool(Protocol):
     message_config: dict[str, ConfigRecordValues]  # in every message, beside the seed
 
     @property
-    def known_clients(self) -> Roster:
+    def known_clients(self) -> ClientRegistry:
         """Return names, and nodes where strategies need not register the clients again."""
         ...
 

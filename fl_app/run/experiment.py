@@ -169,10 +169,10 @@ class _Experiment:
         options |= {
             "seed": setting.seed,
             "pre_round_timeout": setting.config.pre_round_deadline,
-            "met": self._clients.known_clients,
+            "registry": self._clients.known_clients,
         }
         strategy = build_strategy(name, setting, options)
-        self._status.set_registry(lambda: strategy.training.roster)
+        self._status.set_registry(lambda: strategy.training.registry)
         return strategy
 
     def _message_config(self, seed: int, values: Mapping[str, Scalar]) -> ConfigRecord:
@@ -226,11 +226,11 @@ class _Experiment:
         def on_round(report: RoundReport) -> None:
             clients.after_round(report, strategy, show)
             status.after_round(
-                report, strategy.training.roster, progress.rounds_left, progress.seconds_left()
+                report, strategy.training.registry, progress.rounds_left, progress.seconds_left()
             )
             self._tracking.after_round(report, seconds(), setting.federation)
             if checkpoints.is_due(report):
-                states = clients.keep_states(strategy, sent) if strategy.local.keeps_state else {}
+                states = clients.keep_states(strategy, sent) if strategy.local.has_state else {}
                 checkpoints.save(label, seed, strategy, seconds(), setting.images, states)
             if report.round < rounds and is_enough(strategy.reports, config.early_stopping):
                 progress.ended(label, seed, report)
@@ -251,7 +251,7 @@ class _Experiment:
         )
         if checkpoint is not None:
             strategy.resume(checkpoint["strategy"])
-            if strategy.local.keeps_state:
+            if strategy.local.has_state:
                 theirs = {**sent, protocol.TRAINING: checkpoint["strategy"]["identity"]}
                 clients.restore_states(checkpoint["states"], theirs)
             progress.resumed(label, seed, done)

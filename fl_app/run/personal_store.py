@@ -38,10 +38,10 @@ def keep_states(
     what every message of the run holds.
     """
     training = strategy.training
-    sent = {**sent, **strategy.local_told, protocol.SERVER_ROUND: training.round}
+    sent = {**sent, **strategy.objective_entries, protocol.SERVER_ROUND: training.round}
     request = Request(
         protocol.query(protocol.SAVE_STATE),
-        dict(training.roster.nodes),
+        dict(training.registry.nodes),
         lambda client: RecordDict({protocol.CONFIG: ConfigRecord({**sent})}),
         lambda _, content: _state_in(content) if content else None,  # a device sends nothing
         timeout,
@@ -51,7 +51,7 @@ def keep_states(
         logger.warning(
             "%s did not save its private layers for this checkpoint; a run that is resumed from it "
             "starts these layers again: %s",
-            *(training.roster.name_of(client), reason),
+            *(training.registry.name_of(client), reason),
         )
     return {client: state for client, state in answers.values.items() if state is not None}
 
@@ -105,9 +105,9 @@ def compare_again(
     """
     training = strategy.training
     # Clients that joined later have no model of it.
-    nodes = [client for client in training.roster.nodes if client in training.model_of_client]
+    nodes = [client for client in training.registry.nodes if client in training.model_of_client]
     clients = draw_testers(nodes, strategy.fraction_evaluate, strategy.seed, training.round)
     request = training.model_request(
-        protocol.EVALUATE, clients, as_it_is, {**sent, **strategy.local_told}, timeout
+        protocol.EVALUATE, clients, as_it_is, {**sent, **strategy.objective_entries}, timeout
     )
     training.warn(request.ask(grid).failures, protocol.EVALUATE)

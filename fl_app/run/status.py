@@ -28,7 +28,7 @@ from fl_core.files import replacing
 from fl_core.messages import protocol
 from fl_core.text import one_line
 from fl_core.user_code import is_shutdown
-from strategies import Roster, RoundReport
+from strategies import ClientRegistry, RoundReport
 
 _TICK = 1.0
 _MOST_NAMES = 20
@@ -49,7 +49,7 @@ class Status(Listener):
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._folder: Path | None = None
-        self._roster: Callable[[], Roster] = Roster
+        self._registry: Callable[[], ClientRegistry] = ClientRegistry
         self._asking: dict[str, Any] | None = None
         self._waiting: dict[int, str] = {}
         self._late: list[str] = []
@@ -102,12 +102,12 @@ class Status(Listener):
         else:
             self.doing(f"{name}, seed {seed}, pre-round")
 
-    def set_registry(self, roster: Callable[[], Roster]) -> None:
-        """Take clients' names and nodes from what `roster` returns."""
-        self._roster = roster
+    def set_registry(self, registry: Callable[[], ClientRegistry]) -> None:
+        """Take clients' names and nodes from what `registry` returns."""
+        self._registry = registry
 
     def after_round(
-        self, report: RoundReport, roster: Roster, rounds_left: int, seconds_left: float
+        self, report: RoundReport, registry: ClientRegistry, rounds_left: int, seconds_left: float
     ) -> None:
         """Note the results of a round, and the rounds and seconds left of all strategies."""
         clusters = len(set(report.clusters.values()))
@@ -117,10 +117,10 @@ class Status(Listener):
             found |= {main.name: report.score, "worst": main.worst(report.tested.values())}
         with self._lock:
             self._runs[-1] |= found
-            self._note_failures(roster)
+            self._note_failures(registry)
             self._known |= {"rounds-left": rounds_left, "seconds-left": seconds_left}
             self._left_out_of_sums = report.left_out_of_sums
-            self._clients = _clients(roster, self._left_out_of_sums)
+            self._clients = _clients(registry, self._left_out_of_sums)
         self._start_round(report.round + 1)
 
     def _start_round(self, number: int) -> None:
@@ -132,8 +132,8 @@ class Status(Listener):
 
     def sent(self, messages: Sequence[Message], late: Iterable[Message], timeout: float) -> None:
         """Note which clients were sent a message, which are late, and the timeout."""
-        roster, now = self._roster(), self._clock()
-        name_of = _names(roster)
+        registry, now = self._registry(), self._clock()
+        name_of = _names(registry)
         kind = messages[0].metadata.message_type if messages else ""
         if kind == protocol.TRAIN and self._runs and not self._runs[-1]["round"]:
             self._start_round(1)
@@ -146,8 +146,8 @@ class Status(Listener):
             if math.isfinite(timeout):
                 self._asking["until"] = now + timeout
             self._late = _owing(late, name_of)
-            self._clients = _clients(roster, self._left_out_of_sums)
-            self._note_failures(roster)
+            self._clients = _clients(registry, self._left_out_of_sums)
+            self._note_failures(registry)
             self._changed = True
 
     def received(self, replies: Iterable[Message]) -> None:
@@ -159,17 +159,17 @@ class Status(Listener):
 
     def ended(self, late: Iterable[Message]) -> None:
         """Note that the run waits for no more answers."""
-        name_of = _names(self._roster())
+        name_of = _names(self._registry())
         with self._lock:
             self._waiting, self._asking = {}, None
             self._late = _owing(late, name_of)
             self._changed = True
 
-    def _note_failures(self, roster: Roster) -> None:
+    def _note_failures(self, registry: ClientRegistry) -> None:
         """Describe the latest failures, and count all of this run."""
-        failures = sorted(roster.log, key=lambda failure: failure.rounds[-1])
+        failures = sorted(registry.log, key=lambda failure: failure.rounds[-1])
         self._failures = [
-            failure.describe(roster.name_of(failure.client))
+            failure.describe(registry.name_of(failure.client))
             for failure in failures[-_MOST_FAILURES:]
         ]
         if self._runs:
@@ -242,9 +242,9 @@ def write_status(folder: Path, content: Mapping[str, Any]) -> None:
         path.write_text(json.dumps(content, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def _names(roster: Roster) -> Callable[[int], str]:
-    client_at = {node: client for client, node in roster.nodes.items()}
-    return lambda node: roster.name_of(client_at[node]) if node in client_at else f"node {node}"
+def _names(registry: ClientRegistry) -> Callable[[int], str]:
+    client_at = {node: client for client, node in registry.nodes.items()}
+    return lambda node: registry.name_of(client_at[node]) if node in client_at else f"node {node}"
 
 
 def _owing(late: Iterable[Message], name_of: Callable[[int], str]) -> list[str]:
@@ -254,14 +254,14 @@ def _owing(late: Iterable[Message], name_of: Callable[[int], str]) -> list[str]:
     ]
 
 
-def _clients(roster: Roster, left_out_of_sums: Mapping[int, str]) -> list[str]:
+def _clients(registry: ClientRegistry, left_out_of_sums: Mapping[int, str]) -> list[str]:
     """Return sentences on the clients that take part, and on excluded ones."""
-    away = [roster.name_of(client) for client in set(roster.nodes) - set(roster.connected())]
-    connected = len(roster.nodes) - len(away)
-    sentences = [f"{len(roster.nodes):,} clients take part, {connected:,} are connected"]
-    left_out = [f"{roster.name_of(client)} ({why})" for client, why in roster.failures.items()]
-    left_out += [f"node {node} ({why})" for node, why in roster.unknown.items()]
-    of_sums = [f"{roster.name_of(c)} ({why})" for c, why in left_out_of_sums.items()]
+    away = [registry.name_of(client) for client in set(registry.nodes) - set(registry.connected())]
+    connected = len(registry.nodes) - len(away)
+    sentences = [f"{len(registry.nodes):,} clients take part, {connected:,} are connected"]
+    left_out = [f"{registry.name_of(client)} ({why})" for client, why in registry.failures.items()]
+    left_out += [f"node {node} ({why})" for node, why in registry.unknown.items()]
+    of_sums = [f"{registry.name_of(c)} ({why})" for c, why in left_out_of_sums.items()]
     for what, names in (
         ("away", sorted(away)),
         ("left out", left_out),

@@ -164,7 +164,7 @@ class ResultsFolder:
         federation: Federation | None = None,
     ) -> None:
         """Write what a pre-round found after which nobody trains, and print it."""
-        known = strategy.training.roster.names
+        known = strategy.training.registry.names
         count = self.config.num_clients if federation is not None else len(known)
         names = [known.get(client, str(client)) for client in range(count)]
         tasks = None
@@ -208,7 +208,7 @@ class ResultsFolder:
             cost_of(strategy, self.config, images),
             getattr(strategy.clustering, "num_clusters", self.config.num_clusters),
             self.command or command(self.config.as_run_config()),
-            strategy.training.roster.unknown,
+            strategy.training.registry.unknown,
             sample_word(images),
             images.column_names,
         )

@@ -6,7 +6,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from clients.attacks import random_basis, random_centroids, spoil_update
+from clients.attacks import corrupt_update, random_basis, random_centroids
 from fl_app.config.run_config import Config
 from fl_app.run.node import config_of
 from fl_app.simulation.node import SimulatedNode
@@ -53,7 +53,7 @@ def corrupt_answer(config: Config, message: Message, answer: Message, client: in
         received = protocol.to_arrays(message.content.array_records[protocol.ARRAYS])
         trained = protocol.to_arrays(content.array_records[protocol.ARRAYS])
         content[protocol.ARRAYS] = protocol.to_record(
-            spoil_update(config.attack, received, trained, config.attack_scale)
+            corrupt_update(config.attack, received, trained, config.attack_scale)
         )
 
 

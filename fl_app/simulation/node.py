@@ -33,7 +33,7 @@ class SimulatedNode(Node):
     A node that is a device, or with an index beyond the clients', is a ValueError.
     """
 
-    keeps_its_images: ClassVar[bool] = False  # another seed, or a drift, gives it others
+    has_fixed_samples: ClassVar[bool] = False  # another seed, or a drift, gives it others
 
     def __init__(self, message: Message, context: Context) -> None:
         super().__init__(message, context)

@@ -26,7 +26,7 @@ from fl_core.data.settings import REAL_DEVICES, SYNTHETIC
 from fl_core.messages import protocol
 from fl_core.partitions.federation import Federation, simulate_federation
 from fl_core.partitions.tasks import are_random
-from strategies import ClusteredStrategy, Conversation, Roster, RoundReport, Training
+from strategies import ClientRegistry, ClusteredStrategy, Conversation, RoundReport, Training
 
 logger = logging.getLogger(__name__)
 
@@ -48,12 +48,12 @@ class Simulation(ClientPool):
         self.message_config = {protocol.NUM_CLIENTS: self.num_clients}
 
     @property
-    def known_clients(self) -> Roster:
+    def known_clients(self) -> ClientRegistry:
         """Return clients' names, if they have some, without their nodes.
 
         Each strategy registers them again: clients then forget the state of an earlier one.
         """
-        return Roster(names=dict(self._names))
+        return ClientRegistry(names=dict(self._names))
 
     def _federation(self, seed: int) -> Federation:
         return simulate_federation(self._config.federation_settings(self.num_clients, seed))

@@ -1,1 +1,1 @@
-"""Local objectives: what a client optimises, and what of its model it keeps for itself."""
+"""Local objectives: what a client optimises, and which part of its model stays private."""

@@ -35,9 +35,9 @@ class Ditto(LocalObjective):
     """
 
     name: ClassVar[str] = "ditto"
-    keeps_state: ClassVar[bool] = True
+    has_state: ClassVar[bool] = True
     may_be_noisy: ClassVar[bool] = False
-    tests_own_model: ClassVar[bool] = True
+    tests_personal_model: ClassVar[bool] = True
     ditto_weight: float = option(
         1.0,
         number(float, 0),
@@ -50,10 +50,10 @@ class Ditto(LocalObjective):
     ) -> float:
         """Train the shared model as usual, and the personal one (Algorithm 1, lines 4 and 5)."""
         received, first = weights_of(model), _copy_of(model)
-        own = personal.load()
+        stored = personal.load()
         loss = fit(model, no_term, None)
         shared = _copy_of(model)
-        model.load_state_dict(first if own is None else own.to_torch_state_dict())
+        model.load_state_dict(first if stored is None else stored.to_torch_state_dict())
         fit(model, proximal_term(model, self.ditto_weight, received), None)
         personal.save(ArrayRecord(dict(model.state_dict())))
         model.load_state_dict(shared)

@@ -76,11 +76,11 @@ class LocalObjective:
     """What a client optimises."""
 
     name: ClassVar[str] = ""  # by which a configuration and messages name it
-    keeps_state: ClassVar[bool] = False  # whether a client stores something from round to round
+    has_state: ClassVar[bool] = False  # whether a client stores something from round to round
     # Whether `training-epsilon` covers all that depends on a client's samples: a model that is
     # trained beside the shared one, and then tested, has no noise.
     may_be_noisy: ClassVar[bool] = True
-    tests_own_model: ClassVar[bool] = False  # whether the client's stored model is tested
+    tests_personal_model: ClassVar[bool] = False  # whether the client's stored model is tested
 
     def private_layers_of(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return the layers that stay at the clients, of a model with arrays of these names.
@@ -89,15 +89,15 @@ class LocalObjective:
         """
         return ()
 
-    def told(self, names: Iterable[str]) -> dict[str, ConfigRecordValues]:
+    def message_entries(self, names: Iterable[str]) -> dict[str, ConfigRecordValues]:
         """Return the entries of every message, for a model with arrays of these names.
 
         The objective's name, its fields with `-` for `_`, and the private layers.
         """
-        own = {one.name.replace("_", "-"): getattr(self, one.name) for one in fields(self)}
+        options = {one.name.replace("_", "-"): getattr(self, one.name) for one in fields(self)}
         layers = list(self.private_layers_of(names))
         private = {protocol.PRIVATE_LAYERS: layers} if layers else {}
-        return {protocol.OBJECTIVE: self.name, **own, **private}
+        return {protocol.OBJECTIVE: self.name, **options, **private}
 
     def train(
         self, model: nn.Module, fit: Fit, personal: PersonalStore, layers: Sequence[str]

@@ -13,10 +13,10 @@ from fl_core.objectives.objective import LocalObjective
 
 @dataclass(frozen=True)
 class Plain(LocalObjective):
-    """Minimise the loss on the client's own samples, from the model received: FedAvg's."""
+    """Minimise the loss on the client's samples, from the model received: FedAvg's."""
 
     name: ClassVar[str] = "plain"
 
-    def told(self, names: Iterable[str]) -> dict[str, ConfigRecordValues]:
+    def message_entries(self, names: Iterable[str]) -> dict[str, ConfigRecordValues]:
         """Return nothing: it is the default."""
         return {}

@@ -20,7 +20,7 @@ class PrivateLayers(LocalObjective):
     """
 
     name: ClassVar[str] = "private-layers"
-    keeps_state: ClassVar[bool] = True
+    has_state: ClassVar[bool] = True
     private_layers: str = option(
         LAST,
         LAYER_NAMES,

@@ -22,7 +22,7 @@ class PrivateNorms(LocalObjective):
     """FedBN: norm layers stay at the client, with their running statistics."""
 
     name: ClassVar[str] = "private-norms"
-    keeps_state: ClassVar[bool] = True
+    has_state: ClassVar[bool] = True
     norm_layers: str  # names, separated by commas: see `norm_layers`
 
     def private_layers_of(self, names: Iterable[str]) -> tuple[str, ...]:
@@ -45,10 +45,10 @@ def norm_layers(model: nn.Module, model_name: str = "the model") -> str:
         normalization.RMSNorm,
     )
     names = [name for name, module in model.named_modules() if isinstance(module, kinds)]
-    kept = [name for name in names if any(True for _ in model.get_submodule(name).state_dict())]
-    if not kept:
+    found = [name for name in names if any(True for _ in model.get_submodule(name).state_dict())]
+    if not found:
         raise ValueError(
-            f"private-norms (fedbn) keeps norm layers at the clients, but {model_name} has none: "
+            f"private-norms (fedbn) needs norm layers, but {model_name} has none: "
             "choose the model cnn-norm, or another objective."
         )
-    return ",".join(kept)
+    return ",".join(found)

@@ -38,7 +38,7 @@ class PerCluster(Aggregation):
     """
 
     def __call__(self, state: Round) -> list[NDArrays]:
-        """Return each cluster's model, whatever the order of the updates."""
+        """Return each cluster's model, in any order of the updates."""
         return [
             self.of_updates(updates) if updates else model  # itself: it is written only once
             for updates, model in zip(updates_by_cluster(state), state.models, strict=True)
@@ -51,10 +51,10 @@ class PerCluster(Aggregation):
 
 def updates_by_cluster(state: Round) -> list[list[Update]]:
     """Return the updates of each cluster with one model, by client."""
-    own: list[list[Update]] = [[] for _ in state.models]
+    found: list[list[Update]] = [[] for _ in state.models]
     for update in sorted(state.updates, key=lambda u: u.client):
-        own[update.cluster].append(update)
-    return own
+        found[update.cluster].append(update)
+    return found
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class ClusterMean(PerCluster):
 
 @dataclass(frozen=True)
 class GraphMean(Aggregation):
-    """FLT's Case I (Algorithm 3, line 17): every client has its own model.
+    """FLT's Case I (Algorithm 3, line 17): every client has a separate model.
 
     A client's next model is the mean of the models that its neighbours, itself included, have
     trained; without any, it keeps its model. If `weighted`, weights are the numbers of samples, the
@@ -100,8 +100,10 @@ class GraphMean(Aggregation):
                 models.append(model)
                 continue
             if near not in means:
-                own = sorted((u for u in state.updates if u.client in near), key=lambda u: u.client)
-                means[near] = _mean_of_updates(own, self.weighted)
+                chosen = sorted(
+                    (u for u in state.updates if u.client in near), key=lambda u: u.client
+                )
+                means[near] = _mean_of_updates(chosen, self.weighted)
             models.append(means[near])
         return models
 

@@ -71,27 +71,27 @@ class LpsGps(Aggregation):
         return [name for name in model if is_within(name, self.common_layers)]
 
 
-def common_layers(wanted: str, model: nn.Module, model_name: str) -> tuple[str, ...]:
+def common_layers(layers: str, model: nn.Module, model_name: str) -> tuple[str, ...]:
     """Return the names of the modules that MT-HFL's clusters share.
 
     "paper" stands for the convolutions, or, in a perceptron, the first layer (section IV); a one-
-    layer model has nothing to share, as the last layer is each task's own. "conv" stands for the
-    convolutions. Otherwise, `wanted` are names of modules, separated by commas. A ValueError says
+    layer model has nothing to share, as the last layer belongs to a task. "conv" stands for the
+    convolutions. Otherwise, `layers` are names of modules, separated by commas. A ValueError says
     that `model`, named `model_name`, has no such module, or no convolution.
     """
-    from torch import nn  # noqa: PLC0415 - a server with layers of its own needs no torch
+    from torch import nn  # noqa: PLC0415 - a server whose layers are named needs no torch
 
-    layers = [n for n, m in model.named_modules() if list(m.parameters(recurse=False))]
+    all_layers = [n for n, m in model.named_modules() if list(m.parameters(recurse=False))]
     convolutions = tuple(n for n, m in model.named_modules() if isinstance(m, nn.Conv2d))
-    if wanted == "paper":
-        return convolutions or tuple(layers[:1] if len(layers) > 1 else ())
-    if wanted == "conv":
+    if layers == "paper":
+        return convolutions or tuple(all_layers[:1] if len(all_layers) > 1 else ())
+    if layers == "conv":
         if not convolutions:
             raise ValueError(
                 f'common-layers is "conv", but {model_name} has no convolution: its layers are '
-                f"{', '.join(layers)}."
+                f"{', '.join(all_layers)}."
             )
         return convolutions
-    names = tuple(wanted.split(","))
+    names = tuple(layers.split(","))
     check_layers("common-layers", names, model.state_dict())
     return names

@@ -1,7 +1,7 @@
 """Aggregations that tolerate wrong models, sent by accident or on purpose.
 
 Each replaces `mean`, with any clustering: `strategy=spectral+median`. Clients count equally,
-whatever numbers of samples they send, since an attacker may send any.
+since an attacker may send any number of samples.
 
 - D. Yin et al., "Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates", ICML
   2018: the coordinate-wise median and trimmed mean.
@@ -38,7 +38,7 @@ _BLOCK = 2**21  # numbers of all clients that are looked at together: 16 MiB
 class Robust(PerCluster):
     """An aggregation that needs a majority of honest clients in each cluster.
 
-    With fewer than `fewest` answers in a cluster, no outlier can be told: their plain mean is
+    With fewer than `fewest` answers in a cluster, no outlier can be detected: their plain mean is
     taken, and the log says so, once for each number of answers.
     """
 
@@ -158,7 +158,7 @@ def _squared_distances_between(products: Float64) -> Float64:
 def inner_products(updates: Sequence[Update]) -> Float64:
     """Return the models' inner products, shape (n, n), about the medians of their parameters.
 
-    There honest models are short, whatever the others sent, and differences lose no digits. Integer
+    There honest models are short, in spite of the others, and differences lose no digits. Integer
     buffers are left out.
     """
     products = np.zeros((len(updates), len(updates)))

@@ -49,7 +49,7 @@ def average_relevance(relevances: NDArray[np.floating]) -> Float64:
 
 
 def closest_clusters(scores: NDArray[np.floating], clusters: ArrayLike) -> NDArray[np.int64]:
-    """Return, for each newcomer, the cluster whose clients score highest on average.
+    """Return, for each newcomer, the cluster with the highest mean score.
 
     The first of equals. `scores`, shape (n, K), say how near each newcomer is to each client,
     higher is nearer; `clusters`, shape (K,), are these clients'.

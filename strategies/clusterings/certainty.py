@@ -2,8 +2,8 @@
 
 What the resamples share is what the data say; the rest is chance (B. Efron, "Bootstrap Methods:
 Another Look at the Jackknife", 1979; for clusters: S. Monti et al., "Consensus Clustering", 2003).
-Resamples agree as well where clients could not be distinguished, which `why_untold` detects. Pure
-functions over arrays; docs/grouping.md has how reliable this is.
+Resamples agree as well where clients could not be distinguished, which
+`why_no_structure` detects. Pure functions over arrays; docs/grouping.md has how reliable this is.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ Int64 = NDArray[np.int64]
 DOUBTFUL = 0.9
 """A client that joins its cluster in fewer of the resamples is in doubt (docs/grouping.md)."""
 
-APART = -1
-"""In place of a cluster: with nobody."""
+NO_CLUSTER = -1
+"""In place of a cluster: alone."""
 
 
 SAME_SCORES = 1e-3
 """Scores that lie within this of each other do not differ; of usual clients, they lie over 0.3."""
 
 
-def why_untold(labels: Int64, similarity: Float64) -> str:
-    """Return why clusters distinguish no clients, whatever resamples say; empty: they may.
+def why_no_structure(labels: Int64, similarity: Float64) -> str:
+    """Return why clusters distinguish no clients, in spite of resamples; empty: they may.
 
     `similarity`, shape (n, n), is of the clients that were compared, symmetric, in [0, 1].
 
     Examples
     --------
-    >>> why_untold(np.array([0, 1]), np.array([[1, 0.2], [0.2, 1]]))
+    >>> why_no_structure(np.array([0, 1]), np.array([[1, 0.2], [0.2, 1]]))
     'two clients have one score, which there is nothing to compare with'
     """
     if len(similarity) < 2:
-        return "one client was compared with nobody"
+        return "only one client was compared"
     if len(similarity) == 2:
         return "two clients have one score, which there is nothing to compare with"
     scores = similarity[~np.eye(len(similarity), dtype=bool)]
@@ -49,7 +49,7 @@ def why_untold(labels: Int64, similarity: Float64) -> str:
     number = len(np.unique(labels))
     if number == 1:
         return "all clients are in one cluster"
-    return "each client is a cluster of its own" if number == len(labels) else ""
+    return "each client is a separate cluster" if number == len(labels) else ""
 
 
 class Doubt(NamedTuple):
@@ -57,7 +57,7 @@ class Doubt(NamedTuple):
 
     client: int
     cluster: int
-    other_cluster: int  # the most frequent one instead; `APART`: none
+    other_cluster: int  # the most frequent one instead; `NO_CLUSTER`: none
     share: float  # of the resamples with that
 
 
@@ -85,7 +85,7 @@ class Certainty:
             others = self.votes[client].copy()
             others[labels[client]] = -1
             other = int(others.argmax())
-            where = APART if other == len(others) - 1 else other
+            where = NO_CLUSTER if other == len(others) - 1 else other
             found.append(Doubt(client, int(labels[client]), where, float(others[other])))
         return found
 
@@ -119,27 +119,29 @@ def certainty(labels: Int64, resamples: Sequence[Int64]) -> Certainty:
     `labels`, shape (K,), are the clusters, each of 0 to C − 1 at least once; resamples as in
     `pair_shares`.
     """
-    everybody = np.arange(len(labels))
+    clients = np.arange(len(labels))
     num_clusters = int(labels.max()) + 1
-    own = np.eye(num_clusters)[labels]
-    others = own.sum(axis=0) - own  # of each cluster, without the client itself; shape (K, C)
-    alone = others[everybody, labels] == 0
+    members = np.eye(num_clusters)[labels]
+    others = (
+        members.sum(axis=0) - members
+    )  # of each cluster, without the client itself; shape (K, C)
+    alone = others[clients, labels] == 0
     votes = np.zeros((len(labels), num_clusters + 1))
     for drawn in resamples:
         names, place = np.unique(drawn, return_inverse=True)
         counts = np.zeros((len(names), num_clusters))
         np.add.at(counts, (place, labels), 1)
-        met = counts[place] - own
-        shares = np.divide(met, others, out=np.zeros_like(met), where=others > 0)
-        meets_nobody = met.sum(axis=1) == 0
-        shares[everybody, labels] += 1e-9  # of equals, its own
+        shared = counts[place] - members
+        shares = np.divide(shared, others, out=np.zeros_like(shared), where=others > 0)
+        is_alone = shared.sum(axis=1) == 0
+        shares[clients, labels] += 1e-9  # of equals, its cluster
         landed = shares.argmax(axis=1)
-        landed[meets_nobody] = np.where(alone, labels, num_clusters)[meets_nobody]
+        landed[is_alone] = np.where(alone, labels, num_clusters)[is_alone]
         if num_clusters == 1:
             landed[(shares[:, 0] < 0.5) & ~alone] = 1
-        votes[everybody, landed] += 1
+        votes[clients, landed] += 1
     votes /= len(resamples)
-    return Certainty(votes[everybody, labels], votes)
+    return Certainty(votes[clients, labels], votes)
 
 
 def candidates(scores: Float64, chosen: Sequence[int], first: int = 2) -> list[Candidate]:

@@ -18,7 +18,7 @@ from strategies.clusterings.agglomeration import agglomerate, canonical_labels
 from strategies.clusterings.clustering import Clustering
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.round_state import Clusters, Round
-from strategies.rounds.state import learnt
+from strategies.rounds.state import state_field
 from strategies.rounds.updates import cosine_similarities, update_vector
 
 
@@ -59,8 +59,8 @@ class RecursiveBipartition(Clustering):
     min_size: int = option(
         5, COUNT, "split only into parts of at least so many clients", key="cfl-min-size"
     )
-    _longest: float = learnt(float)
-    _last: dict[int, NDArray[np.float64]] = learnt(dict)
+    _longest: float = state_field(float)
+    _last: dict[int, NDArray[np.float64]] = state_field(dict)
 
     def find(self, conversation: Conversation) -> Clusters:
         """Return one cluster with all clients: none has trained."""
@@ -80,7 +80,9 @@ class RecursiveBipartition(Clustering):
             if len(trained[cluster]) > 1
         }
         # The longest of all clusters, before any of them is judged by it.
-        means = {c: float(np.linalg.norm(self._updates(own).mean(0))) for c, own in asked.items()}
+        means = {
+            c: float(np.linalg.norm(self._updates(clients).mean(0))) for c, clients in asked.items()
+        }
         self._longest = max([self._longest, *means.values()])
         for cluster, known in asked.items():
             if self._is_stuck(means[cluster], trained[cluster]):

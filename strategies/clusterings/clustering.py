@@ -18,7 +18,7 @@ from fl_core.text import listed
 from strategies.clusterings.agglomeration import canonical_labels
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.round_state import Clusters, Round
-from strategies.rounds.state import Remembers, learnt
+from strategies.rounds.state import Remembers, state_field
 
 _MOST_LISTED = 20  # clients in a sentence
 
@@ -41,19 +41,19 @@ class Clustering(Remembers, ABC):
     # The words that its field `num_clusters` may hold instead of a number.
     count_rules: ClassVar[tuple[str, ...]] = ()
     needs_tasks: ClassVar[bool] = False  # whether it needs the clients' true tasks, of a simulation
-    # When clusters change, True: cluster c keeps its model, and clients that join it take that over
-    # (IFCA); False: clusters are new sets of clients, and each starts from the mean of its clients'
-    # models (FedHC).
-    keeps_models: ClassVar[bool] = False
+    # When clusters change, True: cluster c retains its model, also for clients that join it (IFCA);
+    # False: clusters are new sets of clients, and each starts from the mean of its clients' models
+    # (FedHC).
+    retains_models: ClassVar[bool] = False
     # Whether results have grouping.json, with each client's certainty, and pictures of groups.
     shows_groups: ClassVar[bool] = False
     together: ClassVar[bool] = True  # whether clients train with others at all
     # Whether it knows nothing of a client before its first update: such clients then train in every
-    # round until they have sent one, whatever share of the clients is drawn.
+    # round until they have sent one.
     knows_by_training: ClassVar[bool] = False
 
-    def wants_all(self, number: int) -> bool:
-        """Return whether all clients are to train in a round, whatever share of them is drawn."""
+    def needs_all_clients(self, number: int) -> bool:
+        """Return whether all clients train in a round, not only those that are drawn."""
         return False
 
     @abstractmethod
@@ -84,13 +84,13 @@ class Clustering(Remembers, ABC):
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
     ) -> Clusters:
         """Return clusters that include the newcomers: by default, in the largest one."""
-        return clusters.with_everybody(newcomers)
+        return clusters.with_all_clients(newcomers)
 
-    def spectra_to_keep(self) -> Mapping[int, NDArray[np.float32]]:
+    def shared_eigenvectors(self) -> Mapping[int, NDArray[np.float32]]:
         """Return the eigenvectors that clients shared, by which newcomers may be placed: none."""
         return {}
 
-    def redrawn(
+    def with_resamples(
         self, clusters: Clusters, regroup: Callable[[Any], Sequence[Any]], what: str
     ) -> Clusters:
         """Return clusters with their certainty if `what` were resampled: by default, unchanged.
@@ -99,7 +99,7 @@ class Clustering(Remembers, ABC):
         """
         return clusters
 
-    def told_for_training(self, client: int) -> dict[str, ConfigRecordValues]:
+    def training_entries(self, client: int) -> dict[str, ConfigRecordValues]:
         """Return further entries of the config record of a client's training message."""
         return {}
 
@@ -111,12 +111,12 @@ class GivenClusters(Clustering):
     name: ClassVar[str] = "tasks"
     shares: ClassVar[str] = "nothing"
     needs_tasks: ClassVar[bool] = True
-    keeps_models: ClassVar[bool] = True
+    retains_models: ClassVar[bool] = True
     labels: Mapping[int, int]  # from client index to any cluster number
     # From a round on, other labels
     later: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
-    _now: Mapping[int, int] = learnt(dict)
-    _names: dict[int, int] = learnt(dict)
+    _now: Mapping[int, int] = state_field(dict)
+    _names: dict[int, int] = state_field(dict)
 
     def find(self, conversation: Conversation) -> Clusters:
         """Look every client up; a ValueError says that one has no cluster."""
@@ -136,7 +136,7 @@ class GivenClusters(Clustering):
         """Look newcomers up, and exclude those without a cluster."""
         known = [client for client in newcomers if client in self._now]
         for client in set(newcomers) - set(known):
-            conversation.roster.leave_out(client, "clustering", "no cluster is given for it")
+            conversation.registry.leave_out(client, "clustering", "no cluster is given for it")
         return self._look_up(sorted({*clusters.of_client, *known}))
 
     def _look_up(self, clients: Sequence[int]) -> Clusters:
@@ -144,7 +144,7 @@ class GivenClusters(Clustering):
         if unknown:
             known = listed([str(client) for client in sorted(self._now)], _MOST_LISTED, ", ")
             raise ValueError(
-                f"no cluster is given for client {unknown[0]}, only for {known or 'nobody'}: give "
+                f"no cluster is given for client {unknown[0]}, only for {known or 'none'}: give "
                 "one for each client that takes part."
             )
         names = self._names
@@ -172,7 +172,7 @@ class RandomClusters(Clustering):
         """Give newcomers the clusters of their indices, and exclude those beyond the sizes."""
         known = [client for client in newcomers if client < sum(self.sizes)]
         for client in set(newcomers) - set(known):
-            conversation.roster.leave_out(
+            conversation.registry.leave_out(
                 client, "clustering", "the random clusters have no place for it"
             )
         return self._deal(sorted({*clusters.of_client, *known}))
@@ -203,7 +203,7 @@ class SingleCluster(Clustering):
 
 
 @dataclass(frozen=True)
-class OwnCluster(Clustering):
+class ClusterPerClient(Clustering):
     """Each client alone: no federation."""
 
     name: ClassVar[str] = "own"

@@ -24,7 +24,7 @@ from strategies.clusterings.agglomeration import (
 from strategies.clusterings.clustering import Clustering
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.round_state import Clusters, Comparison, Round
-from strategies.rounds.state import learnt
+from strategies.rounds.state import state_field
 from strategies.rounds.updates import cosine_similarities, direction_distances, update_vector
 
 Reference = Literal["initial", "received"]
@@ -55,7 +55,7 @@ class UpdateClustering(Clustering):
         "`received`, with which the tasks are lost after a few rounds",
         key="update-reference",
     )
-    _vectors: dict[int, NDArray[np.float64]] = learnt(dict)
+    _vectors: dict[int, NDArray[np.float64]] = state_field(dict)
 
     def find(self, conversation: Conversation) -> Clusters:
         """Return one cluster with all clients: none has trained."""

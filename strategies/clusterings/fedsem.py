@@ -18,7 +18,7 @@ from strategies.clusterings.clustering import Clustering
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.means import cluster_models
 from strategies.rounds.round_state import Clusters, Round
-from strategies.rounds.state import learnt
+from strategies.rounds.state import state_field
 from strategies.rounds.updates import flatten
 
 
@@ -38,10 +38,10 @@ class ModelClustering(Clustering):
 
     name: ClassVar[str] = "model"
     knows_by_training: ClassVar[bool] = True
-    keeps_models: ClassVar[bool] = True
+    retains_models: ClassVar[bool] = True
     num_clusters: int  # an upper bound: fewer of fewer participants or different models
     seed: int = 0
-    _grouped: bool = learnt(bool)
+    _grouped: bool = state_field(bool)
 
     def find(self, conversation: Conversation) -> Clusters:
         """Return one inhabited cluster, with all clients: none has trained."""

@@ -30,7 +30,7 @@ from strategies.clusterings.spectral import SpectralClustering
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.means import cluster_models
 from strategies.rounds.round_state import Clusters, Comparison, Round, Update
-from strategies.rounds.state import learnt
+from strategies.rounds.state import state_field
 from strategies.rounds.updates import directions, last_layer, update_vector
 
 Float64 = NDArray[np.float64]
@@ -47,11 +47,11 @@ class OnceByTraining(Clustering):
     common layers).
     """
 
-    keeps_models: ClassVar[bool] = True
+    retains_models: ClassVar[bool] = True
     knows_by_training: ClassVar[bool] = True
-    _moves: dict[int, Float64] = learnt(dict)  # each client's first movement, shape (p,)
-    _found: int = learnt(int)  # number of clusters; waiting clients are in the next one
-    _grouped: list[int] = learnt(list)  # the clients of the clustering, which others join
+    _moves: dict[int, Float64] = state_field(dict)  # each client's first movement, shape (p,)
+    _found: int = state_field(int)  # number of clusters; waiting clients are in the next one
+    _grouped: list[int] = state_field(list)  # the clients of the clustering, which others join
 
     def find(self, conversation: Conversation) -> Clusters:
         """Return one cluster with all clients: none has trained."""
@@ -67,7 +67,7 @@ class OnceByTraining(Clustering):
     def before_training(self, state: Round, conversation: Conversation) -> Clusters:
         """Let those that have waited and trained join a cluster."""
         clusters = state.clusters
-        waiting = [c for c, own in clusters.of_client.items() if own >= self._found > 0]
+        waiting = [c for c, cluster in clusters.of_client.items() if cluster >= self._found > 0]
         fresh = [client for client in waiting if client in self._moves]
         if not fresh:
             return clusters

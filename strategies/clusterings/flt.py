@@ -32,7 +32,7 @@ from strategies.clusterings.signatures import (
 )
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.round_state import Clusters, Comparison, Round
-from strategies.rounds.state import learnt
+from strategies.rounds.state import state_field
 
 Float32 = NDArray[np.float32]
 FineTune = Literal["refresh", "always", "never"]
@@ -71,7 +71,7 @@ class SignatureClustering(Clustering):
     centroid_distance: CentroidDistance = option(
         "closest",
         one_of(get_args(CentroidDistance)),
-        "how far apart two clients are: their `closest` centroids, as FLT says, or all of them, "
+        "the distance of two clients: their `closest` centroids, as FLT says, or all of them, "
         "`matching` each with another, as its authors' code has it with one centroid for each "
         "class (`num-centroids`)",
     )
@@ -95,13 +95,13 @@ class SignatureClustering(Clustering):
     )
     refresh_every: int = option(0, NATURAL, "ask clients again every so many rounds; 0: never")  # τ
     seed: int = 0
-    _signatures: dict[int, Float32] = learnt(dict)
+    _signatures: dict[int, Float32] = state_field(dict)
     _means: NDArray[np.float64] = field(init=False, repr=False, compare=False)
-    _changed: set[int] = learnt(set)
-    _silent: set[int] = learnt(set)
-    _flags: dict[int, int] = learnt(dict)  # that clients have sent one after the other
-    _sketches: dict[int, list[float]] = learnt(dict)
-    _fine_tuned: bool = learnt(bool)
+    _changed: set[int] = state_field(set)
+    _silent: set[int] = state_field(set)
+    _flags: dict[int, int] = state_field(dict)  # that clients have sent one after the other
+    _sketches: dict[int, list[float]] = state_field(dict)
+    _fine_tuned: bool = state_field(bool)
 
     def find(self, conversation: Conversation) -> Clusters:
         """Form the clients' relatedness (FCR, Algorithm 2)."""
@@ -117,7 +117,7 @@ class SignatureClustering(Clustering):
         if not (flagged or due):
             return state.clusters
         self._changed, self._fine_tuned = set(), self.fine_tune != "never"
-        # A client that fails now keeps its last signature; its flag would only be the same again.
+        # The last signature of a client that fails stays; its flag would only be the same again.
         answers = self._ask(conversation, None, self._means.shape[1])
         self._silent = set(conversation.nodes) - set(answers)
         known = {**self._signatures, **answers}
@@ -143,14 +143,17 @@ class SignatureClustering(Clustering):
         """Ask newcomers alone, and place each at the nearest mean embedding (section III-B4)."""
         signatures = self._ask(conversation, newcomers, self._means.shape[1])
         self._signatures |= signatures
-        # Means alone are embedded: how near a newcomer is to each client, nobody knows.
+        # Means alone are embedded: how near a newcomer is to each client is unknown.
         unknown = np.full(len(clusters.compared), np.nan)
         return clusters.with_clients(
-            {client: nearest_cluster(own, self._means) for client, own in signatures.items()},
+            {
+                client: nearest_cluster(signature, self._means)
+                for client, signature in signatures.items()
+            },
             dict.fromkeys(signatures, unknown),
         )
 
-    def told_for_training(self, client: int) -> dict[str, ConfigRecordValues]:
+    def training_entries(self, client: int) -> dict[str, ConfigRecordValues]:
         """Return the sketch of the images from which the client made its signature."""
         known = self._sketches.get(client)
         return {protocol.IMAGE_SKETCH: known} if known else {}
@@ -217,9 +220,9 @@ def ask_signatures(
         options,
         clients=clients,
     )
-    widths = {client: own.centroids.shape[1] for client, own in found.items()}
-    alike = conversation.keep_common_size(protocol.SIGNATURE, widths, _WIDTH)
-    return {client: found[client] for client in alike}
+    widths = {client: signature.centroids.shape[1] for client, signature in found.items()}
+    similar = conversation.keep_common_size(protocol.SIGNATURE, widths, _WIDTH)
+    return {client: found[client] for client in similar}
 
 
 def _sketch(content: RecordDict) -> list[float]:

@@ -27,7 +27,7 @@ from strategies.clusterings.clustering import Clustering
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.means import cluster_models
 from strategies.rounds.round_state import Clusters, Round
-from strategies.rounds.state import learnt
+from strategies.rounds.state import state_field
 from strategies.rounds.updates import cosine_similarities, direction_distances, update_vector
 
 Float64 = NDArray[np.float64]
@@ -104,7 +104,7 @@ class LossClustering(Clustering):
     name: ClassVar[str] = "loss-inhabited"
     shares: ClassVar[str] = "losses"
     exact_number: ClassVar[bool] = True
-    keeps_models: ClassVar[bool] = True
+    retains_models: ClassVar[bool] = True
     num_clusters: int  # M
     # From 0, 1, 2, … to a freshly initialised model, a different one for each number: equal models
     # have equal losses, and all clients choose the first.
@@ -124,11 +124,11 @@ class LossClustering(Clustering):
         "stop asking once no client has moved for this many rounds; 0: never stop",
         key="stop-reassociation",
     )
-    _models: list[NDArrays] = learnt(list)
-    _unchanged: int = learnt(int)  # rounds in which no client moved
-    _warms_up: bool = learnt(bool)  # all train one model until a round groups them
+    _models: list[NDArrays] = state_field(list)
+    _unchanged: int = state_field(int)  # rounds in which no client moved
+    _warms_up: bool = state_field(bool)  # all train one model until a round groups them
 
-    def wants_all(self, number: int) -> bool:
+    def needs_all_clients(self, number: int) -> bool:
         """Return whether all clients train, for the groups that start the clusters."""
         return self._warms_up
 
@@ -159,7 +159,7 @@ class LossClustering(Clustering):
 
     def before_training(self, state: Round, conversation: Conversation) -> Clusters:
         """Ask the participants again; one that fails stays in its cluster."""
-        if state.number == 1 or self._warms_up or self._settled():
+        if state.number == 1 or self._warms_up or self._is_stable():
             return state.clusters
         return self._associate(state, state.participants, conversation)
 
@@ -178,7 +178,7 @@ class LossClustering(Clustering):
     def after_last_round(self, state: Round, conversation: Conversation) -> Clusters:
         """Ask those that did not take part in the last round: their choice may be outdated."""
         others = sorted(conversation.nodes.keys() - state.participants)
-        if not others or self._settled():
+        if not others or self._is_stable():
             return state.clusters
         return self._associate(state, others, conversation)
 
@@ -191,9 +191,9 @@ class LossClustering(Clustering):
         """
         self._unchanged = 0
         if not self._models:
-            return clusters.with_everybody(newcomers)  # of a warm start: asked when they train
+            return clusters.with_all_clients(newcomers)  # of a warm start: asked when they train
         losses = ask_losses(conversation, self._models, newcomers, for_training=False)
-        found = clusters.with_clients({c: int(np.argmin(own)) for c, own in losses.items()})
+        found = clusters.with_clients({c: int(np.argmin(values)) for c, values in losses.items()})
         return replace(found, unheld=self._unheld(clusters))
 
     def _check_number(self, clients: int) -> None:
@@ -203,7 +203,7 @@ class LossClustering(Clustering):
                 f"choose 1 to {clients}, or the strategy ifca, which allows empty clusters."
             )
 
-    def _settled(self) -> bool:
+    def _is_stable(self) -> bool:
         return 0 < self.stop_after <= self._unchanged
 
     def _drawn(self, draw: int, private: Collection[str]) -> list[NDArrays]:
@@ -223,7 +223,7 @@ class LossClustering(Clustering):
         return {n: model for n, model in enumerate(self._models) if not clusters.members(n)}
 
     def _present_models(self, state: Round) -> list[NDArrays]:
-        # After a warm start nobody was asked about any models yet, and empty clusters have none.
+        # After a warm start no client was asked yet, and empty clusters have none.
         before = self._models or [state.initial] * self.num_clusters
         return [
             model if state.clusters.members(cluster) or not state.per_client else before[cluster]
@@ -280,7 +280,7 @@ def _read_losses(content: RecordDict, count: int) -> list[float]:
     sent = protocol.numbers(content, protocol.LOSSES)
     if len(sent) != count:
         raise ValueError(f"its answer does not hold {count} losses")
-    # One model that a client has corrupted, of its own cluster, is bad for all its clients.
+    # One model that a client has corrupted is the worst for its cluster only.
     if not np.isfinite(sent).any():
         raise ValueError("none of its losses is a finite number")
     return [one if math.isfinite(one) else math.inf for one in sent]

@@ -30,7 +30,7 @@ class Evidence(NamedTuple):
     """What speaks for each number of groups."""
 
     scores: Float64  # the mean silhouette of 2, 3, …, K − 1 groups
-    distance: float  # how far apart clients are, by `measure`
+    distance: float  # the distance of clients, by `measure`
     most: float  # above it, there is more than one group
     measure: str
 

@@ -20,21 +20,21 @@ from strategies.clusterings.agglomeration import canonical_labels, gaps, mean_sc
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
-# An honest client's scores go along with the others' scores of it. But where all clients are alike
+# An honest client's scores go along with the others' scores of it. Where all clients are similar
 # there is nothing to go along with, so they must also disagree by more than chance: by √2/6, where
 # both have the standard deviation that `fl_core.relevance.relative_scores` gives them, 1/6. Scores
 # drawn from [0, 1] disagree by 0.29 or so; of honest clients 0.21 at most was seen.
 _LEAST_AGREEMENT = 0.5
 _MOST_DISAGREEMENT = 2**0.5 / 6
 _USUAL_DISAGREEMENT = 2.0  # times the usual: with noise all scores are far off
-# Times the median client's standard deviation: less is the same score for everybody, and nearly the
+# Times the median client's standard deviation: less is the same score for all, and nearly the
 # same. Honest clients had 0.10 at least; below 0.4, their levels were 0.13 off, of images, and 0.22
 # where clients record signals of very different strength.
 _LEAST_SPREAD = 0.05
 _LITTLE_SPREAD = 0.4
 _MEDIAN_OF_NORMAL = 0.6745  # the median of |x| for x normal with standard deviation 1
 _FEWEST_JUDGED = 8  # clients; a correlation over fewer says little
-# Of each other's energy, clients that see something alike capture more: of two with images of one
+# Of each other's energy, clients that see something similar capture more: of two with images of one
 # class each 0.18 at least, in 120 usual federations 0.54. A random basis, 5 of 324, captures 0.015.
 # Of the nearest direction alone 0.3 at least, and by chance, 5 of 324, 0.06.
 _NOTHING_SHARED = 0.1
@@ -42,7 +42,7 @@ _LEADING = 5  # eigenvectors; by chance, 20 of 324 share as much as 0.24 of a di
 _SAME_STRANGENESS = 0.5
 # Where five tasks or more have little in common, all share next to nothing with most others, but
 # honest clients of 30 and 100 standardised images 0.16 at least, and mostly above 0.3, with
-# somebody of their own task; a random basis, 20 of 196, had 0.07 at most, of 20 in all.
+# a client of their task; a random basis, 20 of 196, had 0.07 at most, of 20 in all.
 _AKIN = 0.2
 _COMPARED_WITH = 200  # clients, that each may be found to be a stranger to
 _MOST_STRANGERS = 2_000
@@ -52,36 +52,36 @@ _FAR_WIDER = 4.0
 _FEW = 100  # clients, of which a cluster of one may be chance
 
 
-def strangers(everybody: Spectra, num_eigenvectors: int, rng: np.random.Generator) -> Int64:
+def strangers(spectra: Spectra, num_eigenvectors: int, rng: np.random.Generator) -> Int64:
     """Return the kind of each client that shares nothing with most others, shape (K,); −1: none.
 
     Strangers that share something with one another have the same number, from 0. A client is a
     stranger if the median of what it and another capture of each other's energy, the smaller of the
     two, is very small. But a kind is none if a quarter of all clients are of it, which is a task,
     or if half of it are related to another client, with which they share a task; and if half of all
-    clients are strangers, of whatever kinds, none is. `num_eigenvectors` capture; `rng` draws with
+    clients are strangers, none is. `num_eigenvectors` capture; `rng` draws with
     which others each of many clients is compared.
     """
 
     def mutually_captured(one: Int64, other: Int64) -> Float64:
-        few, many = everybody[one], everybody[other]
+        few, many = spectra[one], spectra[other]
         ours = captured_energies(few, many, num_eigenvectors)
         theirs = captured_energies(many, few, num_eigenvectors)
         return np.minimum(ours, theirs.T).astype(np.float64)
 
-    return _strangers(len(everybody.widths), mutually_captured, rng)
+    return _strangers(len(spectra.widths), mutually_captured, rng)
 
 
-def strangers_by_vectors(vectors: Sequence[NDArray[np.float32]], rng: np.random.Generator) -> Int64:
+def outliers_by_vectors(vectors: Sequence[NDArray[np.float32]], rng: np.random.Generator) -> Int64:
     """Return `strangers` by K clients' eigenvectors alone, shapes (d, k_j), without eigenvalues.
 
     Two clients share cos²θ, θ being the smallest angle between the spans of the leading
     eigenvectors of either: how much of any direction in the one the other captures at most.
     """
-    everybody = Spectra.of_vectors([own[:, :_LEADING] for own in vectors])
+    spectra = Spectra.of_vectors([one[:, :_LEADING] for one in vectors])
 
     def shared(one: Int64, other: Int64) -> Float64:
-        angles = smallest_angles(everybody[one], everybody[other], _LEADING)
+        angles = smallest_angles(spectra[one], spectra[other], _LEADING)
         cosines: Float64 = np.cos(angles, dtype=np.float64)
         return cosines**2
 
@@ -92,27 +92,27 @@ def _strangers(
     count: int, shared: Callable[[Int64, Int64], Float64], rng: np.random.Generator
 ) -> Int64:
     """Return strangers by what some clients share with others, in [0, 1], as a matrix."""
-    everybody = asked = np.arange(count)
+    clients = asked = np.arange(count)
     if count > _COMPARED_WITH:
         asked = np.sort(rng.choice(count, _COMPARED_WITH, replace=False))
-    mutual = shared(everybody, asked)
+    mutual = shared(clients, asked)
     mutual[asked, np.arange(len(asked))] = np.nan
     found = np.full(count, -1)
     if len(asked) < 3:
         return found
-    strange = np.flatnonzero(np.nanmedian(mutual, axis=1) < _NOTHING_SHARED)
-    if 2 * len(strange) >= count or not len(strange):
+    candidates = np.flatnonzero(np.nanmedian(mutual, axis=1) < _NOTHING_SHARED)
+    if 2 * len(candidates) >= count or not len(candidates):
         return found
-    kinds = np.zeros(len(strange), np.int64)
-    if len(strange) <= _MOST_STRANGERS:  # more are not compared with each other
-        alike = shared(strange, strange)
-        _, kinds = connected_components(alike > _SAME_STRANGENESS, directed=False)
+    kinds = np.zeros(len(candidates), np.int64)
+    if len(candidates) <= _MOST_STRANGERS:  # more are not compared with each other
+        similarity = shared(candidates, candidates)
+        _, kinds = connected_components(similarity > _SAME_STRANGENESS, directed=False)
     of_kind = np.bincount(kinds)
     few = of_kind[kinds] < _SHARE_OF_A_TASK * count
-    others = ~np.isin(asked, strange[few])
-    akin = (mutual[np.ix_(strange, others)] > _AKIN).any(axis=1)
-    apart = few & (2 * np.bincount(kinds, akin) < of_kind)[kinds]
-    found[strange[apart]] = canonical_labels(kinds[apart])
+    others = ~np.isin(asked, candidates[few])
+    akin = (mutual[np.ix_(candidates, others)] > _AKIN).any(axis=1)
+    separate = few & (2 * np.bincount(kinds, akin) < of_kind)[kinds]
+    found[candidates[separate]] = canonical_labels(kinds[separate])
     return found
 
 
@@ -128,25 +128,25 @@ def trusted_clients(scores: NDArray[np.floating]) -> Int64:
 
     `scores`, shape (K, K): row i is client i's.
     """
-    everybody = np.arange(len(scores))
-    left = everybody
+    clients = np.arange(len(scores))
+    left = clients
     while len(scores) >= _FEWEST_JUDGED and 2 * len(left) > len(scores):
         said = scores[np.ix_(left, left)].astype(np.float64)
         spreads = said.std(axis=1, where=~np.eye(len(left), dtype=bool))
         same, little = (
             spreads < part * np.median(spreads) for part in (_LEAST_SPREAD, _LITTLE_SPREAD)
         )
-        apart, levels, usual = _disagreements(said)
-        far = apart > max(_MOST_DISAGREEMENT, _USUAL_DISAGREEMENT * usual)
+        distances, levels, usual = _disagreements(said)
+        far = distances > max(_MOST_DISAGREEMENT, _USUAL_DISAGREEMENT * usual)
         far |= little & (levels > _MOST_DISAGREEMENT)
         suspects = same | (far & (_agreements(said) < _LEAST_AGREEMENT))
         if not suspects.any():
             return left
-        # Of many, several at a time; first those that say the same of everybody.
-        doubts = np.where(suspects, apart + levels + same, -1)
+        # Of many, several at a time; first those with one score for all.
+        doubts = np.where(suspects, distances + levels + same, -1)
         worst = np.argsort(-doubts, kind="stable")[: 1 + len(left) // 50]
         left = np.delete(left, [one for one in worst if suspects[one]])
-    return everybody
+    return clients
 
 
 def _disagreements(said: Float64) -> tuple[Float64, Float64, float]:
@@ -163,10 +163,10 @@ def _disagreements(said: Float64) -> tuple[Float64, Float64, float]:
     differences = said - said.T
     offsets = differences.sum(axis=1) / count
     rest = differences - np.subtract.outer(offsets, offsets)
-    apart = np.sqrt((rest**2).sum(axis=1) / (count - 1))
+    distances = np.sqrt((rest**2).sum(axis=1) / (count - 1))
     levels = said.mean(axis=1, where=others)
     far = np.minimum(np.abs(levels - np.median(levels)), np.abs(offsets))
-    return apart, far, float(np.median(np.abs(rest[others])) / _MEDIAN_OF_NORMAL)
+    return distances, far, float(np.median(np.abs(rest[others])) / _MEDIAN_OF_NORMAL)
 
 
 def _agreements(said: Float64) -> Float64:
@@ -208,10 +208,10 @@ def half_way(similarity: Float64, clusters: Int64) -> Float64:
     np.fill_diagonal(between, 0)
     next_best = between.max(axis=1)
     several = pairs > 0
-    own = np.divide(to_others, pairs, out=next_best.copy(), where=several)
+    within = np.divide(to_others, pairs, out=next_best.copy(), where=several)
     if several.any():
-        own[~several] = own[several].mean()
-    return np.asarray((own + next_best) / 2, np.float64)
+        within[~several] = within[several].mean()
+    return np.asarray((within + next_best) / 2, np.float64)
 
 
 def number_beside_few(merges: Float64, number: int, *, is_chosen: bool) -> int:

@@ -28,11 +28,11 @@ from strategies.clusterings.signatures import CENTROID_DISTANCES, CentroidDistan
 from strategies.clusterings.spectral import SpectralClustering
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.round_state import Clusters, Comparison
-from strategies.rounds.state import learnt
+from strategies.rounds.state import state_field
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
-_NUM_COMPONENTS = 128  # that each client keeps
+_NUM_COMPONENTS = 128  # of each client
 Coordinates = Literal["components", "pixels"]
 
 
@@ -53,13 +53,13 @@ class LinearSignatureClustering(Clustering):
     coordinates: Coordinates = option(
         "components",
         one_of(get_args(Coordinates)),
-        "where centroids are compared: along each client's own axes, as FLT's authors did, or "
+        "where centroids are compared: along each client's axes, as FLT's authors did, or "
         "mapped back to `pixels`, which is far better but shows blurred images",
         key="centroid-coordinates",
     )
     centroid_distance: CentroidDistance = SignatureClustering.centroid_distance
     linkage: str = SpectralClustering.linkage
-    _signatures: dict[int, Float32] = learnt(dict)
+    _signatures: dict[int, Float32] = state_field(dict)
 
     def find(self, conversation: Conversation) -> Clusters:
         """Ask for centroids, then agglomerate."""
@@ -95,7 +95,9 @@ class LinearSignatureClustering(Clustering):
         )
 
     def _distances(self, signatures: Iterable[Float32]) -> Float64:
-        return CENTROID_DISTANCES[self.centroid_distance]([own.astype(float) for own in signatures])
+        return CENTROID_DISTANCES[self.centroid_distance](
+            [rows.astype(float) for rows in signatures]
+        )
 
     def _ask(
         self, conversation: Conversation, clients: Sequence[int] | None, width: int | None

@@ -29,7 +29,7 @@ from strategies.clusterings.clustering import Clustering
 from strategies.clusterings.spectral import DIMENSIONS, SpectralClustering, read_eigenvectors
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.round_state import Clusters, Comparison
-from strategies.rounds.state import learnt
+from strategies.rounds.state import state_field
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -58,7 +58,7 @@ class PrincipalAngleClustering(Clustering):
     measure: Measure = option(
         "smallest",
         one_of(get_args(Measure)),
-        "how far apart clients are: by their smallest principal angle, or by the sum of the angles "
+        "the distance of clients: by their smallest principal angle, or by the sum of the angles "
         "between their first vectors, their second ones, …",
         key="principal-angle",
     )
@@ -66,18 +66,18 @@ class PrincipalAngleClustering(Clustering):
     threshold: float | None = option(
         "never",
         or_none(number(float, 0), "never"),
-        "do not merge clusters farther apart than so many degrees, instead of looking for "
+        "do not merge clusters at a distance of more than so many degrees, instead of looking for "
         "`num-clusters`",
         key="angle-threshold",
     )
     linkage: str = SpectralClustering.linkage  # the authors' average linkage is SciPy's "weighted"
     dimension: int | None = None  # of a vector; None: the most common one
-    _vectors: dict[int, Float32] = learnt(dict)
+    _vectors: dict[int, Float32] = state_field(dict)
 
     def find(self, conversation: Conversation) -> Clusters:
         """Ask for singular vectors, then agglomerate."""
         asked = self._ask(conversation, None, self.dimension)
-        lengths = {client: len(own) for client, own in asked.items()}
+        lengths = {client: len(vectors) for client, vectors in asked.items()}
         similar = conversation.keep_common_size(protocol.SPECTRUM, lengths, DIMENSIONS)
         self._vectors = {client: asked[client] for client in similar}
         angles = self._angles(self._vectors, self._vectors)
@@ -109,8 +109,8 @@ class PrincipalAngleClustering(Clustering):
         labels = numbers[means.argmin(axis=1)]
         if self.threshold is not None and (far := means.min(axis=1) > self.threshold).any():
             among = [client for client, is_far in zip(fresh, far, strict=True) if is_far]
-            apart = {client: fresh[client] for client in among}
-            grouping = agglomerate_distances(self._angles(apart, apart), 1, self.linkage)
+            distant = {client: fresh[client] for client in among}
+            grouping = agglomerate_distances(self._angles(distant, distant), 1, self.linkage)
             labels[far] = clusters.count + self._cut(grouping.labels, grouping.merges)
         self._vectors = {**known, **fresh}
         compared = np.isin([*known], clusters.compared)
@@ -125,8 +125,8 @@ class PrincipalAngleClustering(Clustering):
             return labels
         return cut_dendrogram(merges, number_within(merges, self.threshold))
 
-    def _angles(self, own: Mapping[int, Float32], others: Mapping[int, Float32]) -> Float64:
-        one, other = (Spectra.of_vectors(list(vectors.values())) for vectors in (own, others))
+    def _angles(self, some: Mapping[int, Float32], others: Mapping[int, Float32]) -> Float64:
+        one, other = (Spectra.of_vectors(list(each.values())) for each in (some, others))
         if self.measure == "sum":
             return corresponding_angles(one, other, self.num_eigenvectors)
         angles = smallest_angles(one, other, self.num_eigenvectors)

@@ -36,9 +36,9 @@ NumGroups = NumClusters | Literal["auto"]
 MOST_WEIGHED = 300
 """Clients of whom numbers of clusters are weighed where one is asked for: it takes a moment."""
 
-DISBELIEVED = "what it says of the others disagrees with what they say of it, and does not count"
-SHARES_NOTHING = "its eigenvectors have next to nothing to do with the others', and it stays apart"
-UNLIKE_ALL = "it is unlike all others and stays alone"
+CONTRADICTORY = "its scores contradict the other clients' scores of it, and are ignored"
+SHARES_NOTHING = "its eigenvectors share no subspace with the others', and its cluster is separate"
+UNRELATED = "it is similar to no other client, and is alone in its cluster"
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class RelevanceGroups:
     compared: Int64  # the clients that were agglomerated, ascending, shape (n,)
     similarity: Float64  # R of these, shape (n, n)
     merges: Float64  # their dendrogram, as scipy writes it, shape (n − 1, 4)
-    odd: dict[int, str]  # why clients are outliers
+    outliers: dict[int, str]  # why clients are outliers
     # The number of clusters that the rule chose, before others came on top; of a requested number,
     # what "auto" would choose, or 0 of more than `MOST_WEIGHED` clients
     by_rule: int
@@ -61,7 +61,7 @@ def group_by_relevance(
     linkage: str = "average",
     *,
     formula: str = PAPER,
-    strange: Int64 | None = None,
+    kinds: Int64 | None = None,
     self_reported: bool = True,
 ) -> RelevanceGroups:
     """Group clients by their relevance to each other (RCC-PFL, Procedure 1).
@@ -80,14 +80,14 @@ def group_by_relevance(
         hundredth of the clients (`number_beside_few`).
     formula : str
         Which relevance it is, by which "auto" decides on one group.
-    strange : NDArray[np.int64], shape (K,), optional
-        The strangers, as `strangers` or `strangers_by_vectors` returns them; by default none.
+    kinds : NDArray[np.int64], shape (K,), optional
+        The strangers, as `strangers` or `outliers_by_vectors` returns them; by default none.
     self_reported : bool
         Whether row i is reported by client i, and so compared with the others' scores of it.
     """
-    if strange is None:
-        strange = np.full(len(scores), -1)
-    compared = usual = np.flatnonzero(strange < 0)
+    if kinds is None:
+        kinds = np.full(len(scores), -1)
+    compared = usual = np.flatnonzero(kinds < 0)
     if self_reported:
         compared = usual[trusted_clients(scores[np.ix_(usual, usual)])]
 
@@ -110,19 +110,19 @@ def group_by_relevance(
     joined = near_clusters(scores[np.ix_(compared, rejected)], similarity, cut)
     labels = np.full(len(scores), -1)
     labels[compared], labels[rejected] = cut, joined
-    odd = dict.fromkeys(rejected.tolist(), DISBELIEVED)
+    outliers = dict.fromkeys(rejected.tolist(), CONTRADICTORY)
     for client in rejected[joined < 0].tolist():
-        labels[client], odd[client] = labels.max() + 1, UNLIKE_ALL
-    apart = np.flatnonzero(strange >= 0)
-    labels[apart] = labels.max() + 1 + strange[apart]
-    odd = dict(sorted((odd | dict.fromkeys(apart.tolist(), SHARES_NOTHING)).items()))
+        labels[client], outliers[client] = labels.max() + 1, UNRELATED
+    separate = np.flatnonzero(kinds >= 0)
+    labels[separate] = labels.max() + 1 + kinds[separate]
+    outliers = dict(sorted((outliers | dict.fromkeys(separate.tolist(), SHARES_NOTHING)).items()))
     return RelevanceGroups(
-        canonical_labels(labels), compared, similarity, plain.merges, odd, by_rule
+        canonical_labels(labels), compared, similarity, plain.merges, outliers, by_rule
     )
 
 
 def group_by_eigenpairs(
-    everybody: Spectra,
+    spectra: Spectra,
     formula: str,
     num_eigenvectors: int,
     num_clusters: NumGroups,
@@ -137,7 +137,7 @@ def group_by_eigenpairs(
 
     Parameters
     ----------
-    everybody : Spectra
+    spectra : Spectra
         Of K clients.
     num_eigenvectors : int
         How many of each client are compared.
@@ -148,19 +148,19 @@ def group_by_eigenpairs(
         Draws with which others each of many clients is compared; by default from a fixed seed.
     """
     rng = rng or np.random.default_rng(0)
-    strange = strangers(everybody, num_eigenvectors, rng)
-    compared = usual = np.flatnonzero(strange < 0)
+    kinds = strangers(spectra, num_eigenvectors, rng)
+    compared = usual = np.flatnonzero(kinds < 0)
     if num_compared is not None and len(usual) > num_compared:
         compared = np.sort(rng.choice(usual, num_compared, replace=False))
-    if not isinstance(num_clusters, str) and len(usual) < len(strange):
+    if not isinstance(num_clusters, str) and len(usual) < len(kinds):
         num_clusters = min(num_clusters, len(compared))
-    chosen = everybody[compared]
+    chosen = spectra[compared]
     scores = relevances(formula, chosen, chosen, num_eigenvectors)
     found = group_by_relevance(scores, num_clusters, linkage, formula=formula, self_reported=False)
-    labels = strange + int(found.labels.max()) + 1
+    labels = kinds + int(found.labels.max()) + 1
     labels[compared] = found.labels
     if len(others := np.setdiff1d(usual, compared)):
-        near = relevances(formula, everybody[others], chosen, num_eigenvectors)
+        near = relevances(formula, spectra[others], chosen, num_eigenvectors)
         labels[others] = closest_clusters(near, found.labels)
-    odd = dict.fromkeys(np.flatnonzero(strange >= 0).tolist(), SHARES_NOTHING)
-    return replace(found, labels=canonical_labels(labels), compared=compared, odd=odd)
+    outliers = dict.fromkeys(np.flatnonzero(kinds >= 0).tolist(), SHARES_NOTHING)
+    return replace(found, labels=canonical_labels(labels), compared=compared, outliers=outliers)

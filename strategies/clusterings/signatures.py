@@ -30,7 +30,7 @@ Bool = NDArray[np.bool_]
 
 NUM_NEIGHBORS = 15  # UMAP's default; FLT names no other
 # FLT's γ is 1, which fits its hundred clients; UMAP packs fewer centroids more densely, and then
-# clients of different tasks that hold look-alike digits (4 and 9) fall within 1 of each other.
+# clients of different tasks that hold similar digits (4 and 9) fall within 1 of each other.
 # `python -m benchmarks.graph_threshold` counts.
 THRESHOLD = 0.3
 _FEWEST_FOR_UMAP = 4  # with fewer points its spectral start fails
@@ -55,11 +55,11 @@ def embed_signatures(signatures: Sequence[Float32], seed: int) -> list[Float64]:
     """
     points = np.concatenate(signatures).astype(np.float32)
     # UMAP's random numbers go by row: sorted rows make a client's place independent of the order
-    # in which clients are numbered. It tears apart points of which there are more than it has
+    # in which clients are numbered. It separates points of which there are more than it has
     # neighbours: each is placed once.
     different, which = np.unique(points, axis=0, return_inverse=True)
     plane = _plane(different, seed)[which.ravel()]
-    return np.split(plane, np.cumsum([len(own) for own in signatures])[:-1])
+    return np.split(plane, np.cumsum([len(each) for each in signatures])[:-1])
 
 
 def _plane(points: Float32, seed: int) -> Float64:
@@ -111,7 +111,7 @@ def closest_distances(embedded: Sequence[Float64]) -> Float64:
     everything = np.concatenate(embedded)
     starts = np.cumsum([0, *(len(points) for points in embedded[:-1])])
     # One client's rows at a time: all pairs of thousands of clients' points would fill memory.
-    rows = [np.minimum.reduceat(cdist(own, everything).min(axis=0), starts) for own in embedded]
+    rows = [np.minimum.reduceat(cdist(each, everything).min(axis=0), starts) for each in embedded]
     return np.stack(rows)
 
 
@@ -134,7 +134,7 @@ def matching_distances(embedded: Sequence[Float64]) -> Float64:
     for i, j in combinations(range(len(embedded)), 2):
         fewer, more = sorted((embedded[i], embedded[j]), key=len)
         squares = cdist(fewer, more, "sqeuclidean")
-        matched = np.sort(squares[linear_sum_assignment(squares)])  # one sum, whoever is first
+        matched = np.sort(squares[linear_sum_assignment(squares)])  # one sum in either order
         found[i, j] = found[j, i] = np.sqrt(matched.sum()) / len(fewer)
     return found
 
@@ -187,7 +187,7 @@ def group_graph(graph: Bool, num_clusters: NumClusters) -> Grouping:
     if not isinstance(num_clusters, str):
         return agglomerate_distances(distances, num_clusters, "ward")
     components = int(connected_components(graph, directed=False)[0])
-    if len(np.unique(graph, axis=0)) == components:  # rows are alike in cliques, and only there
+    if len(np.unique(graph, axis=0)) == components:  # rows are equal in cliques, and only there
         return agglomerate_distances(distances, components, "ward")
     found = agglomerate_distances(distances, num_clusters, "ward")
     if found.labels.max() + 1 >= components:
@@ -202,7 +202,7 @@ def cluster_means(signatures: Sequence[Float32], labels: NDArray[np.int64]) -> F
     shapes (k_i, e), not of UMAP's plane, where newcomers have no place. `labels`, shape (K,), have
     each of 0 to C − 1 at least once.
     """
-    means = np.stack([own.mean(axis=0, dtype=np.float64) for own in signatures])
+    means = np.stack([each.mean(axis=0, dtype=np.float64) for each in signatures])
     return np.stack([means[labels == cluster].mean(axis=0) for cluster in range(labels.max() + 1)])
 
 
@@ -211,5 +211,5 @@ def nearest_cluster(signature: Float32, means: Float64) -> int:
 
     By L2, the first of equals; `signature` are the newcomer's centroids, shape (k, e).
     """
-    own = signature.mean(axis=0, dtype=np.float64)
-    return int(np.linalg.norm(means - own, axis=1).argmin())
+    mean = signature.mean(axis=0, dtype=np.float64)
+    return int(np.linalg.norm(means - mean, axis=1).argmin())

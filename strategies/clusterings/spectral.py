@@ -21,7 +21,7 @@ from fl_core.relevance import PAPER, USUAL_EIGENVECTORS, Spectra, relevances
 from fl_core.text import listed
 from strategies.clusterings.agglomeration import COUNT_RULES, LINKAGES, closest_clusters
 from strategies.clusterings.clustering import Clustering
-from strategies.clusterings.outliers import strangers_by_vectors
+from strategies.clusterings.outliers import outliers_by_vectors
 from strategies.clusterings.relevance_groups import (
     NumGroups,
     RelevanceGroups,
@@ -30,7 +30,7 @@ from strategies.clusterings.relevance_groups import (
 )
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.round_state import Clusters, Comparison, Resamples
-from strategies.rounds.state import learnt
+from strategies.rounds.state import state_field
 
 Eigenvectors = NDArray[np.float32]
 """Shape (d, at most k)."""
@@ -50,7 +50,7 @@ _MOST_LISTED = 20  # clients in a line of the log
 logger = logging.getLogger(__name__)
 
 DIMENSIONS = "its features have {} dimensions"
-"""What is said of a client's features, whose number the braces stand for."""
+"""A client's features, with braces for their number."""
 
 
 @dataclass
@@ -78,8 +78,8 @@ class SpectralClustering(Clustering):
         "nothing: docs/privacy.md, docs/scale.md",
     )
     dimension: int | None = None  # d, of an eigenvector; None: the most common one
-    _spectra: dict[int, Eigenvectors] = learnt(dict)
-    _values: dict[int, Float64] = learnt(dict)  # eigenvalues, if the server compares
+    _spectra: dict[int, Eigenvectors] = state_field(dict)
+    _values: dict[int, Float64] = state_field(dict)  # eigenvalues, if the server compares
 
     @property
     def num_shared(self) -> int:
@@ -98,18 +98,18 @@ class SpectralClustering(Clustering):
         rng = _rng(conversation, _STRANGERS_STREAM)
         # Before clients compare: a score is relative to all that a client was sent, and beside
         # what has nothing in common with it, all others look similar.
-        kinds = strangers_by_vectors(list(spectra.values()), rng)
-        strange = {client: kind for client, kind in zip(spectra, kinds, strict=True) if kind >= 0}
-        usual = {client: own for client, own in spectra.items() if client not in strange}
-        answers = self._ask_relevances(conversation, usual, usual if strange else None)
-        clients = [client for client in spectra if client in answers or client in strange]
+        kinds = outliers_by_vectors(list(spectra.values()), rng)
+        separate = {client: kind for client, kind in zip(spectra, kinds, strict=True) if kind >= 0}
+        usual = {client: vectors for client, vectors in spectra.items() if client not in separate}
+        answers = self._ask_relevances(conversation, usual, usual if separate else None)
+        clients = [client for client in spectra if client in answers or client in separate]
         self._spectra = {client: spectra[client] for client in clients}
         groups = group_by_relevance(
             _all_scores(clients, list(usual), answers),
             self.num_clusters,
             self.linkage,
             formula=self.relevance,
-            strange=np.array([strange.get(client, -1) for client in clients]),
+            kinds=np.array([separate.get(client, -1) for client in clients]),
         )
         return self._clusters(clients, groups)
 
@@ -135,14 +135,14 @@ class SpectralClustering(Clustering):
         return self._clusters(list(self._spectra), groups)
 
     def _clusters(self, clients: Sequence[int], groups: RelevanceGroups) -> Clusters:
-        odd = {clients[place]: why for place, why in sorted(groups.odd.items())}
-        for why in sorted(set(odd.values())):
-            own = [str(client) for client, reason in odd.items() if reason == why]
-            logger.warning("odd: %s: %s", why, listed(own, _MOST_LISTED))
+        outliers = {clients[place]: why for place, why in sorted(groups.outliers.items())}
+        for why in sorted(set(outliers.values())):
+            named = [str(client) for client, reason in outliers.items() if reason == why]
+            logger.warning("outliers: %s: %s", why, listed(named, _MOST_LISTED))
         return Clusters.of_labels(
             clients,
             groups.labels,
-            odd=odd,
+            outliers=outliers,
             comparison=Comparison(
                 tuple(clients[place] for place in groups.compared.tolist()),
                 groups.similarity,
@@ -186,11 +186,11 @@ class SpectralClustering(Clustering):
             dict(zip(answered, late, strict=True)),
         )
 
-    def spectra_to_keep(self) -> Mapping[int, Eigenvectors]:
+    def shared_eigenvectors(self) -> Mapping[int, Eigenvectors]:
         """Return each client's eigenvectors, shape (d, k_j)."""
         return self._spectra
 
-    def redrawn(
+    def with_resamples(
         self,
         clusters: Clusters,
         regroup: Callable[[SpectralClustering], Sequence[RelevanceGroups]],
@@ -234,15 +234,15 @@ class SpectralClustering(Clustering):
     ) -> dict[int, list[float]]:
         """Return how relevant each of `spectra` is to those asked, in the order of `spectra`."""
         # One array, not one for each client: Flower asks for every array of every message by name.
-        everybody = np.concatenate(list(spectra.values()), axis=1)
+        joined = np.concatenate(list(spectra.values()), axis=1)
         options: dict[str, ConfigRecordValues] = {
             protocol.RELEVANCE_FORMULA: self.relevance,
-            protocol.NUM_COLUMNS: [own.shape[1] for own in spectra.values()],
+            protocol.NUM_COLUMNS: [vectors.shape[1] for vectors in spectra.values()],
         }
         return conversation.query(
             protocol.RELEVANCE,
             lambda content: _read_relevances(content, len(spectra)),
-            protocol.with_arrays({protocol.EIGENVECTORS: everybody}),
+            protocol.with_arrays({protocol.EIGENVECTORS: joined}),
             options,
             clients=clients if clients is None else list(clients),
         )

@@ -31,7 +31,7 @@ def _nobody_refused(given: Mapping[int, str]) -> Mapping[int, Refusal]:
 
 
 @dataclass(eq=False)
-class Roster:
+class ClientRegistry:
     """The clients of a training, which may fail, leave and reconnect.
 
     With `by_name`, nodes give a name instead of an index. Names get indices in alphabetical order,
@@ -54,7 +54,7 @@ class Roster:
     _connected: set[int] = field(default_factory=set)
     _attempts: Counter[int] = field(default_factory=Counter)
 
-    def for_another_training(self) -> Roster:
+    def for_another_training(self) -> ClientRegistry:
         """Return an independent copy for another training, which shares the names' indices."""
         return replace(
             self,
@@ -71,7 +71,7 @@ class Roster:
         return self.names.get(client, f"client {client}")
 
     def connected(self) -> list[int]:
-        """Return the clients whose nodes are connected."""
+        """Return the clients at connected nodes."""
         return [client for client, node in self.nodes.items() if node in self._connected]
 
     def look(self, connected: Iterable[int]) -> list[int]:
@@ -112,7 +112,7 @@ class Roster:
                 problem = (
                     f"nodes {found[index]} and {node} both say that they are "
                     f"{self.name_of(index)}: give each SuperNode a "
-                    f"{'name' if self.by_name else 'partition-id'} of its own."
+                    f"{'name' if self.by_name else 'partition-id'} that no other has."
                 )
                 if twice_is_an_error and not self.by_name:
                     raise ValueError(problem)

@@ -10,7 +10,7 @@ from flwr.serverapp import Grid
 
 from fl_core.messages import protocol
 from strategies.rounds.ask import Answers, Reading, Request, as_it_is
-from strategies.rounds.client_registry import Roster
+from strategies.rounds.client_registry import ClientRegistry
 from strategies.rounds.training import Training
 
 
@@ -26,14 +26,14 @@ class Conversation:
     models_at: dict[int, Sequence[protocol.NDArrays]] = field(default_factory=dict)
 
     @property
-    def roster(self) -> Roster:
+    def registry(self) -> ClientRegistry:
         """Return the clients."""
-        return self.training.roster
+        return self.training.registry
 
     @property
     def nodes(self) -> dict[int, int]:
         """Return the clients that take part: from client index to node id, ascending."""
-        return self.roster.nodes
+        return self.registry.nodes
 
     def register_clients(self) -> None:
         """Ask every connected node for its client index.
@@ -43,9 +43,9 @@ class Conversation:
         """
         found, failures = self._recognise(twice_is_an_error=True)
         if not found:
-            reasons = failures or self.roster.failures
+            reasons = failures or self.registry.failures
             raise RuntimeError("no client answered: " + _first_reason(reasons))
-        self.roster.admit(found)
+        self.registry.admit(found)
 
     def admit_newcomers(self) -> list[int]:
         """Ask newly connected nodes for their client index, and return the clients admitted.
@@ -54,7 +54,7 @@ class Conversation:
         stays connected: it may have been slow.
         """
         found, _ = self._recognise(twice_is_an_error=False)
-        return self.roster.admit(found)
+        return self.registry.admit(found)
 
     def query(
         self,
@@ -105,7 +105,7 @@ class Conversation:
         if stay:
             self.training.warn(answers.failures, action)
         for client, reason in answers.failures.items() if not stay else ():
-            self.roster.leave_out(client, action, reason)
+            self.registry.leave_out(client, action, reason)
         if all_asked and not answers.values and not stay:
             reason = _first_reason(answers.failures)
             raise RuntimeError(f"every client failed at {action}: {reason}")
@@ -152,22 +152,22 @@ class Conversation:
         for client, size in sizes.items():
             if size != common:
                 reason = f"{described.format(size)}, the others' {common}"
-                self.roster.leave_out(client, action, reason)
+                self.registry.leave_out(client, action, reason)
         return [client for client, size in sizes.items() if size == common]
 
-    def place_of_kept(self, client: int, model: protocol.NDArrays) -> int | None:
+    def stored_model_index(self, client: int, model: protocol.NDArrays) -> int | None:
         """Return the index of `model` among those that a client stores in this round, if any."""
         models = self.models_at.get(client, ())
         return next((place for place, sent in enumerate(models) if sent is model), None)
 
     def _recognise(self, *, twice_is_an_error: bool) -> tuple[dict[int, int], dict[int, str]]:
         """Return the new clients' nodes, and why other new nodes did not answer."""
-        new = self.roster.look(self.grid.get_node_ids())
+        new = self.registry.look(self.grid.get_node_ids())
         if not new:
             return {}, {}
         by_node = {node: node for node in new}
         answers = self.ask(protocol.DESCRIBE, by_node, lambda _: RecordDict(), as_it_is)
-        found = self.roster.recognise(
+        found = self.registry.recognise(
             answers.values, answers.failures, twice_is_an_error=twice_is_an_error
         )
         return found, answers.failures

@@ -15,7 +15,7 @@ from strategies.rounds.round_state import Clusters, Round
 def cluster_models(state: Round) -> list[NDArrays]:
     """Return one model for each cluster: the mean of its clients' models.
 
-    Where every client has its own model, a cluster without clients gets the first one.
+    Where every client has a separate model, a cluster without clients gets the first one.
     """
     if not state.per_client:
         return list(state.models)
@@ -40,16 +40,20 @@ def carry_over(
     """
     models = []
     for clients in members:
-        own = [held[client] for client in clients if client in held]
-        same = all(model is own[0] for model in own)
-        models.append((own[0] if own else otherwise) if same else mean_model(own, [1] * len(own)))
+        models_held = [held[client] for client in clients if client in held]
+        same = all(model is models_held[0] for model in models_held)
+        models.append(
+            (models_held[0] if models_held else otherwise)
+            if same
+            else mean_model(models_held, [1] * len(models_held))
+        )
     return models
 
 
 def take_over(
     held: Mapping[int, NDArrays], before: Clusters, now: Clusters, otherwise: NDArrays
 ) -> list[NDArrays]:
-    """Return each client's model where clusters keep theirs: who joins one gets its model.
+    """Return each client's model where clusters retain theirs: who joins one gets its model.
 
     That is the mean of the models of its clients `before`, or, of an empty cluster, `now.unheld`.
     """

@@ -27,8 +27,8 @@ def draw_participants(
     are never drawn, and do not reduce the number of the others. At least `at_least` are drawn, if
     possible. A RuntimeError says that no client is left.
     """
-    nodes = training.roster.nodes
-    there = training.roster.connected() or list(nodes)
+    nodes = training.registry.nodes
+    there = training.registry.connected() or list(nodes)
     # If none of these is connected, all are asked: who is left out must not end the run.
     clients = [c for c in there if c not in without] or [c for c in nodes if c not in without]
     if not clients and nodes:
@@ -44,7 +44,7 @@ def draw_participants(
     training.warn(dict.fromkeys(absent, "it is not connected"), protocol.TRAIN)
     count = min(len(clients), max(at_least, _share_of(len(there), fraction)))
     drawn = _draw(clients, count, seed, training.round, _PARTICIPANTS)
-    never = set(training.roster.connected()) - set(training.num_examples) - set(without)
+    never = set(training.registry.connected()) - set(training.num_examples) - set(without)
     return sorted(never.union(drawn)) if untrained else drawn
 
 

@@ -115,7 +115,7 @@ def _read_comparisons(sent: MetricRecord, metrics: Metrics) -> dict[str, list[fl
     found = {"": [count, score, math.inf if loss is None else loss]}
     labels = sent.keys() - {protocol.NUM_EXAMPLES, protocol.SCORE, protocol.LOSS}
     if len(labels) > _MOST_COMPARED or any(len(label) > _LONGEST_LABEL for label in labels):
-        raise ValueError(f"it compared {len(labels)} models, or some whose name is too long")
+        raise ValueError(f"it compared {len(labels)} models, or some with a name that is too long")
     for label in labels:
         pair = sent[label]
         named = label != ""  # without a name is what it found itself
@@ -172,7 +172,7 @@ def _implausible(name: str, array: NDArray[Any], initial: NDArray[Any]) -> str |
         return "NaN or infinity, as it comes of a learning-rate that is too high"
     if is_variance(name) and array.min(initial=0) < 0:  # one makes a mean's root NaN
         return "negative variances"
-    if name.endswith(_STATISTICS):  # of samples of any scale, whatever was sent
+    if name.endswith(_STATISTICS):  # of samples of any scale, without a limit by what was sent
         return f"{largest:.3g}, as samples may hardly be" if largest > _MOST_STATISTIC else None
     # What it began with is looked at only where it can matter: it is the same for all.
     if largest > _MOST_GROWTH and largest > _MOST_GROWTH * np.abs(initial).max():

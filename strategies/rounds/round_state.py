@@ -46,13 +46,13 @@ class Clusters:
 
     of_client: dict[int, int]  # from client index, ascending, to cluster
     num_clusters: int | None = None  # needed where clusters may be empty (IFCA)
-    # In a graph (FLT): the clients whose models each client averages, itself included
+    # In a graph (FLT): the clients of which each client averages the models, itself included
     neighbours: Mapping[int, frozenset[int]] | None = None
     models: Sequence[NDArrays] = ()  # one for each cluster, where the clustering makes them
     # The models of empty clusters, where only clients have models
     unheld: Mapping[int, NDArrays] = field(default_factory=dict)
     # Why a client is an outlier, where the clustering detects them
-    odd: Mapping[int, str] = field(default_factory=dict)
+    outliers: Mapping[int, str] = field(default_factory=dict)
     comparison: Comparison | None = None
     resamples: Resamples | None = None
     # Why a client's data say little of which others are similar; None: unknown
@@ -80,16 +80,16 @@ class Clusters:
     @cached_property
     def _members(self) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}
-        for client, own in self.of_client.items():
-            found.setdefault(own, []).append(client)
+        for client, cluster in self.of_client.items():
+            found.setdefault(cluster, []).append(client)
         return found
 
     @cached_property
     def _together(self) -> dict[int, frozenset[int]]:
-        return {cluster: frozenset(own) for cluster, own in self._members.items()}
+        return {cluster: frozenset(clients) for cluster, clients in self._members.items()}
 
     def neighbours_of(self, client: int) -> frozenset[int]:
-        """Return the clients whose models `client` averages, itself included."""
+        """Return the clients of which `client` averages the models, itself included."""
         if self.neighbours is not None:
             return self.neighbours[client]
         return self._together[self.of_client[client]]
@@ -105,19 +105,21 @@ class Clusters:
 
         In a graph, a newcomer and the clients of its cluster become neighbours; a client that
         changes its cluster loses its former neighbours. `late` is as in `Comparison`, where clients
-        that were compared keep their row.
+        that were compared have a row already.
         """
         of_client = dict(sorted({**self.of_client, **placed}.items()))
         neighbours = None
         if self.neighbours is not None:
-            moved = {c: own for c, own in placed.items() if own != self.of_client.get(c)}
-            linked = {client: set(own - moved.keys()) for client, own in self.neighbours.items()}
+            moved = {
+                c: cluster for c, cluster in placed.items() if cluster != self.of_client.get(c)
+            }
+            linked = {client: set(near - moved.keys()) for client, near in self.neighbours.items()}
             for newcomer, cluster in moved.items():
-                same = {c for c, own in of_client.items() if own == cluster}
+                same = {c for c, other in of_client.items() if other == cluster}
                 linked[newcomer] = same
                 for client in same - {newcomer}:
                     linked.setdefault(client, {client}).add(newcomer)
-            neighbours = {client: frozenset(own) for client, own in linked.items()}
+            neighbours = {client: frozenset(near) for client, near in linked.items()}
         comparison = self.comparison
         if comparison is not None and late:
             rows = {client: row for client, row in late.items() if client not in self.compared}
@@ -131,7 +133,7 @@ class Clusters:
             comparison=comparison,
         )
 
-    def with_everybody(self, clients: Sequence[int]) -> Clusters:
+    def with_all_clients(self, clients: Sequence[int]) -> Clusters:
         """Return clusters in which those of `clients` that have no cluster join the largest one."""
         missing = self.unplaced(clients)
         if not missing:
@@ -165,5 +167,5 @@ class Round:
     # Of each client that has trained so far
     num_examples: Mapping[int, float] = field(default_factory=dict)
     participants: tuple[int, ...] = ()  # the clients that train in this round
-    per_client: bool = False  # whether the aggregation gives every client its own model
+    per_client: bool = False  # whether the aggregation gives every client a separate model
     initial: NDArrays = field(default_factory=dict)  # the model that the training started from

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 Learnt = TypeVar("Learnt")
 
 
-def learnt(factory: Callable[[], Learnt]) -> Learnt:
+def state_field(factory: Callable[[], Learnt]) -> Learnt:
     """Return a dataclass field for what a part learns during training: see `Remembers.memory`."""
     made: Learnt = field(default_factory=factory, init=False, repr=False, compare=False)
     return made
@@ -24,9 +24,9 @@ class Remembers:
 
         By default, the fields of a dataclass that are not arguments of its constructor.
         """
-        own = getattr(self, "__dataclass_fields__", {}).values()
-        learnt = [f.name for f in own if not f.init and hasattr(self, f.name)]
-        return {name: copy(getattr(self, name)) for name in learnt}
+        all_fields = getattr(self, "__dataclass_fields__", {}).values()
+        names = [f.name for f in all_fields if not f.init and hasattr(self, f.name)]
+        return {name: copy(getattr(self, name)) for name in names}
 
     def forget(self) -> None:
         """Return to the state of a new part, before another training."""

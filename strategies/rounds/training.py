@@ -15,7 +15,7 @@ from fl_core.messages import protocol
 from fl_core.messages.protocol import NDArrays
 from fl_core.metrics import Metrics, metrics_of
 from strategies.rounds.ask import Reading, Request, Traffic
-from strategies.rounds.client_registry import Roster
+from strategies.rounds.client_registry import ClientRegistry
 from strategies.rounds.failures import FailureLog
 from strategies.rounds.means import carry_over, take_over
 from strategies.rounds.round_state import Clusters, Comparison, Round, Update
@@ -70,9 +70,9 @@ class RoundReport:
         compared: Mapping[str, list[float]],
     ) -> None:
         """Store a client's scores, those of a second test, and its comparisons."""
-        for kept, sent in ((self.scores, scores), (self.other_scores, others)):
+        for stored, sent in ((self.scores, scores), (self.other_scores, others)):
             for name, value in sent.items():
-                kept.setdefault(name, {})[client] = value
+                stored.setdefault(name, {})[client] = value
         if compared:
             self.validated[client] = dict(compared)
 
@@ -118,8 +118,8 @@ class Seconds:
 class Training:
     """The state of a training."""
 
-    roster: Roster = field(default_factory=Roster)
-    per_client: bool = False  # whether each client has its own model
+    registry: ClientRegistry = field(default_factory=ClientRegistry)
+    per_client: bool = False  # whether each client has a separate model
     initial: NDArrays = field(default_factory=dict)  # the model that the training started from
     clusters: Clusters = field(default_factory=lambda: Clusters({}))  # as of the last round
     identity: str = ""  # by which clients know which personal state belongs to it
@@ -163,7 +163,7 @@ class Training:
         """Add the report of the next round."""
         report = RoundReport(self.round + 1, num_rounds, is_regression=metrics.is_regression)
         self.reports.append(replace(report, user_metric=metrics.user_metric))
-        self.roster.round = self.round
+        self.registry.round = self.round
 
     def as_checkpoint(self) -> dict[str, Any]:
         """Return it as plain values and arrays, for `fl_core.models.checkpoint`."""
@@ -174,8 +174,8 @@ class Training:
             "models": list(unique.values()),
             "model-numbers": [places[id(model)] for model in self.models],
             "clusters": _plain(self.clusters),
-            "failures": dict(self.roster.failures),
-            "failure-log": dict(self.roster.log.rounds),
+            "failures": dict(self.registry.failures),
+            "failure-log": dict(self.registry.log.rounds),
             "trained": set(self.trained),
             "reports": [dict(vars(report)) for report in self.reports],
             "num-examples": dict(self.num_examples),
@@ -188,12 +188,12 @@ class Training:
 
     @classmethod
     def from_checkpoint(
-        cls, saved: Mapping[str, Any], roster: Roster, per_client: bool
+        cls, saved: Mapping[str, Any], registry: ClientRegistry, per_client: bool
     ) -> Training:
         """Restore the training of a checkpoint, with the clients that are connected now."""
         models = saved["models"]
         training = cls(
-            roster,
+            registry,
             per_client,
             initial=models[0],
             clusters=_clusters(saved["clusters"]),
@@ -206,10 +206,10 @@ class Training:
             seconds=Seconds(**saved["seconds"]),
             **{name: Traffic(**saved[name]) for name in _TRAFFICS},
         )
-        training.hold([models[place] for place in saved["model-numbers"]])
-        roster.go_on(training.clusters.of_client, saved["failures"])
-        roster.log = FailureLog({**saved["failure-log"], **roster.log.rounds})
-        roster.round = training.round
+        training.set_models([models[place] for place in saved["model-numbers"]])
+        registry.go_on(training.clusters.of_client, saved["failures"])
+        registry.log = FailureLog({**saved["failure-log"], **registry.log.rounds})
+        registry.round = training.round
         return training
 
     def model_request(
@@ -241,7 +241,7 @@ class Training:
             return content
 
         ordered = sorted(clients, key=lambda client: -known.get(client, 0))
-        nodes = {client: self.roster.nodes[client] for client in ordered}
+        nodes = {client: self.registry.nodes[client] for client in ordered}
         counted = Traffic() if traffic is None else traffic
         return Request(message_type, nodes, content_of, read, timeout, counted, str(self.round))
 
@@ -253,15 +253,15 @@ class Training:
     def warn(self, failures: Mapping[int, str], step: str) -> None:
         """Record which clients failed at a step of the present round; they stay in the training."""
         for client, reason in failures.items():
-            failure = self.roster.log.add(client, step, self.round, reason)
-            logger.warning("%s", failure.describe(self.roster.name_of(client)))
+            failure = self.registry.log.add(client, step, self.round, reason)
+            logger.warning("%s", failure.describe(self.registry.name_of(client)))
 
     def lose_round(self, asked: Collection[int], failures: Mapping[int, str]) -> None:
         """Log that no participant sent a usable model; a RuntimeError if all clients took part."""
         # All may have lost their private layers, in a run that goes on: they are sent them again.
         again = self.private and self.holders.issuperset(asked)
-        if self.roster.nodes.keys() <= set(asked) and not again:
-            why = next(iter(failures.values()), "nobody answered")
+        if self.registry.nodes.keys() <= set(asked) and not again:
+            why = next(iter(failures.values()), "no client answered")
             raise RuntimeError(f"no client sent a usable model in round {self.round}: {why}")
         logger.warning("round %d is lost: no participant sent a usable model", self.round)
 
@@ -271,7 +271,7 @@ class Training:
             return {}
         return {protocol.PRIVATE: protocol.to_record(self.private)}
 
-    def heard(self, asked: Iterable[int], trained: Iterable[int]) -> None:
+    def record_participation(self, asked: Iterable[int], trained: Iterable[int]) -> None:
         """Record who has trained: the other asked clients may have lost their private layers."""
         self.holders = self.holders.difference(asked).union(trained)
         self.trained.update(trained)
@@ -281,9 +281,9 @@ class Training:
         self.initial, self.clusters = initial, replace(clusters, models=())
         models = clusters.models or [initial] * clusters.count
         chosen = clusters.of_client.values() if self.per_client else range(len(models))
-        self.hold([models[cluster] for cluster in chosen])
+        self.set_models([models[cluster] for cluster in chosen])
 
-    def hold(self, models: list[NDArrays]) -> None:
+    def set_models(self, models: list[NDArrays]) -> None:
         """Set the models, and the record that is sent of each different one."""
         known = {id(m): record for m, record in zip(self.models, self.records, strict=True)}
         for model in models:
@@ -292,12 +292,12 @@ class Training:
         self.models = models
         self.records = [known[id(model)] for model in models]
 
-    def regroup(self, clusters: Clusters, keeps_models: bool) -> None:
+    def regroup(self, clusters: Clusters, retains_models: bool) -> None:
         """Change to other clusters, and give each the model it starts with.
 
-        Clients without a cluster join the largest one; for `keeps_models`, see `Clustering`.
+        Clients without a cluster join the largest one; for `retains_models`, see `Clustering`.
         """
-        clusters = clusters.with_everybody(list(self.roster.nodes))
+        clusters = clusters.with_all_clients(list(self.registry.nodes))
         if clusters is self.clusters:
             return
         if clusters.models:
@@ -305,11 +305,11 @@ class Training:
             return
         held = {client: self.models[number] for client, number in self.model_of_client.items()}
         before, self.clusters = self.clusters, replace(clusters, unheld={})
-        if keeps_models and self.per_client:
-            self.hold(take_over(held, before, clusters, self.initial))
+        if retains_models and self.per_client:
+            self.set_models(take_over(held, before, clusters, self.initial))
             return
-        if keeps_models:
-            self.hold([*self.models, *[self.initial] * (clusters.count - len(self.models))])
+        if retains_models:
+            self.set_models([*self.models, *[self.initial] * (clusters.count - len(self.models))])
             return
         members = [clusters.members(cluster) for cluster in range(clusters.count)]
         if self.per_client:
@@ -317,7 +317,7 @@ class Training:
                 [client] if client in held else members[cluster]
                 for client, cluster in clusters.of_client.items()
             ]
-        self.hold(carry_over(held, members, self.initial))
+        self.set_models(carry_over(held, members, self.initial))
 
     def as_round(self, participants: Iterable[int], updates: Iterable[Update] = ()) -> Round:
         """Return the view that clusterings and aggregations have of it."""
@@ -345,7 +345,7 @@ def first_model(record: ArrayRecord) -> NDArrays:
     return model
 
 
-def count_from(done: int, result: Result) -> None:
+def offset_rounds(done: int, result: Result) -> None:
     """Let a result's rounds be numbered after the `done` rounds of the training before."""
     for metrics in (
         result.train_metrics_clientapp,

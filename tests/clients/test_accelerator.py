@@ -20,12 +20,12 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is n
 
 @pytest.fixture
 def there_is_a_gpu(monkeypatch):
-    """Let PyTorch say so, and keep what it is told about determinism."""
-    told = []
+    """Let PyTorch say so, and record what it is asked about determinism."""
+    calls = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda *a, **k: told.append((a, k)))
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda *a, **k: calls.append((a, k)))
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
-    return told
+    return calls
 
 
 @pytest.mark.parametrize(("name", "expected"), [(AUTO, CUDA), (CUDA, CUDA), (CPU, CPU)])

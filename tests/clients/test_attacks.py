@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from clients.attacks import flip_labels, random_basis, random_centroids, spoil_update
+from clients.attacks import corrupt_update, flip_labels, random_basis, random_centroids
 from clients.signatures.spectrum import leading_spectrum, relevance
 
 RECEIVED = {
@@ -34,7 +34,7 @@ def rng(seed=0):
 )
 def test_updates_by_hand(attack, weight, half):
     before = {name: array.copy() for name, array in TRAINED.items()}
-    sent = spoil_update(attack, RECEIVED, TRAINED, 10.0)
+    sent = corrupt_update(attack, RECEIVED, TRAINED, 10.0)
     assert list(sent) == list(TRAINED)
     assert sent["weight"].tolist() == weight
     assert sent["half"].tolist() == half
@@ -48,7 +48,7 @@ def test_updates_by_hand(attack, weight, half):
 def test_no_variance_is_below_zero_which_would_be_refused():
     """1 + 10·(0.5 − 1) is −4."""
     before, after = ({"norm1.running_var": np.float32([one, 2])} for one in (1, 0.5))
-    sent = spoil_update("scaled-update", before, after, 10.0)
+    sent = corrupt_update("scaled-update", before, after, 10.0)
     assert sent["norm1.running_var"].tolist() == [0, 2]
 
 
@@ -77,8 +77,10 @@ def test_a_random_basis_is_orthonormal(shape):
 
 def test_a_random_basis_passes_for_a_spectrum_but_is_not_relevant():
     features = (rng(1).standard_normal((200, 40)) * np.linspace(3, 0.1, 40)).astype(np.float32)
-    own = leading_spectrum(features, 10)
-    true, false = relevance("paper", own.whole, [own.eigenvectors, random_basis((40, 10), rng())])
+    spectrum = leading_spectrum(features, 10)
+    true, false = relevance(
+        "paper", spectrum.whole, [spectrum.eigenvectors, random_basis((40, 10), rng())]
+    )
     assert true > 0.99
     assert false < 0.9
 

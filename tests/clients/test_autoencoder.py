@@ -65,7 +65,7 @@ def test_shapes_and_range(channels, side):
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_the_seed_decides_the_weights_and_leaves_torchs_own_generator(channels):
+def test_the_seed_decides_the_weights_and_leaves_torchs_generator(channels):
     before = torch.random.get_rng_state()
     same = [build_autoencoder(channels, seed=3).state_dict() for _ in range(2)]
     other = build_autoencoder(channels, seed=4).state_dict()

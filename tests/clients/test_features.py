@@ -72,7 +72,7 @@ def with_weights(monkeypatch):
 
 @pytest.mark.parametrize("name", ["hog", "raw", "fourier", pytest.param(LITE0, marks=needs_lite0)])
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (3, 17, 24)])
-def test_each_map_keeps_its_promises(name, shape):
+def test_each_map_retains_its_promises(name, shape):
     images = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (5, *shape), np.uint8))
     phi = feature_map(name)
     rows = phi(images)
@@ -86,8 +86,8 @@ def test_each_map_keeps_its_promises(name, shape):
 def test_dimensions_by_hand():
     takes_images = [name for name in FEATURES if name != "power-spectrum"]
     dimensions = {name: feature_dimension(name, (3, 32, 32)) for name in takes_images}
-    wanted = {"hog": 324, "raw": 3072, "fourier": 256, "resnet18": 512, LITE0: 1280}
-    assert dimensions == wanted
+    expected = {"hog": 324, "raw": 3072, "fourier": 256, "resnet18": 512, LITE0: 1280}
+    assert dimensions == expected
     assert feature_dimension("power-spectrum", (6, 100), is_float=True) == 6 * (2 + 6)
 
 
@@ -124,14 +124,14 @@ def test_raw_takes_numbers_of_any_shape_as_they_are():
 
 @pytest.mark.slow
 @needs_lite0
-def test_lite0_finds_images_of_one_class_more_alike(lite0):
+def test_lite0_finds_images_of_one_class_more_similar(lite0):
     per_class = 12
     rows = functional.normalize(lite0(cifar_images(CLASSES, per_class)))
     similarity = rows @ rows.T
     classes = torch.arange(len(CLASSES)).repeat_interleave(per_class)
-    alike = classes[:, None] == classes[None, :]
+    same_class = classes[:, None] == classes[None, :]
     other = ~torch.eye(len(rows), dtype=torch.bool)
-    within, across = similarity[alike & other].mean(), similarity[~alike].mean()
+    within, across = similarity[same_class & other].mean(), similarity[~same_class].mean()
     assert within > across + 0.05
     # Leave one out: the nearest of the other images mostly has the same class (chance: 25 %).
     nearest = (similarity - 2 * torch.eye(len(rows))).argmax(1)

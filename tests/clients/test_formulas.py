@@ -22,11 +22,11 @@ def test_inner_products_of_fourier_features_approximate_the_gaussian_kernel():
     rows = drawn(60, 9)
     phi = feature_map("fourier")(rows)
     kernel = torch.exp(-(torch.cdist(rows, rows) ** 2) / (2 * 9))
-    apart = phi @ phi.T - kernel
-    # Each is a mean of 128 cosines, whose deviation is below 1/√128.
-    assert apart.diagonal().abs().max() < 1e-6
-    assert apart.abs().max() < 4.5 / np.sqrt(128)
-    assert apart.square().mean().sqrt() < 1 / np.sqrt(128)
+    difference = phi @ phi.T - kernel
+    # Each is a mean of 128 cosines, with a deviation below 1/√128.
+    assert difference.diagonal().abs().max() < 1e-6
+    assert difference.abs().max() < 4.5 / np.sqrt(128)
+    assert difference.square().mean().sqrt() < 1 / np.sqrt(128)
 
 
 def test_fourier_features_are_the_same_everywhere():
@@ -47,9 +47,9 @@ def test_a_sine_lands_in_its_octave(frequency, octave):
     wave = 3 + 2 * torch.sin(2 * torch.pi * frequency * times)
     (row,) = feature_map("power-spectrum")(wave[None, None])
     # Mean 3, deviation √2, and all of the variance, 2, in one of the six octaves.
-    wanted = [3, np.sqrt(2)] + [0.0] * 6
-    wanted[2 + octave] = np.sqrt(2)
-    np.testing.assert_allclose(row, np.array(wanted) / np.sqrt(13), atol=1e-6)
+    expected = [3, np.sqrt(2)] + [0.0] * 6
+    expected[2 + octave] = np.sqrt(2)
+    np.testing.assert_allclose(row, np.array(expected) / np.sqrt(13), atol=1e-6)
 
 
 def test_octaves_share_the_variance_and_channels_stand_one_after_another():

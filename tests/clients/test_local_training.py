@@ -32,15 +32,17 @@ def weight(arrays):
     return float(arrays["output.weight"].numpy()[0, 0])
 
 
-def trained(asked, own, fit, model=None):
-    shared, loss = train_by_objective(asked, personal(asked, own), model or two_numbers(9.0), fit)
+def trained(asked, state, fit, model=None):
+    shared, loss = train_by_objective(asked, personal(asked, state), model or two_numbers(9.0), fit)
     return shared, loss
 
 
 def test_every_objective_is_what_the_server_says_of_it():
     for name in ("ditto", "prox"):
-        told = OBJECTIVES[name](0.25).told(["output.weight"])
-        assert Instructions.of(message(two_numbers(), **told)).objective == OBJECTIVES[name](0.25)
+        entries = OBJECTIVES[name](0.25).message_entries(["output.weight"])
+        assert Instructions.of(message(two_numbers(), **entries)).objective == OBJECTIVES[name](
+            0.25
+        )
 
 
 def test_prox_by_hand():
@@ -67,21 +69,21 @@ def test_no_pull_is_the_plain_objective_to_the_bit(objective):
 
 def test_ditto_by_hand():
     """Round 1: v starts as w; round 2: v goes on from where it was, pulled to the new w."""
-    own, rate, lam = context(), 0.1, 2.0
+    client, rate, lam = context(), 0.1, 2.0
     asked = message(two_numbers(0.2), objective="ditto", ditto_weight=lam)
-    shared, _ = trained(asked, own, sgd())
+    shared, _ = trained(asked, client, sgd())
     v = 0.2 - rate * gradient(0.2)  # not pulled yet: it is where w is
     assert weight(shared) == pytest.approx(v, abs=1e-6)
-    assert weight(personal(message(two_numbers(), round=2), own).load()) == pytest.approx(v)
+    assert weight(personal(message(two_numbers(), round=2), client).load()) == pytest.approx(v)
 
     asked = message(two_numbers(-0.3), round=2, objective="ditto", ditto_weight=lam)
-    shared, _ = trained(asked, own, sgd())
+    shared, _ = trained(asked, client, sgd())
     assert weight(shared) == pytest.approx(-0.3 - rate * gradient(-0.3), abs=1e-6)
     v -= rate * (gradient(v) + lam * (v + 0.3))
     tested = message(
         two_numbers(0.7), round=2, kind=protocol.EVALUATE, objective="ditto", ditto_weight=lam
     )
-    assert weight(model_to_test(tested, personal(tested, own))) == pytest.approx(v, abs=1e-6)
+    assert weight(model_to_test(tested, personal(tested, client))) == pytest.approx(v, abs=1e-6)
 
 
 def test_a_client_that_never_trained_is_tested_with_what_it_was_sent():
@@ -103,28 +105,28 @@ def parted(model, layer="output."):
 
 def test_private_layers_go_in_and_do_not_come_out():
     shared, private = parted(two_layers())
-    own, told = context(), {"objective": "private-layers", "private_layers": ["output"]}
-    answer, _ = trained(message(shared, private=private, **told), own, sgd(), two_layers())
+    client, entries = context(), {"objective": "private-layers", "private_layers": ["output"]}
+    answer, _ = trained(message(shared, private=private, **entries), client, sgd(), two_layers())
     assert list(answer) == ["body.weight", "body.bias"]
-    kept = personal(message(shared, round=2, **told), own).load()
-    assert list(kept) == ["output.weight", "output.bias"]
+    stored = personal(message(shared, round=2, **entries), client).load()
+    assert list(stored) == ["output.weight", "output.bias"]
     alone, _ = trained(message(two_layers()), context(), sgd(), two_layers())
     for name in alone:  # all are trained together, as without an objective
-        found = (answer if name in answer else kept)[name].numpy()
+        found = (answer if name in answer else stored)[name].numpy()
         assert found.tobytes() == alone[name].numpy().tobytes()
 
-    # Its own are what it goes on with, even if it is sent first ones again.
-    again = message(shared, round=2, private=private, **told)
-    whole = whole_model(again, personal(again, own), shared)
-    assert whole["output.weight"].numpy().tobytes() == kept["output.weight"].numpy().tobytes()
-    assert kept["output.weight"].numpy().tobytes() != private["output.weight"].numpy().tobytes()
+    # It continues with its layers, even if it is sent first ones again.
+    again = message(shared, round=2, private=private, **entries)
+    whole = whole_model(again, personal(again, client), shared)
+    assert whole["output.weight"].numpy().tobytes() == stored["output.weight"].numpy().tobytes()
+    assert stored["output.weight"].numpy().tobytes() != private["output.weight"].numpy().tobytes()
 
 
 def test_lost_private_layers_are_an_error_that_says_so():
     shared, _ = parted(two_layers())
-    told = {"objective": "private-layers", "private_layers": ["output"]}
+    entries = {"objective": "private-layers", "private_layers": ["output"]}
     with pytest.raises(ValueError, match="has lost its private layers; it is sent first ones"):
-        trained(message(shared, **told), context(), sgd(), two_layers())
+        trained(message(shared, **entries), context(), sgd(), two_layers())
 
 
 def test_fedrep_trains_the_head_and_then_the_body():
@@ -140,9 +142,9 @@ def test_fedrep_trains_the_head_and_then_the_body():
         return loss
 
     shared, private = parted(two_layers())
-    told = {"private_layers": ["output"], "head_epochs": 4, "body_epochs": 2}
+    entries = {"private_layers": ["output"], "head_epochs": 4, "body_epochs": 2}
     model = two_layers()
-    asked = message(shared, private=private, objective="private-head", **told)
+    asked = message(shared, private=private, objective="private-head", **entries)
     answer, _ = trained(asked, context(), fit, model)
     body, head = ["body.bias", "body.weight"], ["output.bias", "output.weight"]
     assert seen == [(head, 4), (body, 2)]
@@ -153,27 +155,27 @@ def test_fedrep_trains_the_head_and_then_the_body():
 def test_norms_and_their_statistics_stay():
     model = nn.Sequential(OrderedDict(conv=nn.Conv2d(1, 2, 1), norm=nn.BatchNorm2d(2)))
     shared, private = parted(model, "norm.")
-    told = {"objective": "private-norms", "norm_layers": "norm", "private_layers": ["norm"]}
-    own = context()
+    entries = {"objective": "private-norms", "norm_layers": "norm", "private_layers": ["norm"]}
+    client = context()
 
     def fit(model, add_term, epochs):
         model.train()
         model(torch.arange(8.0).reshape(2, 1, 2, 2))
         return 0.0
 
-    answer, _ = trained(message(shared, private=private, **told), own, fit, model)
+    answer, _ = trained(message(shared, private=private, **entries), client, fit, model)
     assert set(answer) == {"conv.weight", "conv.bias"}
-    kept = personal(message(shared, round=2, **told), own).load()
+    stored = personal(message(shared, round=2, **entries), client).load()
     statistics = {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
-    assert set(kept) == {"norm.weight", "norm.bias"} | statistics
-    assert kept["norm.num_batches_tracked"].numpy() == 1
+    assert set(stored) == {"norm.weight", "norm.bias"} | statistics
+    assert stored["norm.num_batches_tracked"].numpy() == 1
 
 
-def test_nothing_is_kept_of_a_training_that_fails():
-    own = context()
+def test_nothing_is_stored_of_a_training_that_fails():
+    client = context()
     asked = message(two_numbers(0.2), objective="ditto", ditto_weight=1.0)
-    trained(asked, own, sgd())
-    before = personal(message(two_numbers(), round=2), own).load()
+    trained(asked, client, sgd())
+    before = personal(message(two_numbers(), round=2), client).load()
 
     def broken(model, add_term, epochs):
         sgd()(model, add_term, epochs)
@@ -181,18 +183,18 @@ def test_nothing_is_kept_of_a_training_that_fails():
 
     with pytest.raises(RuntimeError):
         trained(
-            message(two_numbers(0.4), round=2, objective="ditto", ditto_weight=1.0), own, broken
+            message(two_numbers(0.4), round=2, objective="ditto", ditto_weight=1.0), client, broken
         )
-    after = personal(message(two_numbers(), round=3), own).load()
+    after = personal(message(two_numbers(), round=3), client).load()
     assert weight(after) == weight(before)
 
 
 def test_the_plain_objective_forgets_what_another_strategy_left():
-    own = context()
-    trained(message(two_numbers(), objective="ditto", ditto_weight=1.0), own, sgd())
-    assert len(own.state)
-    trained(message(two_numbers(), identity=""), own, sgd())
-    assert not len(own.state)
+    client = context()
+    trained(message(two_numbers(), objective="ditto", ditto_weight=1.0), client, sgd())
+    assert len(client.state)
+    trained(message(two_numbers(), identity=""), client, sgd())
+    assert not len(client.state)
 
 
 def test_an_objective_that_only_the_server_knows_is_refused():

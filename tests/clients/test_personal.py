@@ -1,4 +1,4 @@
-"""What a client keeps belongs to one training, and on a device's disk it survives its process."""
+"""What a client stores belongs to one training, and on a device's disk it survives its process."""
 
 import os
 
@@ -22,29 +22,29 @@ def value(found):
 
 
 def test_it_is_there_in_the_next_round_and_for_the_test_of_this_one():
-    own = context()
-    personal(asked(1), own).save(record(1))
-    assert value(personal(asked(1, protocol.EVALUATE), own).load()) == 1
-    assert value(personal(asked(2), own).load()) == 1
-    assert personal(asked(2), own).round_of_state == 1
+    client = context()
+    personal(asked(1), client).save(record(1))
+    assert value(personal(asked(1, protocol.EVALUATE), client).load()) == 1
+    assert value(personal(asked(2), client).load()) == 1
+    assert personal(asked(2), client).round_of_state == 1
 
 
-def test_a_round_that_is_trained_again_does_not_begin_with_its_own_end():
-    own = context()
-    personal(asked(1), own).save(record(1))
-    assert personal(asked(1), own).load() is None
+def test_a_round_that_is_trained_again_does_not_begin_with_its_end():
+    client = context()
+    personal(asked(1), client).save(record(1))
+    assert personal(asked(1), client).load() is None
 
 
 @pytest.mark.parametrize("other", ["", "11aa"])
 def test_another_training_finds_nothing_and_leaves_nothing(other):
-    own = context()
-    personal(asked(1), own).save(record(1))
-    assert personal(asked(2, identity=other), own).load() is None
-    assert personal(asked(2), own).load() is None
-    assert not len(own.state)
+    client = context()
+    personal(asked(1), client).save(record(1))
+    assert personal(asked(2, identity=other), client).load() is None
+    assert personal(asked(2), client).load() is None
+    assert not len(client.state)
 
 
-def test_without_a_training_nothing_is_kept():
+def test_without_a_training_nothing_is_stored():
     with pytest.raises(ValueError, match="belongs to no training"):
         personal(asked(1, identity=""), context()).save(record(1))
 
@@ -56,13 +56,13 @@ def test_a_device_that_restarts_has_it_on_its_disk(tmp_path):
     assert personal(asked(2), context()).load() is None
 
 
-def test_a_run_that_goes_on_from_a_checkpoint_has_what_was_kept_then(tmp_path):
+def test_a_run_that_goes_on_from_a_checkpoint_has_what_was_stored_then(tmp_path):
     tmp_path.chmod(0o755)
     for number in range(1, 7):
-        own = context()
-        personal(asked(number), own, tmp_path).save(record(number))
+        client = context()
+        personal(asked(number), client, tmp_path).save(record(number))
         if number % 2 == 0:  # checkpoints
-            personal(asked(number, "query.keep_state"), own, tmp_path).hold()
+            personal(asked(number, "query.keep_state"), client, tmp_path).save_for_checkpoint()
     # The checkpoint of round 6 may not be complete: then the run goes on after round 4.
     assert value(personal(asked(7), context(), tmp_path).load()) == 6
     assert value(personal(asked(5), context(), tmp_path).load()) == 4
@@ -74,28 +74,28 @@ def test_a_run_that_goes_on_from_a_checkpoint_has_what_was_kept_then(tmp_path):
         "round-000000004.safetensors",
         "round-000000006.safetensors",
     ]
-    for path in (tmp_path / "00ff", *(tmp_path / "00ff").iterdir()):  # a site's own, never sent
+    for path in (tmp_path / "00ff", *(tmp_path / "00ff").iterdir()):  # of a site, never sent
         assert path.stat().st_mode & 0o077 == 0
     # It goes on: what was trained after round 4 is trained again, and counts.
-    own = context()
-    personal(asked(5), own, tmp_path).save(record(50))
-    assert value(personal(asked(6), own, tmp_path).load()) == 50
+    client = context()
+    personal(asked(5), client, tmp_path).save(record(50))
+    assert value(personal(asked(6), client, tmp_path).load()) == 50
     assert value(personal(asked(6), context(), tmp_path).load()) == 50
 
 
-def test_a_device_that_sat_out_keeps_the_older_one_for_a_checkpoint(tmp_path):
+def test_a_device_that_sat_out_retains_the_older_one_for_a_checkpoint(tmp_path):
     personal(asked(1), context(), tmp_path).save(record(1))
-    personal(asked(3, "query.keep_state"), context(), tmp_path).hold()
+    personal(asked(3, "query.keep_state"), context(), tmp_path).save_for_checkpoint()
     personal(asked(4), context(), tmp_path).save(record(4))
     assert value(personal(asked(4), context(), tmp_path).load()) == 1
 
 
 def test_what_a_killed_run_trained_further_is_not_held_for_the_one_that_goes_on(tmp_path):
     personal(asked(1), context(), tmp_path).save(record(1))
-    personal(asked(1, "query.keep_state"), context(), tmp_path).hold()
+    personal(asked(1, "query.keep_state"), context(), tmp_path).save_for_checkpoint()
     personal(asked(5), context(), tmp_path).save(record(5))
     for number in (2, 3, 4):  # rounds that it sits out
-        personal(asked(number, "query.keep_state"), context(), tmp_path).hold()
+        personal(asked(number, "query.keep_state"), context(), tmp_path).save_for_checkpoint()
     assert value(personal(asked(5), context(), tmp_path).load()) == 1
 
 
@@ -108,7 +108,7 @@ def test_a_folder_holds_the_newest_trainings_only(tmp_path):
 
 @pytest.mark.parametrize("identity", ["../../etc", "AA", "a/b", "x"])
 def test_a_server_names_no_path(tmp_path, identity):
-    folder = tmp_path / "kept"
+    folder = tmp_path / "stored"
     personal(asked(1, identity=identity), context(), folder).save(record(1))
     assert not folder.exists()
     assert list(tmp_path.iterdir()) == []

@@ -61,7 +61,7 @@ def rng(seed=0):
 
 @pytest.mark.parametrize(
     ("epsilon", "sigma"),
-    # The first is what Balle and Wang's own code gives (analytic-gaussian-mechanism on GitHub), the
+    # The first is what Balle and Wang's code gives (analytic-gaussian-mechanism on GitHub), the
     # classical mechanism's being 4.84; with ε = 0 and δ = 0.1, σ would be 1/(2·Φ⁻¹(0.55)).
     [(1.0, 3.730631634), (1e-12, None)],
 )
@@ -73,7 +73,7 @@ def test_sigma_is_that_of_the_literature(epsilon, sigma):
 
 
 def spent(sigma, epsilon):
-    """Return the δ of two normals that are 1 apart, integrated numerically."""
+    """Return the δ of two normals at a distance of 1, integrated numerically."""
     x = np.linspace(-60 * sigma, 60 * sigma, 2_000_001)
     over = norm.pdf(x, 1, sigma) - math.exp(epsilon) * norm.pdf(x, 0, sigma)
     return np.trapezoid(np.maximum(over, 0), x)
@@ -81,7 +81,7 @@ def spent(sigma, epsilon):
 
 @pytest.mark.parametrize("epsilon", [0.1, 1, 8])
 @pytest.mark.parametrize("delta", [1e-3, 1e-5])
-def test_sigma_is_the_least_that_keeps_the_definition(epsilon, delta):
+def test_sigma_is_the_least_that_retains_the_definition(epsilon, delta):
     sigma = noise_multiplier(epsilon, delta)
     assert spent(sigma, epsilon) == pytest.approx(delta, rel=1e-3)
     assert spent(0.99 * sigma, epsilon) > 1.01 * delta
@@ -96,7 +96,7 @@ def test_no_row_is_longer_than_one(count, dimension, scale, seed):
     found = bounded_features(rows)
     assert found.shape == (count, min(dimension, PROJECTED))
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, rtol=1e-12)
-    # How long a row was, nobody sees.
+    # The length of a row is lost.
     np.testing.assert_allclose(found, bounded_features(np.float32(3) * rows), atol=1e-6)
 
 
@@ -107,7 +107,7 @@ def test_a_blank_image_counts_for_nothing_and_nothing_else_is_accepted():
             bounded_features(wrong)
 
 
-def test_every_client_projects_alike_and_angles_stay():
+def test_every_client_projects_similar_and_angles_stay():
     rows = random_basis((324, 20), rng()).T
     found = bounded_features(rows)
     np.testing.assert_allclose(bounded_features(rows[:1])[0], found[0], atol=1e-12)
@@ -198,7 +198,7 @@ def test_simulated_noise_depends_on_all_that_tells_one_answer_from_another():
     assert [drawn(**options) for options in different] == first
 
 
-def test_a_node_with_data_of_its_own_does_not_use_the_servers_seed():
+def test_a_node_with_data_of_its_does_not_use_the_servers_seed():
     assert isinstance(DeviceNode.randomness(SimpleNamespace()), SystemRandomness)
     assert isinstance(Client(None, None).randomness(), SystemRandomness)
 
@@ -272,7 +272,7 @@ def test_all_that_leaves_comes_from_one_matrix_with_noise():
     assert vectors.shape == (PROJECTED, 10)
     copies = [dict(one) for one in waiting]
     scores = asked.relevances(vectors)
-    for client, kept in enumerate(copies):
+    for client, stored in enumerate(copies):
         message = Message(
             RecordDict(
                 {protocol.CONFIG: ConfigRecord({protocol.SEED: 0, protocol.SERVER_ROUND: 0})}
@@ -283,7 +283,7 @@ def test_all_that_leaves_comes_from_one_matrix_with_noise():
         noise = SimulatedNode.randomness(SimpleNamespace(message=message, index=client))
         gram = private_gram(bounded_features(features_of(client)), 1.0, DELTA, noise)
         found = spectrum_of_gram(gram, 5)
-        assert (kept["eigenvectors"].numpy() == found.whole.vectors[0]).all()
+        assert (stored["eigenvectors"].numpy() == found.whole.vectors[0]).all()
         assert (vectors[:, 5 * client : 5 * client + 5] == found.eigenvectors).all()
         halves = [vectors[:, :5], vectors[:, 5:]]
         assert scores[client] == relevance("paper", found.whole, halves)
@@ -333,7 +333,7 @@ def test_a_device_draws_noise_for_one_size_of_its_images_alone(tmp_path, monkeyp
         ("losses", {}, "losses"),
     ],
 )
-def test_a_client_refuses_what_has_no_noise_whoever_asks(key, kind, options, what):
+def test_a_client_refuses_what_has_no_noise_a_client_that_asks(key, kind, options, what):
     for reason in Asked(**{key: 2.0}).ask(protocol.query(kind), **options):
         assert f"{key} is 2, and this client was asked for {what}" in reason
 

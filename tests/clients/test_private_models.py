@@ -1,4 +1,4 @@
-"""Models of one's own that can, and that cannot, be trained with noise."""
+"""User-defined models that can, and that cannot, be trained with noise."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ SAMPLES = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0))
 
 
 class Tried(nn.Module):
-    """A linear layer behind whatever is tried."""
+    """A linear layer behind the layers that are tried."""
 
     def __init__(self, before):
         super().__init__()

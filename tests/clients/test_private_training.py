@@ -20,7 +20,7 @@ from tests.own_modules import own_modules
 
 
 class Scripted:
-    """Draws everybody into each batch, or nobody, and noise that is always the same."""
+    """Draws all samples into each batch, or none, and noise that is always the same."""
 
     def __init__(self, noise=0.0, drawn=0.0):
         self.noise, self.drawn = noise, drawn
@@ -80,7 +80,7 @@ class KeepsTheMean(nn.Module):
         return images
 
 
-def test_what_a_model_keeps_of_images_without_noise_never_leaves():
+def test_what_a_model_retains_of_images_without_noise_never_leaves():
     model = nn.Sequential(KeepsTheMean(), linear())
     promise = Promise(training_epsilon=1.0)
     with pytest.raises(
@@ -121,12 +121,12 @@ def test_one_image_moves_a_step_by_no_more_than_the_clip(monkeypatch):
         train_privately(model, images, torch.arange(5) % 3, settings, promise, randomness)
         after = nn.utils.parameters_to_vector(model.parameters()).detach()
         moved.append(after - before)
-    apart = 4 * float(torch.linalg.vector_norm(moved[0] - moved[1]))
-    assert 0.005 < apart <= 0.01 * 1.001
+    distance = 4 * float(torch.linalg.vector_norm(moved[0] - moved[1]))
+    assert 0.005 < distance <= 0.01 * 1.001
 
 
 @pytest.mark.parametrize("weight", [3e38, 1e30])
-def test_an_image_whose_gradient_overflows_counts_for_nothing(weight):
+def test_an_image_with_gradient_overflows_counts_for_nothing(weight):
     """Such a model can come from the server: finite, and only a white image overflows in it."""
     first = nn.Linear(1, 2, bias=False)
     nn.init.constant_(first.weight, weight)
@@ -262,7 +262,7 @@ def of_numbers(loss, clip):
     return model[1].weight.item()
 
 
-def test_a_loss_of_ones_own_is_taken_of_each_sample_by_itself(tmp_path):
+def test_a_loss_of_ones_is_taken_of_each_sample_by_itself(tmp_path):
     """What mixes a batch's samples would let one of them move another's gradient."""
     mixing = (
         "def mix(outputs, labels):\n    return ((outputs - labels).sum() / 4) ** 2 * len(labels)"

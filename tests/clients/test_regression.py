@@ -10,7 +10,7 @@ from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_err
 from torch import nn
 
 from clients.client import Client
-from clients.handlers import answer_training, told_of
+from clients.handlers import answer_training, as_metrics
 from clients.settings import TrainingSettings
 from clients.training.train import Errors, OtherTest, evaluate, evaluate_both, train
 from fl_core.data.scaling import Scaling
@@ -52,7 +52,7 @@ def test_of_a_constant_number_r2_is_scikit_learns(guesses, r2):
 
 
 @pytest.mark.parametrize("loss", ["", "torch.nn.functional:l1_loss"])
-def test_a_second_test_has_its_own_errors_and_loss(loss):
+def test_a_second_test_has_its_errors_and_loss(loss):
     samples, truths = torch.tensor([[2.0], [2], [3]]), torch.tensor([1.0, 2, 6])
     other = OtherTest(torch.tensor([2]), samples[:1], torch.tensor([4.0]))
     first, second = evaluate_both(Repeats(), samples, truths, other, loss)
@@ -67,7 +67,7 @@ def test_one_sample_has_no_r2():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_errors_are_those_of_scikit_learn_whatever_the_order(seed):
+def test_errors_are_those_of_scikit_learn_any_the_order(seed):
     guesses, truths = np.random.default_rng(seed).normal(5, 3, (2, 9)).astype(np.float32)
     found = errors_of(guesses.tolist(), truths.tolist())
     assert found.rmse == pytest.approx(root_mean_squared_error(truths, guesses))
@@ -91,15 +91,15 @@ def test_one_step_of_sgd_by_hand():
     assert model.bias.item() == pytest.approx(0.6)
 
 
-def test_what_is_told_of_errors_does_not_tell_the_clients_own_scale():
+def test_what_is_sent_of_errors_does_not_tell_the_clients_scale():
     """An RMSE in metres beside a loss in deviations would be that deviation."""
     scale = Scaling((0.0,), (1.0,), target_mean=5.0, target_deviation=4.0)
     found = Errors(loss=9.0, rmse=3.0, mae=2.0, r2=0.5)
-    told = told_of(found, scale, own_loss="")
-    assert told == {"loss": 144.0, "rmse": 12.0, "mae": 8.0, "r2": 0.5}
-    assert math.sqrt(told["loss"]) == told["rmse"]
-    assert "loss" not in told_of(found, scale, own_loss="my_package:loss")
-    assert told_of(found, None, own_loss="my_package:loss")["loss"] == 9.0
+    sent = as_metrics(found, scale, user_loss="")
+    assert sent == {"loss": 144.0, "rmse": 12.0, "mae": 8.0, "r2": 0.5}
+    assert math.sqrt(sent["loss"]) == sent["rmse"]
+    assert "loss" not in as_metrics(found, scale, user_loss="my_package:loss")
+    assert as_metrics(found, None, user_loss="my_package:loss")["loss"] == 9.0
 
 
 class Site(Client):
@@ -127,12 +127,12 @@ class SiteWithLoss(Site):
 
 
 @pytest.mark.parametrize(("site", "losses"), [(Site, [144.0]), (SiteWithLoss, [])])
-def test_nor_does_what_is_told_of_validation_samples(site, losses):
+def test_nor_does_what_is_sent_of_validation_samples(site, losses):
     app = ClientApp()
     answer_training(app, site)
     asked = message(Repeats(), kind=protocol.EVALUATE, candidate="single", seed=0)
     content = app(asked, context()).content
-    told = content[protocol.VALIDATION]
-    assert told[protocol.SCORE] == 12.0
-    assert [told[name] for name in told if name == protocol.LOSS] == losses
+    sent = content[protocol.VALIDATION]
+    assert sent[protocol.SCORE] == 12.0
+    assert [sent[name] for name in sent if name == protocol.LOSS] == losses
     assert losses == [one for name, one in content[protocol.METRICS].items() if name == "loss"]

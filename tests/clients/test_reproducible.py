@@ -1,4 +1,4 @@
-"""Models of one's own that draw while they train: equal, whatever a process did before."""
+"""User-defined models that draw while they train: equal in any process."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def random_numbers_as_before():
         yield
 
 
-def test_dropout_depends_on_the_clients_own_seed_alone():
+def test_dropout_depends_on_the_clients_seed_alone():
     assert torch.equal(trained(1), trained(2))
 
 

@@ -57,8 +57,8 @@ def test_more_and_other_images_of_a_task_are_no_change(count):
     for share in (1 / count, 0.1, 0.3):
         new = digits(*task, start=count, count=max(1, round(share * count)))
         one = mnist_images()[450:451]
-        kept = before[len(new) :] if share == 0.1 else before
-        after = torch.cat([kept, one if share == 1 / count else new])
+        same = before[len(new) :] if share == 0.1 else before
+        after = torch.cat([same, one if share == 1 / count else new])
         assert moved(before, after) < THRESHOLD
 
 

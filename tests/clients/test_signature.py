@@ -31,21 +31,21 @@ def test_one_centroid_is_the_mean():
         ([[7.0, 7.0]] * 30, [[7, 7]]),
     ],
 )
-def test_fewer_distinct_images_than_centroids_are_their_own_centroids(data, expected):
+def test_fewer_distinct_images_than_centroids_are_their_centroids(data, expected):
     assert signature(np.array(data, np.float32), 5, seed=3).tolist() == expected
 
 
 @settings(max_examples=25)
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 40), st.data())
 def test_the_order_of_the_images_does_not_matter(seed, k, count, data):
-    own = rows(seed, count)
+    embeddings = rows(seed, count)
     order = data.draw(st.permutations(range(count)))
-    found = signature(own, k, seed=1)
-    assert np.array_equal(found, signature(own[order], k, seed=1))
+    found = signature(embeddings, k, seed=1)
+    assert np.array_equal(found, signature(embeddings[order], k, seed=1))
     assert found.shape == (min(k, count), 6)
     assert np.array_equal(found, np.unique(found, axis=0))  # the canonical order
-    linear = linear_signature(own, k, 3, seed=1)
-    assert np.allclose(linear, linear_signature(own[order], k, 3, seed=1), atol=1e-4)
+    linear = linear_signature(embeddings, k, 3, seed=1)
+    assert np.allclose(linear, linear_signature(embeddings[order], k, 3, seed=1), atol=1e-4)
 
 
 def test_no_digit_depends_on_how_many_threads_sum():
@@ -62,7 +62,7 @@ def test_no_digit_depends_on_how_many_threads_sum():
     assert all(np.array_equal(found[0], other) for other in found)
 
 
-def test_by_hand_linear_signatures_lie_on_the_clients_own_axes():
+def test_by_hand_linear_signatures_lie_on_the_clients_axes():
     # Mean (5, 1); the first axis is e1, with variance 16 against 1, so two centroids at ∓4.
     data = np.array([[1, 0], [1, 2], [9, 0], [9, 2]], np.float32)
     assert np.allclose(linear_signature(data, 2, 1, seed=0), [[-4], [4]], atol=1e-5)
@@ -77,8 +77,8 @@ def test_by_hand_mapped_centroids_are_where_the_images_are():
     assert np.allclose(linear_signature(data, 2, 1, seed=0, mapped=True), [[1, 1], [9, 1]])
     four = linear_signature(data, 4, 2, seed=0, mapped=True)
     assert np.allclose(four, data, atol=1e-5)
-    alike = np.full((3, 4), 7, np.float32)
-    assert linear_signature(alike, 2, 3, seed=0, mapped=True).tolist() == [[7, 7, 7, 7]]
+    equal = np.full((3, 4), 7, np.float32)
+    assert linear_signature(equal, 2, 3, seed=0, mapped=True).tolist() == [[7, 7, 7, 7]]
 
 
 def test_axes_that_a_client_does_not_have_are_zero():

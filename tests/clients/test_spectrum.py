@@ -19,9 +19,9 @@ relevance = partial(relevance_by, "paper")
 missed_energy_relevance = partial(relevance_by, "missed-energy")
 
 
-def captured_energy(own, eigenvectors):
+def captured_energy(one, eigenvectors):
     others = Spectra.of_vectors(eigenvectors)
-    return captured_energies(own, others, others.vectors.shape[1])[0]
+    return captured_energies(one, others, others.vectors.shape[1])[0]
 
 
 def features(seed, n=50, d=12):
@@ -56,24 +56,24 @@ def test_by_hand_the_gram_matrix_is_not_centred():
 
 
 def test_the_formula_term_by_term():
-    own, other = (leading_spectrum(features(s), 4) for s in (0, 1))
+    one, other = (leading_spectrum(features(s), 4) for s in (0, 1))
     product, gram = 1.0, gram_matrix(features(0)).astype(np.float64)
     for k in range(4):
         estimated = np.linalg.norm(gram @ other.eigenvectors[:, k])
-        low, high = sorted((own.eigenvalues[k], estimated))
+        low, high = sorted((one.eigenvalues[k], estimated))
         product *= low / high
-    (score,) = relevance(own.whole, [other.eigenvectors])
+    (score,) = relevance(one.whole, [other.eigenvectors])
     assert score == pytest.approx(product ** (1 / 4), rel=1e-6)
 
 
 @settings(max_examples=50)
 @given(st.integers(0, 10**6), st.integers(1, 12), st.integers(2, 60))
 def test_invariants(seed, k, n):
-    own, other = features(seed, n), features(seed + 1, n + 3)
-    mine, theirs = leading_spectrum(own, k), leading_spectrum(other, k)
-    kept = min(k, n)
-    assert mine.eigenvectors.shape == (12, kept)
-    assert np.allclose(mine.eigenvectors.T @ mine.eigenvectors, np.eye(kept), atol=1e-5)
+    one, other = features(seed, n), features(seed + 1, n + 3)
+    mine, theirs = leading_spectrum(one, k), leading_spectrum(other, k)
+    width = min(k, n)
+    assert mine.eigenvectors.shape == (12, width)
+    assert np.allclose(mine.eigenvectors.T @ mine.eigenvectors, np.eye(width), atol=1e-5)
     assert (np.diff(mine.eigenvalues) <= 0).all()
     itself, score = relevance(mine.whole, [mine.eigenvectors, theirs.eigenvectors])
     assert itself == pytest.approx(1, abs=1e-3)
@@ -82,11 +82,11 @@ def test_invariants(seed, k, n):
     (flipped,) = relevance(mine.whole, [-theirs.eigenvectors])
     assert flipped == pytest.approx(score, rel=1e-6)
     # All images twice is the same distribution.
-    twice = leading_spectrum(np.concatenate([own, own]), k)
+    twice = leading_spectrum(np.concatenate([one, one]), k)
     (same,) = relevance(twice.whole, [theirs.eigenvectors])
     assert same == pytest.approx(score, rel=1e-3)
-    # Both clients' pixels scaled alike: ratios of eigenvalues stay.
-    small, other_small = leading_spectrum(own / 4, k), leading_spectrum(other / 4, k)
+    # Both clients' pixels scaled equally: ratios of eigenvalues stay.
+    small, other_small = leading_spectrum(one / 4, k), leading_spectrum(other / 4, k)
     (scaled,) = relevance(small.whole, [other_small.eigenvectors])
     assert scaled == pytest.approx(score, rel=1e-3)
 
@@ -162,8 +162,8 @@ def test_what_is_not_finite_or_too_large_is_refused_however_many_samples_there_a
 
 
 def test_no_variance_along_a_vector_is_no_relevance():
-    own = leading_spectrum(np.array([[1, 0, 0]], np.float32), 1)
-    assert relevance(own.whole, [np.array([[0], [1], [0]], np.float32)]) == [0]
+    one = leading_spectrum(np.array([[1, 0, 0]], np.float32), 1)
+    assert relevance(one.whole, [np.array([[0], [1], [0]], np.float32)]) == [0]
 
 
 def federation(seed, count=6, k=4):
@@ -178,25 +178,25 @@ def scores_of_all(clients, function=missed_energy_relevance):
 
 def test_by_hand_missed_energy():
     # G = diag(6, 3, 1) and k = 1: the axes capture 6/6, 3/6 and 1/6, so they miss 0, 1/2, 5/6.
-    own = spectrum_of_gram(np.diag([6, 3, 1]).astype(np.float32), 1).whole
+    one = spectrum_of_gram(np.diag([6, 3, 1]).astype(np.float32), 1).whole
     first, second, third = (np.eye(3, dtype=np.float32)[:, [axis]] for axis in range(3))
     axes = [first, second, third]
-    assert captured_energy(own, axes) == pytest.approx([1, 1 / 2, 1 / 6])
+    assert captured_energy(one, axes) == pytest.approx([1, 1 / 2, 1 / 6])
     # Of two others one lies a standard deviation below the mean of log m, the other above.
-    assert missed_energy_relevance(own, axes) == pytest.approx([1, 2 / 3, 1 / 3])
+    assert missed_energy_relevance(one, axes) == pytest.approx([1, 2 / 3, 1 / 3])
     # Of the logarithms log 1/2, log 1/2, log 5/6, the mean is log 5/6 − 2a/3 with a = log 5/3 and
     # the standard deviation a √2/3: z = 1/√2, 1/√2, −√2.
-    found = missed_energy_relevance(own, [second, first, second, third])
+    found = missed_energy_relevance(one, [second, first, second, third])
     near, far = 0.5 + np.sqrt(0.5) / 6, 0.5 - np.sqrt(2) / 6
     assert found == pytest.approx([near, 1, near, far])
 
 
 def test_captured_energy_term_by_term():
-    own, other = (leading_spectrum(features(s), 4) for s in (0, 1))
+    one, other = (leading_spectrum(features(s), 4) for s in (0, 1))
     gram = gram_matrix(features(0)).astype(np.float64)
     projected = other.eigenvectors.T @ gram @ other.eigenvectors
-    expected = np.trace(projected) / own.eigenvalues.sum()
-    found = captured_energy(own.whole, [own.eigenvectors, other.eigenvectors])
+    expected = np.trace(projected) / one.eigenvalues.sum()
+    found = captured_energy(one.whole, [one.eigenvectors, other.eigenvectors])
     assert found == pytest.approx([1, expected], rel=1e-6)
 
 
@@ -204,32 +204,32 @@ def test_captured_energy_term_by_term():
 @given(st.integers(0, 10**6), st.integers(1, 8), st.integers(1, 8), st.data())
 def test_invariants_of_missed_energy(seed, k, count, data):
     clients = federation(seed, count, k)
-    own, *_ = clients
+    one, *_ = clients
     vectors = [c.eigenvectors for c in clients]
-    energies = captured_energy(own.whole, vectors)
+    energies = captured_energy(one.whole, vectors)
     assert (energies >= 0).all()
     assert (energies <= 1 + 1e-6).all()
-    scores = missed_energy_relevance(own.whole, vectors)
+    scores = missed_energy_relevance(one.whole, vectors)
     assert scores[0] == 1
     assert all(0 <= score <= 1 for score in scores)
     # Who captures more is at least as relevant.
     assert (np.diff(np.array(scores)[np.argsort(energies)]) >= -1e-9).all()
     # Whatever the clients' order.
     order = data.draw(st.permutations(range(count)))
-    shuffled = missed_energy_relevance(own.whole, [vectors[j] for j in order])
+    shuffled = missed_energy_relevance(one.whole, [vectors[j] for j in order])
     assert shuffled == pytest.approx([scores[j] for j in order], abs=1e-3)
     # Only the span of the eigenvectors counts: neither their signs nor their order.
-    mirrored = missed_energy_relevance(own.whole, [-vectors[0], *(v[:, ::-1] for v in vectors[1:])])
+    mirrored = missed_energy_relevance(one.whole, [-vectors[0], *(v[:, ::-1] for v in vectors[1:])])
     assert mirrored == pytest.approx(scores, abs=1e-2)
     # This client's pixels scaled: a camera's exposure means nothing, unlike in the paper's formula.
-    scaled = missed_energy_relevance(replace(own.whole, values=4 * own.whole.values), vectors)
+    scaled = missed_energy_relevance(replace(one.whole, values=4 * one.whole.values), vectors)
     assert scaled == pytest.approx(scores, abs=1e-9)
 
 
 def test_a_client_alone_and_two_clients():
     one, two = federation(0, count=2)
     assert scores_of_all([one]).tolist() == [[1]]
-    # There is nobody to compare the only other one with.
+    # There is no client to compare the only other one with.
     assert scores_of_all([one, two]).tolist() == [[1, 0.5], [0.5, 1]]
 
 

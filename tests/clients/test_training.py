@@ -130,7 +130,7 @@ def scores_of(guesses, labels):
 
 def test_scores_by_hand():
     # Class 0: 3 of 4 found, and one of class 1 is taken for it: F1 = 2·3 / (4 + 4) = 3/4.
-    # Class 1: 0 of 1 found: F1 = 0. Class 3 is only guessed: it has no score of its own.
+    # Class 1: 0 of 1 found: F1 = 0. Class 3 is only guessed: it has no score.
     found = scores_of([0, 0, 0, 3, 0], [0, 0, 0, 0, 1])
     assert found.accuracy == 3 / 5
     assert found.macro_f1 == (3 / 4 + 0) / 2
@@ -177,12 +177,12 @@ def test_by_hand_a_second_test_sees_what_it_shares_once():
     assert (first.accuracy, second.accuracy) == (3 / 4, 2 / 3)
     inside = OtherTest(torch.tensor([3]), images[:0], labels[:0])
     assert evaluate_both(Says(), images, labels, inside)[1].accuracy == 0
-    own = "torch.nn.functional:multi_margin_loss"
-    first, second = evaluate_both(Says(), images, labels, other, own)
-    assert first == evaluate(Says(), images, labels, loss=own)
+    loss = "torch.nn.functional:multi_margin_loss"
+    first, second = evaluate_both(Says(), images, labels, other, loss)
+    assert first == evaluate(Says(), images, labels, loss=loss)
     # The wrong one of three is 1 + 100, 1 and 1 short of its margins, a mean over four classes.
     assert second.loss == pytest.approx((1 + 100 + 1 + 1) / 4 / 3, rel=1e-5)
-    assert second == evaluate(Says(), pixels(1, 1, 2), torch.tensor([1, 2, 2]), loss=own)
+    assert second == evaluate(Says(), pixels(1, 1, 2), torch.tensor([1, 2, 2]), loss=loss)
 
 
 def test_batch_norm_buffers_take_part():
@@ -200,7 +200,7 @@ def test_pixels():
     assert images.tolist() == [[[[0, 51, 255]]]]
 
 
-def test_what_a_loss_of_ones_own_raises_is_told_with_its_line(tmp_path):
+def test_what_a_loss_of_ones_raises_is_sent_with_its_line(tmp_path):
     late = "def late(outputs, labels):\n    assert len(labels) == 40\n    return outputs.sum()\n"
     settings = TrainingSettings(batch_size=20, loss="late:late")
     said = (

@@ -31,7 +31,7 @@ def rows(*numbers):
         (rows([2, 1], [2, 1]), SAME),
         (rows([2, 1]), ""),  # one sample is what it is
         (rows([0, 0], [0, 0]), SAME),
-        (rows([0, 0]), ""),  # whose spectrum is refused anyway
+        (rows([0, 0]), ""),  # its spectrum is refused anyway
     ],
 )
 def test_what_is_said_by_hand(features, said):
@@ -66,8 +66,8 @@ def test_a_column_is_named_only_if_the_others_hold_next_to_nothing(features):
     found = why_uninformative(features)
     squares = np.square(features.astype(np.float64)).sum(axis=0)
     if "column" in found:
-        own = int(found.split()[1])
-        assert np.delete(squares, own).sum() <= (1 - MOST_OF_ONE_COLUMN) * squares.sum()
+        column = int(found.split()[1])
+        assert np.delete(squares, column).sum() <= (1 - MOST_OF_ONE_COLUMN) * squares.sum()
     elif not found:
         assert (squares <= MOST_OF_ONE_COLUMN * squares.sum()).all()
 
@@ -83,7 +83,7 @@ def little(samples, columns=()):
     [
         (rows([9, 1], [-9, -1]), "column age of its features holds nearly all"),  # 81 of 82
         (rows([4, 1], [-4, -1]), ""),  # 16 of 17, 0.941
-        (rows([2014, 1], [2012, -1]), ""),  # a mean turns all features alike
+        (rows([2014, 1], [2012, -1]), ""),  # a mean turns all features equally
         (rows([2013, 1], [2013, -1]), ""),
         (rows([5], [900]), ""),  # there is one that varies, and its values can be compared
         (rows([2, 1], [2, 1]), SAME),

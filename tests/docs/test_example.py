@@ -31,7 +31,7 @@ def test_the_example_groups_by_task_after_the_first_round_and_then_stays(example
     def turn(arrays):
         arrays["b"] -= (50, 0)
 
-    app = toy_app(TASKS, {("train", 0): in_rounds(2, spoil=with_arrays(turn))})
+    app = toy_app(TASKS, {("train", 0): in_rounds(2, corrupt=with_arrays(turn))})
     strategy = ClusteredStrategy(example(3), ClusterMean())
     result = run(strategy, LocalGrid(app, 7), 2, protocol.to_record(MODEL))
     assert strategy.clusters.of_client == dict(enumerate(TASKS))
@@ -41,8 +41,8 @@ def test_the_example_groups_by_task_after_the_first_round_and_then_stays(example
 
 def test_who_misses_the_first_round_joins_the_largest_cluster(example):
     strategy = ClusteredStrategy(example(3))
-    spoil = {("train", 3): in_rounds(1, spoil=fail)}
-    run(strategy, LocalGrid(toy_app(TASKS, spoil), 7), 2, protocol.to_record(MODEL))
+    corrupt = {("train", 3): in_rounds(1, corrupt=fail)}
+    run(strategy, LocalGrid(toy_app(TASKS, corrupt), 7), 2, protocol.to_record(MODEL))
     assert strategy.clusters.of_client[3] == strategy.clusters.of_client[0]
 
 

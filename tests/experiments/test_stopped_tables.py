@@ -48,7 +48,7 @@ def table(tmp_path):
 def once(monkeypatch):
     """Let a method raise after its first call has returned; the calls after that are as before."""
 
-    def spoil(kind, name, error):
+    def corrupt(kind, name, error):
         method, called = getattr(kind, name), []
 
         def spoiled(self, *given):
@@ -60,7 +60,7 @@ def once(monkeypatch):
 
         monkeypatch.setattr(kind, name, spoiled)
 
-    return spoil
+    return corrupt
 
 
 def finished(experiment, path, **more):

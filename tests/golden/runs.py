@@ -76,7 +76,7 @@ def resumed(folder: Path) -> None:
     options: dict[str, Any] = {"strategy": "local,fedhc,ifca,fedprox", "checkpoint_every": 1}
     options |= {"validation_share": 0.25, "num_server_rounds": 3}
     with pytest.raises(KeyboardInterrupt):
-        run(folder, **options, spoil={("train", 0): stop})
+        run(folder, **options, corrupt={("train", 0): stop})
     run(folder, **options, resume=str(folder))
 
 

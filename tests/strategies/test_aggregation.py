@@ -36,8 +36,8 @@ def test_by_hand_plain_and_weighted_means():
 
 
 @pytest.mark.parametrize("aggregation", [ClusterMean(), *(kind() for kind in ROBUST)])
-def test_a_cluster_of_which_nobody_answers_keeps_its_model_itself(aggregation):
-    """Or it would be written anew in every round, for each of them."""
+def test_a_cluster_of_which_no_client_answers_retains_its_model_itself(aggregation):
+    """Or it would be written again in every round, for each of them."""
     models = [model(1, 1), model(2, 2)]
     assert combine(aggregation, models, [update(0, 0, (9, 9))])[1] is models[1]
 
@@ -78,7 +78,7 @@ def test_scaling_all_weights_changes_nothing():
     assert np.allclose(first["w"], second["w"], rtol=1e-7)
 
 
-def test_integer_buffers_keep_their_type_and_scalars_their_shape():
+def test_integer_buffers_retain_their_type_and_scalars_their_shape():
     models = [{"n": np.array(v, np.int64), "w": np.array(v, np.float16)} for v in (3, 4, 4)]
     found = mean_model(models, [1, 1, 1])
     assert found["n"].dtype == np.int64
@@ -107,7 +107,7 @@ def test_weights_without_a_positive_sum(weights):
         mean_model([model(1), model(2)], weights)
 
 
-def test_one_client_in_one_cluster_gets_its_own_model_back():
+def test_one_client_in_one_cluster_gets_its_model_back():
     values = (0.1, 0.2, 0.3)
     (found,) = combine(ClusterMean(weighted=True), [model(0, 0, 0)], [update(0, 0, values, 17)])
     assert np.array_equal(found["w"], model(*values)["w"])
@@ -134,7 +134,7 @@ def test_by_hand_graph_means_over_a_chain():
 
 def test_by_hand_in_a_graph_absent_clients_get_what_their_neighbours_trained():
     # Clients 1, 3 and 4 are away. Client 1 lies between the others: (1·10 + 9·30)/40 = 7. Client 3
-    # has client 2 alone, and client 4 has nobody: it keeps 60.
+    # has client 2 alone, and client 4 has none: it stays at 60.
     updates = [update(0, 0, (1,), 10), update(2, 0, (9,), 30)]
     models = [model(7), model(50), model(8), model(40), model(60)]
     found = combine(GraphMean(), models, updates, clusters=chain(5))
@@ -159,7 +159,7 @@ AGGREGATIONS |= {kind.name: kind() for kind in ROBUST}
 
 @settings(max_examples=60)
 @given(st.data(), st.integers(1, 8), st.booleans())
-def test_on_cliques_graph_means_are_cluster_means_whoever_is_away(data, count, weighted):
+def test_on_cliques_graph_means_are_cluster_means_a_client_that_is_away(data, count, weighted):
     labels = data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
     there = data.draw(st.sets(st.integers(0, count - 1), min_size=1))
     rng = np.random.default_rng(count)
@@ -169,15 +169,15 @@ def test_on_cliques_graph_means_are_cluster_means_whoever_is_away(data, count, w
     ]
     before = [model(*[cluster] * 5) for cluster in range(4)]
     clusters = Clusters(dict(enumerate(labels)), 4)
-    own = [before[cluster] for cluster in labels]
-    graph = combine(GraphMean(weighted), own, updates, clusters=clusters)
+    models = [before[cluster] for cluster in labels]
+    graph = combine(GraphMean(weighted), models, updates, clusters=clusters)
     means = combine(ClusterMean(weighted), before, updates, clusters=clusters)
     for client, cluster in enumerate(labels):
         assert np.array_equal(graph[client]["w"], means[cluster]["w"])
 
 
 def test_models_that_stay_are_passed_on_unless_they_are_a_clusters():
-    # What thousands of absent clients hold in common is one object, sent and kept once.
+    # What thousands of absent clients hold in common is one object, sent and stored once.
     models = [model(1)] * 4
     found = combine(GraphMean(), models, [update(0, 0, (5,))], clusters=chain(4))
     assert found[2] is found[3] is models[2]
@@ -194,7 +194,7 @@ def test_by_hand_new_clusters_start_from_the_mean_of_what_their_clients_hold():
     assert held[0]["w"].tolist() == [2]
 
 
-def test_clients_that_hold_the_same_model_keep_it_bit_by_bit():
+def test_clients_that_hold_the_same_model_retain_it_bit_by_bit():
     shared = model(0.1, 1 / 3)
     (found,) = carry_over(dict.fromkeys(range(7), shared), [range(7)], model(0, 0))
     assert found is shared

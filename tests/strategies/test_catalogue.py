@@ -57,13 +57,13 @@ def test_an_app_and_make_strategy_build_the_same(setting, name, weighted):
 
 
 def test_every_argument_of_a_name_is_an_option_or_found():
-    """Else it would keep its default for ever, and nobody would notice."""
+    """Else it would have its default for ever, unnoticed."""
     parts = {part for system in c.SYSTEMS.values() for part in system.parts}
     fields = [field for part in parts for field in c.parameters(part).values()]
     known = {*DEFAULTS, *(name.replace("_", "-") for name in FOUND)}
     options = {key_of(field) for field in fields}
     without_key = {"weighted", "enforce", "split-linkage"}
-    assert options - known == without_key  # the catalogue's and constructors' own
+    assert options - known == without_key  # of the catalogue and constructors
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_three_parts_by_name():
     assert local.ditto_weight == 0.5
 
 
-def test_an_argument_that_nobody_takes_is_refused():
+def test_an_argument_that_no_client_takes_is_refused():
     with pytest.raises(TypeError, match="'num_eigenvecs'"):
         c.make_strategy("rcc-pfl", 3, num_eigenvecs=20)
     with pytest.raises(TypeError, match="common_layers"):
@@ -167,7 +167,7 @@ def test_a_systems_paper_is_at_the_head_of_a_file_of_it(name):
     assert any(author in head and year in head for head in heads)
 
 
-def test_the_baselines_group_nobody_by_what_they_share():
+def test_the_baselines_group_no_client_by_what_they_share():
     baselines = {"optimum", "random", "single", "local"}
     assert {name for name in c.UNGROUPED if not c.SYSTEMS[name].paper} == baselines
     assert {"fedprox", "ditto", "fedper", "fedrep", "fedbn"} < {*c.UNGROUPED}
@@ -184,11 +184,11 @@ class Weighed(ClusterMean):
     weighted: bool
 
 
-def test_only_an_aggregation_is_told_whether_clients_are_weighted(monkeypatch):
-    monkeypatch.setitem(c.SYSTEMS, "odd", c.System(Weighing, Weighed, True))
-    config = parse_config({**DEFAULTS, "strategy": "odd", "weighted-mean": "paper"})
+def test_only_an_aggregation_is_sent_whether_clients_are_weighted(monkeypatch):
+    monkeypatch.setitem(c.SYSTEMS, "weighing", c.System(Weighing, Weighed, True))
+    config = parse_config({**DEFAULTS, "strategy": "weighing", "weighted-mean": "paper"})
     federation = simulate_federation(config.federation_settings(6, SEED))
     setting = Setting(config, federation.dataset, SEED, federation)
-    check_strategy("odd", setting)
-    strategy = build_strategy("odd", setting, {})
+    check_strategy("weighing", setting)
+    strategy = build_strategy("weighing", setting, {})
     assert (strategy.clustering.weighted, strategy.aggregation.weighted) == (False, True)

@@ -9,11 +9,11 @@ from scipy.spatial.distance import squareform
 from strategies import SpectralClustering
 from strategies.clusterings.agglomeration import gaps, merge_heights
 from strategies.clusterings.certainty import (
-    APART,
+    NO_CLUSTER,
     candidates,
     certainty,
     pair_shares,
-    why_untold,
+    why_no_structure,
 )
 from strategies.clusterings.relevance_groups import MOST_WEIGHED, group_by_relevance
 from strategies.rounds.round_state import Clusters
@@ -39,16 +39,16 @@ def test_the_shares_of_pairs_by_hand():
 
 
 def test_certainty_by_hand():
-    """Client 0 is alone where client 1 is away; 2 and 3 always meet each other."""
+    """Client 0 is alone where client 1 is away; 2 and 3 are always together."""
     found = certainty(FOUND, DRAWN)
     assert found.of_client.tolist() == [0.5, 0.5, 1.0, 1.0]
     assert found.votes[1].tolist() == [0.5, 0.25, 0.25]
     assert found.votes[0].tolist() == [0.5, 0.0, 0.5]
-    assert [tuple(one) for one in found.doubts(FOUND)] == [(0, 0, APART, 0.5), (1, 0, 1, 0.25)]
+    assert [tuple(one) for one in found.doubts(FOUND)] == [(0, 0, NO_CLUSTER, 0.5), (1, 0, 1, 0.25)]
 
 
-def test_a_client_lands_where_it_meets_the_larger_share():
-    """Of cluster 0's two others client 0 meets one, of cluster 1's three two."""
+def test_a_client_lands_where_it_is_with_the_larger_share():
+    """Of cluster 0's two others client 0 is with one, of cluster 1's three two."""
     found = certainty(labels(0, 0, 0, 1, 1, 1), [labels(0, 0, 1, 0, 0, 1)])
     assert found.votes[0].tolist() == [0, 1, 0]
     assert certainty(labels(0, 0, 0, 1, 1), [labels(0, 0, 1, 0, 1)]).of_client[0] == 1  # a tie
@@ -72,13 +72,13 @@ def test_one_client_and_one_cluster_are_sure(found, drawn):
 
 
 def test_of_one_cluster_those_that_a_resample_parts_from_most_others_are_in_doubt():
-    """Client 0 meets one of four others, client 2 two: half of them, and that is enough."""
+    """Client 0 is with one of four others, client 2 two: half of them, and that is enough."""
     found = certainty(labels(0, 0, 0, 0, 0), [labels(0, 0, 1, 1, 1), labels(0, 0, 0, 0, 0)])
     assert found.of_client.tolist() == [0.5, 0.5, 1, 1, 1]
     assert found.votes[0].tolist() == [0.5, 0.5]
     assert [tuple(one) for one in found.doubts(labels(0, 0, 0, 0, 0))] == [
-        (0, 0, APART, 0.5),
-        (1, 0, APART, 0.5),
+        (0, 0, NO_CLUSTER, 0.5),
+        (1, 0, NO_CLUSTER, 0.5),
     ]
 
 
@@ -121,23 +121,25 @@ def test_what_resamples_found_is_in_the_clusters():
     similarity = np.eye(4) + squareform([0.8, 0.1, 0.1, 0.1, 0.1, 0.9])
     drawn = [group_by_relevance(similarity, number) for number in ("silhouette", 3)]
     clusters = Clusters({0: 0, 1: 0, 4: 1, 5: 1})
-    found = SpectralClustering(2).redrawn(clusters, lambda clustering: drawn, "something")
+    found = SpectralClustering(2).with_resamples(clusters, lambda clustering: drawn, "something")
     assert found.of_client == clusters.of_client
     assert found.resamples.labels.tolist() == [[0, 0, 1, 1], [0, 1, 2, 2]]
     assert found.resamples.drawn == "something"
     assert found.resamples.numbers == (2, 2)  # of the second, where 3 was asked for, that of "auto"
-    assert SpectralClustering(2).redrawn(clusters, lambda clustering: [], "nothing") is clusters
+    assert (
+        SpectralClustering(2).with_resamples(clusters, lambda clustering: [], "nothing") is clusters
+    )
 
 
-def test_of_many_clients_whose_number_is_given_none_is_weighed():
+def test_of_many_clients_with_number_is_given_none_is_weighed():
     many = group_by_relevance(np.eye(MOST_WEIGHED + 1), 3)
     assert many.by_rule == 0
     clusters = Clusters(dict(enumerate(many.labels.tolist())))
-    found = SpectralClustering(3).redrawn(clusters, lambda clustering: [many], "something")
+    found = SpectralClustering(3).with_resamples(clusters, lambda clustering: [many], "something")
     assert found.resamples.numbers == ()
 
 
-# Nothing told apart
+# Clients that cannot be distinguished
 
 
 def scores(count, highest=0.5, lowest=0.5):
@@ -149,22 +151,22 @@ def scores(count, highest=0.5, lowest=0.5):
 
 
 @pytest.mark.parametrize(
-    ("own", "similarity", "said"),
+    ("found", "similarity", "said"),
     [
-        (labels(0), scores(2)[:1, :1], "one client was compared with nobody"),
+        (labels(0), scores(2)[:1, :1], "only one client was compared"),
         (labels(0, 1), scores(2, 0.1), "two clients have one score"),
         (labels(0, 1, 2), scores(2), "two clients have one score"),  # the third was not compared
         (labels(0, 0, 1), scores(3), r"the scores of all clients are the same \(0.500\)"),
         (labels(0, 0, 1), scores(3, 1, 1), r"the same \(1.000\)"),
         (labels(0, 0, 1), scores(3, 0.5009), "the same"),
         (labels(0, 0, 0), scores(3, 0.6), "all clients are in one cluster"),
-        (labels(0, 1, 2), scores(3, 0.6), "each client is a cluster of its own"),
+        (labels(0, 1, 2), scores(3, 0.6), "each client is a separate cluster"),
         (labels(0, 0, 1), scores(3, 0.5011), "^$"),
         (labels(0, 0, 1), scores(3, 0.6), "^$"),
     ],
 )
-def test_nothing_is_told_apart_by_hand(own, similarity, said):
-    assert re.search(said, why_untold(own, similarity))
+def test_why_there_is_no_structure_by_hand(found, similarity, said):
+    assert re.search(said, why_no_structure(found, similarity))
 
 
 def test_nine_of_ten_resamples_are_no_doubt_and_eight_are():

@@ -180,7 +180,7 @@ def test_one_client_and_still_standing_clients_are_not_split(steps):
     assert set(split(RecursiveBipartition(**ALWAYS), steps).values()) == {0}
 
 
-def test_by_hand_each_part_goes_on_with_its_own_mean():
+def test_by_hand_each_part_goes_on_with_its_mean():
     # Steps (1, 4), (3, 4) and (2, −4): {0, 1} and {2} part at once, with means (2, 4), (2, −4).
     steps = {0: (1, 4), 1: (3, 4), 2: (2, -4)}
     strategy = make_strategy("cfl", **ALWAYS)
@@ -192,7 +192,7 @@ def test_by_hand_each_part_goes_on_with_its_own_mean():
     assert strategy.reports[0].clusters == {0: 0, 1: 0, 2: 1}
 
 
-def test_the_tasks_come_apart_one_after_the_other():
+def test_the_tasks_come_separate_one_after_the_other():
     strategy = make_strategy("cfl", **ALWAYS)
     run(strategy, LocalGrid(toy_app(TASKS), 7), rounds=2)
     assert groups(strategy.reports[0].clusters) == [[0, 2, 5], [1, 3, 4, 6]]

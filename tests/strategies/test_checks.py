@@ -1,4 +1,4 @@
-"""What a run configuration may not say, a strategy refuses in anybody's own Flower app, too."""
+"""What a run configuration may not say, a strategy refuses in any Flower app, too."""
 
 import numpy as np
 import pytest

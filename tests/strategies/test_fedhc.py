@@ -1,4 +1,4 @@
-"""FedHC: clients whose updates point the same way are averaged together."""
+"""FedHC: clients with updates of one direction are averaged together."""
 
 import numpy as np
 import pytest
@@ -22,8 +22,8 @@ def updates(*steps, clients=None):
     )
 
 
-def grouped(clustering, found, everybody=None):
-    clients = everybody or [update.client for update in found]
+def grouped(clustering, found, all_clients=None):
+    clients = all_clients or [update.client for update in found]
     clusters = Clusters(dict.fromkeys(clients, 0))
     return clustering.after_training(Round(1, clusters, (), found, initial=model((1, 1))))
 
@@ -79,16 +79,16 @@ def test_sign_flipped_and_scaled_updates_end_up_in_a_cluster_of_their_own(rule):
 
 
 @pytest.mark.parametrize("rule", ["silhouette", "elbow", 3])
-def test_updates_that_are_all_alike_or_zero_are_no_error(rule):
+def test_updates_that_are_all_similar_or_zero_are_no_error(rule):
     for steps in ([(1, 1)] * 4, [(0, 0)] * 4, [(1, 1), (0, 0)]):
         found = grouped(by_received(rule), updates(*steps))
         assert list(found.of_client) == list(range(len(steps)))
 
 
-def test_a_client_that_does_not_take_part_keeps_its_last_direction():
+def test_a_client_that_does_not_take_part_retains_its_last_direction():
     clustering = by_received(2)
     first = grouped(clustering, updates(*angles(0, 90, 91), clients=[0, 2, 3]), [0, 1, 2, 3])
-    assert groups(first.of_client) == [[0], [1], [2, 3]]  # nobody knows yet where client 1 belongs
+    assert groups(first.of_client) == [[0], [1], [2, 3]]  # the cluster of client 1 is still unknown
     assert first.compared == (0, 2, 3)
     # Client 3 has turned round: with clients 0 and 2 as they were, at 0° and 90°, it is alone.
     second = grouped(clustering, updates(*angles(225), clients=[3]), [0, 1, 2, 3])
@@ -131,15 +131,15 @@ def test_by_hand_means_are_weighted_by_samples():
     assert weights(result) == [3, 2]
 
 
-def test_by_hand_a_new_cluster_in_which_nobody_trained_starts_from_what_its_clients_held():
+def test_by_hand_a_new_cluster_in_which_no_client_trained_starts_from_what_its_clients_held():
     # Round 1, at 0°, 45° and 63°: {0} at (4, 0); {1, 2} at (20·(4, 4) + 30·(2, 4))/50 = (2.8, 4).
     # Round 2: only client 2 trains, down to (2.8, 0), so that 0° and 45° are together; they leave
     # with the mean of (4, 0) and (2.8, 4).
     steps = {0: (4, 0), 1: (4, 4), 2: (2, 4)}
-    down = in_rounds(2, spoil=with_arrays(lambda a: a["w"].__setitem__(slice(None), (2.8, 0))))
-    spoil = {("train", 0): in_rounds(2), ("train", 1): in_rounds(2), ("train", 2): down}
+    down = in_rounds(2, corrupt=with_arrays(lambda a: a["w"].__setitem__(slice(None), (2.8, 0))))
+    corrupt = {("train", 0): in_rounds(2), ("train", 1): in_rounds(2), ("train", 2): down}
     strategy = make_strategy("fedhc", 2, reference="received", weighted_mean=None)
-    result = run(strategy, LocalGrid(toy_app(spoil=spoil, step=lambda c, t: steps[c]), 3), 2)
+    result = run(strategy, LocalGrid(toy_app(corrupt=corrupt, step=lambda c, t: steps[c]), 3), 2)
     assert [groups(report.clusters) for report in strategy.reports] == [
         [[0], [1, 2]],
         [[0, 1], [2]],
@@ -150,7 +150,7 @@ def test_by_hand_a_new_cluster_in_which_nobody_trained_starts_from_what_its_clie
 
 def test_a_fixed_number_waits_until_there_are_as_many_directions():
     strategy = make_strategy("fedhc", 3)
-    app = toy_app([0, 1, 2], {("train", c): in_rounds(1, spoil=fail) for c in (1, 2)})
+    app = toy_app([0, 1, 2], {("train", c): in_rounds(1, corrupt=fail) for c in (1, 2)})
     run(strategy, LocalGrid(app, 3), rounds=2)
     assert [len(groups(report.clusters)) for report in strategy.reports] == [
         2,

@@ -11,11 +11,11 @@ STEPS = {0: (1, 0), 1: (10, 0), 2: (2, 0)}
 
 def jump(number, value):
     """In a round, a client's training ends at `value`."""
-    return in_rounds(number, spoil=with_arrays(lambda a: a["w"].__setitem__(0, value)))
+    return in_rounds(number, corrupt=with_arrays(lambda a: a["w"].__setitem__(0, value)))
 
 
-def semantic(strategy, rounds, spoil=None):
-    app = toy_app(spoil=spoil, step=lambda client, task: STEPS[client])
+def semantic(strategy, rounds, corrupt=None):
+    app = toy_app(corrupt=corrupt, step=lambda client, task: STEPS[client])
     return weights(run(strategy, LocalGrid(app, 3), rounds))
 
 
@@ -29,14 +29,14 @@ def test_by_hand_kmeans_and_then_the_nearest_model():
 
 
 def test_models_that_start_as_copies_part_in_the_first_round():
-    # The fault would be to choose the nearest of identical models: everybody in cluster 0.
+    # The fault would be to choose the nearest of identical models: all in cluster 0.
     strategy = make_strategy("fedsem", 3)
     assert semantic(strategy, 1) == [1, 10, 2]
     assert len(set(strategy.clusters.of_client.values())) == 3
 
 
-def test_by_hand_a_client_goes_where_its_model_is_nearest_and_an_empty_cluster_keeps_its_model():
-    # In round 2, client 1 ends at 5: 3.5 from cluster 0's model and 5 from its own, so it moves:
+def test_by_hand_a_client_goes_where_its_model_is_nearest_and_an_empty_cluster_retains_its_model():
+    # In round 2, client 1 ends at 5: 3.5 from cluster 0's model and 5 from cluster 1's: it moves,
     # (2.5 + 5 + 3.5)/3 = 11/3, and the other model stays at 10.
     strategy = make_strategy("fedsem", 2)
     assert semantic(strategy, 2, {("train", 1): jump(2, 5)}) == pytest.approx([11 / 3, 10])
@@ -44,7 +44,7 @@ def test_by_hand_a_client_goes_where_its_model_is_nearest_and_an_empty_cluster_k
     assert strategy.clusters.count == 2
 
 
-def test_clusters_keep_their_numbers_when_a_lower_one_is_empty():
+def test_clusters_retain_their_numbers_when_a_lower_one_is_empty():
     # In round 2, clients 0 and 2 end at 12, nearer to 10 than to 1.5, and stay there.
     strategy = make_strategy("fedsem", 2)
     semantic(strategy, 3, {("train", 0): jump(2, 12), ("train", 2): jump(2, 12)})
@@ -82,7 +82,7 @@ def test_by_hand_all_are_grouped_in_round_1_and_a_share_trains_on():
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0, 3: 1, 4: 0, 5: 1}
 
 
-def test_all_models_alike_are_one_cluster():
+def test_all_models_similar_are_one_cluster():
     strategy = make_strategy("fedsem", 3)
     run(strategy, LocalGrid(toy_app(step=lambda client, task: (1, 0)), 4), rounds=2)
     assert groups(strategy.clusters.of_client) == [[0, 1, 2, 3]]

@@ -34,9 +34,9 @@ def updates(*outputs, hidden=(0, 0), clients=None):
     )
 
 
-def grouped(clustering, found, everybody=None):
+def grouped(clustering, found, all_clients=None):
     clustering.find(type("Roll", (), {"nodes": ()}))
-    clients = everybody or [update.client for update in found]
+    clients = all_clients or [update.client for update in found]
     return clustering.after_training(Round(1, Clusters(dict.fromkeys(clients, 0)), (), found))
 
 
@@ -45,7 +45,7 @@ def test_the_last_layer_is_that_of_the_last_real_numbers():
     assert last_layer({"w": np.zeros(2), "steps": np.array(0)}) == ["w"]
 
 
-def test_by_hand_fedclust_goes_by_how_far_apart_last_layers_are():
+def test_by_hand_fedclust_goes_by_how_far_separate_last_layers_are():
     # (3, 4) is 5 from (0, 0) and 1 from (3, 5), which is √34 from (0, 0).
     found = grouped(FirstUpdateClustering(2), updates((3, 4), (0, 0), (3, 5)))
     assert found.of_client == {0: 0, 1: 1, 2: 0}
@@ -67,7 +67,7 @@ def test_by_hand_flexcfls_coordinates_are_cosines_with_the_leading_directions():
     found = decomposed_cosines(np.array([[3.0, 0], [0, 2], [5, 0], [0, -1], [0, 0]]), 2)
     signs = np.sign(found[[0, 1], [0, 1]])
     assert np.allclose(found * signs, [[1, 0], [0, 1], [1, 0], [0, -1], [0, 0]])
-    # Of one direction, (1, 1) and (1, −1), both at 45° to the axes, are seen alike.
+    # Of one direction, (1, 1) and (1, −1), both at 45° to the axes, are seen equally.
     (long, up, down) = decomposed_cosines(np.array([[9.0, 0], [1, 1], [1, -1]]), 1)
     assert np.abs([long, up, down]).ravel() == pytest.approx([1, np.sqrt(0.5), np.sqrt(0.5)])
 
@@ -88,7 +88,7 @@ def test_by_hand_flexcfl_groups_by_direction_and_not_by_length():
 
 @BOTH
 @pytest.mark.parametrize("steps", [[(1, 1)] * 4, [(0, 0)] * 4, [(2, 1)]])
-def test_updates_that_are_all_alike_or_zero_and_a_single_client_are_no_error(kind, steps):
+def test_updates_that_are_all_similar_or_zero_and_a_single_client_are_no_error(kind, steps):
     for number in (1, 3):
         found = grouped(kind(number), updates(*steps))
         assert list(found.of_client) == list(range(len(steps)))
@@ -96,12 +96,12 @@ def test_updates_that_are_all_alike_or_zero_and_a_single_client_are_no_error(kin
 
 
 @BOTH
-def test_one_cluster_is_everybody(kind):
+def test_one_cluster_is_all_clients(kind):
     found = grouped(kind(1), updates((1, 0), (0, 1), (-5, 2)))
     assert found.of_client == {0: 0, 1: 0, 2: 0}
 
 
-def test_all_train_in_round_1_whatever_the_share_and_then_nobody_moves():
+def test_all_train_in_round_1_any_the_share_and_then_no_client_moves():
     grid = LocalGrid(toy_app(TASKS), 7)
     strategy = make_strategy("flexcfl", 3, fraction_train=0.3)
     run(strategy, grid, rounds=4)
@@ -124,8 +124,8 @@ def test_by_hand_clusters_go_on_with_the_means_of_what_round_1_trained(name):
 RIGHT_OR_UP = {0: (1, 0), 1: (1, 0), 2: (0, 1), 3: (1, 0), 4: (0, 1)}
 
 
-def moves_right_or_up(spoil=None):
-    return toy_app(spoil=spoil, step=lambda client, _: RIGHT_OR_UP[client])
+def moves_right_or_up(corrupt=None):
+    return toy_app(corrupt=corrupt, step=lambda client, _: RIGHT_OR_UP[client])
 
 
 @pytest.mark.parametrize("name", ["fedclust", "flexcfl"])
@@ -133,7 +133,7 @@ def test_by_hand_who_fails_in_round_1_joins_later_and_what_it_trained_alone_coun
     # Round 1: {0, 1} at (1, 0), {2} at (0, 1). Round 2: they are at (2, 0) and (0, 2); client 3
     # trains the first model, to (1, 0). Round 3: it starts from (2, 0), as 0 and 1 do.
     strategy = make_strategy(name, 2)
-    grid = LocalGrid(moves_right_or_up({("train", 3): in_rounds(1, spoil=fail)}), 4)
+    grid = LocalGrid(moves_right_or_up({("train", 3): in_rounds(1, corrupt=fail)}), 4)
     result = run(strategy, grid, rounds=3)
     assert [groups(report.clusters) for report in strategy.reports] == [
         [[0, 1], [2], [3]],
@@ -168,7 +168,7 @@ def test_by_hand_flexcfls_newcomers_join_by_the_direction_of_the_mean_update():
 def test_newcomers_are_compared_with_what_round_1_moved_and_nothing_later(name):
     # Round 1: 0 and 1 go right, 2 goes up. Round 2: each goes the other way, to (1, 1).
     # Client 3 comes in round 2 and goes right.
-    back = in_rounds(2, spoil=with_arrays(lambda a: a.update(w=np.ones(2, np.float32))))
+    back = in_rounds(2, corrupt=with_arrays(lambda a: a.update(w=np.ones(2, np.float32))))
     app = moves_right_or_up({("train", client): back for client in (0, 1, 2)})
     strategy = make_strategy(name, 2)
     run(strategy, Visits(app, 4, {3: {0, 1}}), rounds=2)

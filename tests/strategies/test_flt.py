@@ -29,10 +29,10 @@ def sends(*rows):
     return with_arrays(lambda a: a.update(centroids=np.array(rows, np.float32)))
 
 
-def on_a_line(*places, spoil=None, **others):
+def on_a_line(*places, corrupt=None, **others):
     """Clients with one centroid each, on a line."""
     signatures = {("query.signature", c): sends((x, 0, 0)) for c, x in enumerate(places)}
-    return toy_app(spoil={**signatures, **(spoil or {})}, **others)
+    return toy_app(corrupt={**signatures, **(corrupt or {})}, **others)
 
 
 def asked_in(grid):
@@ -75,17 +75,17 @@ def test_gamma_decides_who_is_linked():
         assert strategy.clusters.neighbours[0] == linked
 
 
-def test_by_hand_matched_centroids_tell_clients_with_a_common_class_apart():
+def test_by_hand_matched_centroids_tell_clients_with_a_common_class_separate():
     # Clients 0 and 2 have classes at 0 and 4, 1 has those at 4 and 8: matched, 0 and 1 are at
     # √(4² + 4²)/2 = √8 or √(8² + 0²)/2 = 4, whichever is less.
-    spoil = {
-        ("query.signature", client): sends(*((x, 0, 0) for x in own))
-        for client, own in enumerate([(0, 4), (4, 8), (0, 4)])
+    corrupt = {
+        ("query.signature", client): sends(*((x, 0, 0) for x in points))
+        for client, points in enumerate([(0, 4), (4, 8), (0, 4)])
     }
     found = {}
     for distance in ("closest", "matching"):
         strategy = make_strategy("flt", ENCODER, threshold=2.8, centroid_distance=distance)
-        run(strategy, LocalGrid(toy_app(spoil=spoil), 3))
+        run(strategy, LocalGrid(toy_app(corrupt=corrupt), 3))
         found[distance] = groups(strategy.clusters.of_client)
     assert found == {"closest": [[0, 1, 2]], "matching": [[0, 2], [1]]}
     assert np.allclose(strategy.clusters.comparison.similarity[0], [1, 1 / (1 + np.sqrt(8)), 1])
@@ -103,7 +103,7 @@ def flagging(*rounds_of_client):
     """Clients say in these rounds' training that their data have moved far."""
     changed = with_metrics(data_shift=0.5)
     return {
-        ("train", client): in_rounds(*rounds, spoil=changed)
+        ("train", client): in_rounds(*rounds, corrupt=changed)
         for client, rounds in enumerate(rounds_of_client)
     }
 
@@ -143,14 +143,14 @@ def test_all_are_asked_again_every_tau_rounds(every, expected):
     assert asked_in(grid) == dict.fromkeys(range(3), expected)
 
 
-def test_clients_whose_data_have_changed_are_grouped_anew():
+def test_clients_with_data_have_changed_are_grouped_again():
     # In round 1, {0, 2} and {1}; client 2 then has data like client 1's, and says so.
-    spoil = {
+    corrupt = {
         **flagging([], [], [1]),
-        ("query.signature", 2): in_rounds(2, spoil=sends((10, 10, 10))),
+        ("query.signature", 2): in_rounds(2, corrupt=sends((10, 10, 10))),
     }
     strategy = make_strategy("flt", ENCODER, 2)
-    result = run(strategy, LocalGrid(toy_app([0, 1, 0], spoil), 3), rounds=2)
+    result = run(strategy, LocalGrid(toy_app([0, 1, 0], corrupt), 3), rounds=2)
     assert [groups(r.clusters) for r in strategy.reports] == [[[0, 2], [1]], [[0], [1, 2]]]
     # Client 0 goes on from (1 + 3)/2 = 2; clients 1 and 2 from (2 + 2)/2 = 2, by (2 + 3)/2.
     assert weights(result) == pytest.approx([3, 4.5])
@@ -167,16 +167,16 @@ def test_a_client_that_fails_when_all_are_asked_again_stays_in(caplog):
     assert 4 in strategy.reports[1].tested
 
 
-def test_when_nobody_answers_again_the_clusters_stay():
-    spoil = {("query.signature", client): in_rounds(2) for client in range(3)}
+def test_when_no_client_answers_again_the_clusters_stay():
+    corrupt = {("query.signature", client): in_rounds(2) for client in range(3)}
     strategy = asking_in_every_round(make_strategy("flt", ENCODER, 2))
-    run(strategy, LocalGrid(toy_app([0, 1, 0], spoil), 3), rounds=2)
+    run(strategy, LocalGrid(toy_app([0, 1, 0], corrupt), 3), rounds=2)
     assert strategy.reports[1].clusters == {0: 0, 1: 1, 2: 0}
 
 
 def test_the_flag_of_a_client_that_failed_when_asked_again_counts_no_more():
-    spoil = {**flagging([1, 2, 3, 4]), ("query.signature", 0): in_rounds(2)}
-    grid = LocalGrid(toy_app([0, 1, 0], spoil), 3)
+    corrupt = {**flagging([1, 2, 3, 4]), ("query.signature", 0): in_rounds(2)}
+    grid = LocalGrid(toy_app([0, 1, 0], corrupt), 3)
     run(make_strategy("flt", ENCODER, 2), grid, rounds=5)
     assert asked_in(grid) == {client: [0, 2] for client in range(3)}
 
@@ -199,8 +199,8 @@ def test_clusters_are_numbered_by_client_again_once_all_are_asked():
 )
 def test_a_finite_number_above_the_threshold_is_a_flag(shift, flagged):
     said = {} if shift is None else {"data_shift": shift}
-    spoil = {("train", 0): in_rounds(1, spoil=with_metrics(**said))}
-    grid = LocalGrid(toy_app([0, 1, 0], spoil), 3)
+    corrupt = {("train", 0): in_rounds(1, corrupt=with_metrics(**said))}
+    grid = LocalGrid(toy_app([0, 1, 0], corrupt), 3)
     run(make_strategy("flt", ENCODER, 2), grid, rounds=2)
     assert asked_in(grid)[0] == ([0, 2] if flagged else [0])
 
@@ -212,7 +212,7 @@ SKETCH = [2.0, 0.5, *np.arange(protocol.SKETCH_SIZE - 2.0)]
     ("said", "told"),
     [(SKETCH, SKETCH), (SKETCH[1:], None), ([*SKETCH[1:], np.nan], None), (7, None), ([], None)],
 )
-def test_only_a_sketch_is_sent_back_with_the_model(said, told):
+def test_only_a_sketch_is_sent_back_with_the_model(said, sent_back):
     def say(message, context, answer):
         answer.content["metrics"] = MetricRecord({protocol.IMAGE_SKETCH: said})
         return answer
@@ -224,7 +224,7 @@ def test_only_a_sketch_is_sent_back_with_the_model(said, told):
         for m in grid.sent
         if (m.metadata.dst_node_id, m.metadata.message_type) == (grid.node_of(1), "train")
     )
-    assert sent.get(protocol.IMAGE_SKETCH) == told
+    assert sent.get(protocol.IMAGE_SKETCH) == sent_back
 
 
 def contents(grid):
@@ -279,10 +279,10 @@ BAD_CENTROIDS = {
 }
 
 
-@pytest.mark.parametrize(("word", "spoil"), BAD_CENTROIDS.items(), ids=BAD_CENTROIDS)
+@pytest.mark.parametrize(("word", "corrupt"), BAD_CENTROIDS.items(), ids=BAD_CENTROIDS)
 @pytest.mark.parametrize("graph", [False, True])
-def test_a_client_whose_centroids_are_none_is_named_and_the_others_go_on(word, spoil, graph):
+def test_a_client_with_centroids_are_none_is_named_and_the_others_go_on(word, corrupt, graph):
     strategy = make_strategy("flt-graph" if graph else "flt", ENCODER, 3)
-    run(strategy, LocalGrid(toy_app(TASKS, {("query.signature", 4): spoil}), 7))
+    run(strategy, LocalGrid(toy_app(TASKS, {("query.signature", 4): corrupt}), 7))
     assert strategy.failures == {4: word}
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0, 3: 2, 5: 0, 6: 2}

@@ -50,14 +50,14 @@ def test_canonical_labels_name_clusters_by_their_first_client():
     st.integers(0, 10**6), st.integers(2, 15), st.sampled_from(LINKAGES), st.booleans(), st.data()
 )
 def test_exactly_as_many_clusters_as_asked_even_with_ties(seed, count, method, ties, data):
-    wanted = data.draw(st.integers(1, count))
+    number = data.draw(st.integers(1, count))
     matrix = similarity(seed, count)
     matrix = np.round(matrix * 2) / 2 if ties else matrix
-    found = agglomerate(matrix, wanted, method)
-    assert len(set(found.labels.tolist())) == wanted
+    found = agglomerate(matrix, number, method)
+    assert len(set(found.labels.tolist())) == number
     assert found.labels.tolist() == canonical_labels(found.labels).tolist()
-    if method not in ("centroid", "median") and not ties:  # where scipy's own cut is unambiguous
-        expected = fcluster(found.merges, wanted, "maxclust")
+    if method not in ("centroid", "median") and not ties:  # where scipy's cut is unambiguous
+        expected = fcluster(found.merges, number, "maxclust")
         assert np.array_equal(found.labels, canonical_labels(expected))
 
 
@@ -105,12 +105,12 @@ def test_by_hand_the_best_silhouette():
     # pair, (2·8/9 + 0 + 0)/4.
     distances = np.array([[0, 1, 9, 9], [1, 0, 9, 9], [9, 9, 0, 1], [9, 9, 1, 0.0]])
     assert best_silhouette(distances, agglomerate_distances(distances, 2).merges) == 2
-    # Clients 0 and 1 in one place, all else 6 apart. Three clusters: (1 + 1 + 0 + 0)/4. Two, with
+    # Clients 0 and 1 in one place, all else at 6. Three clusters: (1 + 1 + 0 + 0)/4. Two, with
     # client 2 in the pair: (6 − 3)/6 for the pair, nothing for the others: half of that.
     distances = np.full((4, 4), 6.0) - 6 * np.eye(4)
     distances[0, 1] = distances[1, 0] = 0
     assert best_silhouette(distances, agglomerate_distances(distances, 2).merges) == 3
-    # All alike: every number scores 0, and the lowest is taken.
+    # All equal: every number scores 0, and the lowest is taken.
     distances = 1 - np.eye(5)
     assert best_silhouette(distances, agglomerate_distances(distances, 2).merges) == 2
 
@@ -122,24 +122,24 @@ def test_similarities_beyond_one_by_rounding_are_no_distance():
 
 
 def test_one_client_is_one_cluster():
-    for wanted in (1, *COUNT_RULES):
-        found = agglomerate(np.ones((1, 1)), wanted)
+    for number in (1, *COUNT_RULES):
+        found = agglomerate(np.ones((1, 1)), number)
         assert found.labels.tolist() == [0]
         assert found.merges.shape == (0, 4)
 
 
-@pytest.mark.parametrize("wanted", [0, 4, np.int64(4)])
-def test_more_clusters_than_clients(wanted):
-    with pytest.raises(ValueError, match=f"num-clusters is {wanted}, but 3 clients"):
-        agglomerate(similarity(0, 3), wanted)
+@pytest.mark.parametrize("number", [0, 4, np.int64(4)])
+def test_more_clusters_than_clients(number):
+    with pytest.raises(ValueError, match=f"num-clusters is {number}, but 3 clients"):
+        agglomerate(similarity(0, 3), number)
 
 
 def test_the_matrix_is_left_as_it_was():
     matrix = similarity(0, 5)
     matrix.flags.writeable = False  # changing it would raise
-    for wanted in (2, *COUNT_RULES):
-        agglomerate(matrix, wanted)
-        agglomerate_distances(matrix, wanted)
+    for number in (2, *COUNT_RULES):
+        agglomerate(matrix, number)
+        agglomerate_distances(matrix, number)
 
 
 def test_by_hand_the_closest_cluster_is_the_best_on_average_and_of_equal_ones_the_first():

@@ -24,7 +24,7 @@ from tests.toy_app import MODEL, draw_model, fail, in_rounds, run, toy_app, weig
 
 
 class Notes(LocalGrid):
-    """Notes what each message holds when it is sent: clients put kept models into theirs."""
+    """Notes what each message holds when it is sent: clients put stored models into theirs."""
 
     def send_and_receive(self, messages, *, timeout=None):
         messages = list(messages)
@@ -40,7 +40,7 @@ class Notes(LocalGrid):
         return sorted({number for noted, number, *_ in self.notes if noted == kind})
 
     def trained(self, number):
-        """Return what each client was sent to train: "whole", or the number of a kept model."""
+        """Return what each client was sent to train: "whole", or the number of a stored model."""
         return {
             client: "whole" if "arrays" in records else config["kept-model"]
             for kind, when, client, records, config in self.notes
@@ -100,7 +100,7 @@ def test_enforcement_empties_no_cluster_and_moves_one_client_for_each_empty_one(
 
 def test_by_hand_two_rounds_of_two_models():
     # Client 0 prefers model 0, clients 1 and 2 prefer model 1: 0 + 1, and 10 + (2 + 3)/2 = 12.5.
-    # Then client 1 loses 9 on model 0 and 2.5 on model 1, and everybody stays: 2, and 15.
+    # Then client 1 loses 9 on model 0 and 2.5 on model 1, and all stay: 2, and 15.
     for strategy in (
         make_strategy("ifca-pfl", 2, draw_model),
         make_strategy("ifca", 2, draw_model),
@@ -123,7 +123,7 @@ def test_models_are_drawn_again_until_every_cluster_is_inhabited():
     assert weights(result) == [0 + 2, 10 + (1 + 3) / 2]
 
 
-def test_without_enforcement_the_first_draw_stays_and_an_empty_cluster_keeps_its_model():
+def test_without_enforcement_the_first_draw_stays_and_an_empty_cluster_retains_its_model():
     strategy = make_strategy("ifca", 2, constant(100, 200))
     result = run(strategy, LocalGrid(toy_app([1, 0, 1]), 3), rounds=2)
     assert strategy.clusters.of_client == {0: 0, 1: 0, 2: 0}
@@ -131,7 +131,7 @@ def test_without_enforcement_the_first_draw_stays_and_an_empty_cluster_keeps_its
 
 
 def test_models_that_start_as_copies_are_noticed_not_trained(monkeypatch):
-    # The fault: all copies lose alike, every client takes the first, and the others never train.
+    # The fault: all copies lose equally, every client takes the first, and the others never train.
     monkeypatch.setattr("strategies.clusterings.ifca.MAX_DRAWS", 5)
     grid = LocalGrid(toy_app([0, 1, 1]), 3)
     with pytest.raises(RuntimeError, match=r"in 5 draws of 2 initial models .* no client pref"):
@@ -157,7 +157,7 @@ def test_a_client_is_sent_all_models_once_and_then_only_which_of_them_to_train()
     grid = Notes(toy_app([0, 1, 1], {("query.losses", 2): in_rounds(2)}), 3)
     strategy = make_strategy("ifca-pfl", 2, draw_model)
     result = run(strategy, grid, rounds=3)
-    # Client 2 could not say its losses in round 2: it keeps its cluster and gets a whole model.
+    # Client 2 could not say its losses in round 2: it stays in its cluster and gets a whole model.
     assert grid.trained(1) == {0: 0, 1: 1, 2: 1}
     assert grid.trained(2) == {0: 0, 1: 1, 2: "whole"}
     assert grid.trained(3) == {0: 0, 1: 1, 2: 1}
@@ -173,7 +173,9 @@ def test_bytes_are_m_models_down_and_one_up():
     losses, metrics = 2 * 8 + len("losses"), 16 + len("num-examples") + len("loss")
     assert strategy.training.train_traffic.up == 2 * 3 * (losses + model + metrics)
     assert strategy.training.pre_round_traffic.down == 0
-    assert strategy.training.pre_round_traffic.up == 3 * (8 + len("client-index"))  # the roll call
+    assert strategy.training.pre_round_traffic.up == 3 * (
+        8 + len("client-index")
+    )  # the registration
 
 
 def test_only_participants_are_asked_between_the_pre_round_and_the_end():
@@ -194,7 +196,7 @@ def test_after_the_last_round_the_others_choose_again_too():
     assert set(asked[:2]) == set(grid.trained(4))
 
 
-def test_clients_are_no_longer_asked_once_nobody_has_moved_for_some_rounds():
+def test_clients_are_no_longer_asked_once_no_client_has_moved_for_some_rounds():
     grid = Notes(toy_app([0, 1], step=lambda client, task: (0.1, 0)), 2)
     result = run(make_strategy("ifca-pfl", 2, draw_model, stop_after=2), grid, rounds=5)
     assert grid.rounds_of("query.losses") == [0, 2, 3]
@@ -216,7 +218,7 @@ def test_a_move_starts_the_count_of_quiet_rounds_again():
 
 
 def test_a_client_that_failed_in_training_is_not_taken_to_have_its_models_still():
-    # Each client has a model of its own; that of client 1, which fails in round 2, stays as it was.
+    # Each client has a model; that of client 1, which fails in round 2, stays as it was.
     grid = Notes(toy_app([0, 1], {("train", 1): in_rounds(2)}, step=lambda c, t: (0.1, 0)), 2)
     clustering = LossClustering(2, draw_model, enforce=False, stop_after=1)
     result = run(ClusteredStrategy(clustering, GraphMean()), grid, rounds=3)
@@ -225,12 +227,14 @@ def test_a_client_that_failed_in_training_is_not_taken_to_have_its_models_still(
     assert weights(result) == pytest.approx([0.3, 10.2])
 
 
-@pytest.mark.parametrize("losses", [[0.0, 1.0, 1.0], [1.0, 1.0, 0.0]], ids=["others'", "nobody's"])
+@pytest.mark.parametrize(
+    "losses", [[0.0, 1.0, 1.0], [1.0, 1.0, 0.0]], ids=["others'", "no client's"]
+)
 @pytest.mark.parametrize("combining", [ClusterMean, GraphMean])
-def test_by_hand_whoever_moves_trains_its_new_clusters_model(combining, losses):
+def test_by_hand_a_client_that_moves_trains_its_new_clusters_model(combining, losses):
     # Client 1 adds 2 to the model at 9, twice. Then it prefers the one at 2, to which client 0 has
-    # added 1 twice: (10·1 + 20·2)/30 is 5/3; or that at 5, which nobody has trained.
-    app = toy_app([0, 1], {("query.losses", 1): in_rounds(3, spoil=with_metrics(losses=losses))})
+    # added 1 twice: (10·1 + 20·2)/30 is 5/3; or that at 5, which no client has trained.
+    app = toy_app([0, 1], {("query.losses", 1): in_rounds(3, corrupt=with_metrics(losses=losses))})
     clustering = LossClustering(3, constant(0, 9, 5), enforce=False)
     strategy = ClusteredStrategy(clustering, combining(weighted=True))
     result = run(strategy, LocalGrid(app, 2), rounds=3)
@@ -240,7 +244,7 @@ def test_by_hand_whoever_moves_trains_its_new_clusters_model(combining, losses):
 
 
 def test_clients_are_asked_about_the_models_of_empty_clusters_as_they_are():
-    # LPS-GPS shares w: after round 1 (model 0 is at 1, nobody trained model 1) both are at 1.
+    # LPS-GPS shares w: after round 1 (model 0 is at 1, model 1 is untrained) both are at 1.
     grid = LocalGrid(toy_app([0]), 1)
     run(ClusteredStrategy(LossClustering(2, draw_model, enforce=False), LpsGps(("w",))), grid, 2)
     asked = [m for m in grid.sent if m.metadata.message_type == "query.losses"]
@@ -255,14 +259,14 @@ BAD_LOSSES = {
 }
 
 
-@pytest.mark.parametrize(("word", "spoil"), BAD_LOSSES.items(), ids=BAD_LOSSES.keys())
-def test_a_client_whose_losses_are_none_is_named(word, spoil, caplog):
+@pytest.mark.parametrize(("word", "corrupt"), BAD_LOSSES.items(), ids=BAD_LOSSES.keys())
+def test_a_client_with_losses_are_none_is_named(word, corrupt, caplog):
     strategy = make_strategy("ifca", 2, draw_model)
-    run(strategy, LocalGrid(toy_app([0, 1, 1], {("query.losses", 1): spoil}), 3))
+    run(strategy, LocalGrid(toy_app([0, 1, 1], {("query.losses", 1): corrupt}), 3))
     assert strategy.failures == {1: word}
     assert strategy.clusters.of_client == {0: 0, 2: 1}
     later = make_strategy("ifca", 2, draw_model)
-    app = toy_app([0, 1, 1], {("query.losses", 1): in_rounds(2, spoil=spoil)})
+    app = toy_app([0, 1, 1], {("query.losses", 1): in_rounds(2, corrupt=corrupt)})
     run(later, LocalGrid(app, 3), rounds=2)
     assert f"client 1 failed at losses in round 2: {word}" in caplog.text
     assert later.clusters.of_client == {0: 0, 1: 1, 2: 1}
@@ -282,7 +286,7 @@ def test_a_model_that_somebody_has_spoilt_is_the_worst_for_all_others(none):
 @pytest.mark.parametrize("name", ["ifca", "ifca-pfl"])
 def test_by_hand_warm_models_are_the_means_of_groups_of_first_updates(name):
     # All train the model at 0: clients 0 and 2 to (4, 0) and (6, 0), client 1 to (0, 3). The plain
-    # means, 5 and (0, 3), then compete: |5 − 10·0| > 0 for task 0, so everybody prefers the second,
+    # means, 5 and (0, 3), then compete: |5 − 10·0| > 0 for task 0, so all prefer the second,
     # and IFCA-PFL sends back the client that loses least on the first: all 5, so client 0.
     steps = {0: (4, 0), 1: (0, 3), 2: (6, 0)}
     grid = Notes(toy_app(step=lambda client, task: steps[client]), 3)
@@ -295,7 +299,7 @@ def test_by_hand_warm_models_are_the_means_of_groups_of_first_updates(name):
     assert grid.rounds_of("query.losses") == [2]
 
 
-def test_all_train_the_model_that_warms_up_whatever_share_is_drawn():
+def test_all_train_the_model_that_warms_up_any_share_is_drawn():
     steps = {0: (4, 0), 1: (0, 3), 2: (6, 0)}
     grid = LocalGrid(toy_app(step=lambda client, task: steps[client]), 3)
     strategy = make_strategy("ifca", 2, draw_model, initial_models="warm", fraction_train=0.3)
@@ -304,7 +308,7 @@ def test_all_train_the_model_that_warms_up_whatever_share_is_drawn():
     trained = [m.metadata.group_id for m in grid.sent if m.metadata.message_type == "train"]
     assert [trained.count(number) for number in ("1", "2")] == [3, 1]
     # Where fewer answer than there are clusters, the others stay empty.
-    app = toy_app(spoil={("train", 0): fail, ("train", 2): fail})
+    app = toy_app(corrupt={("train", 0): fail, ("train", 2): fail})
     strategy = make_strategy("ifca", 2, draw_model, initial_models="warm")
     run(strategy, LocalGrid(app, 3), rounds=1)
     assert strategy.clusters.of_client == {0: 0, 1: 0, 2: 0}
@@ -350,12 +354,12 @@ def test_a_training_resumed_in_any_phase_ends_as_an_undisturbed_one(
             save_checkpoint(tmp_path / "c", undisturbed.checkpoint())
 
     undisturbed = make(note)
-    wanted = run(undisturbed, LocalGrid(toy_app([0, 1, 1, 0]), 4), rounds=5)
+    expected = run(undisturbed, LocalGrid(toy_app([0, 1, 1, 0]), 4), rounds=5)
     resumed = make(lambda report: None)
     resumed.resume(load_checkpoint(tmp_path / "c"))
     found = run(resumed, LocalGrid(toy_app([0, 1, 1, 0]), 4), rounds=5)
-    for name in wanted.arrays:
-        assert found.arrays[name].numpy().tobytes() == wanted.arrays[name].numpy().tobytes()
+    for name in expected.arrays:
+        assert found.arrays[name].numpy().tobytes() == expected.arrays[name].numpy().tobytes()
     assert resumed.reports == undisturbed.reports
     assert resumed.training.train_traffic == undisturbed.training.train_traffic
     assert resumed.training.pre_round_traffic == undisturbed.training.pre_round_traffic

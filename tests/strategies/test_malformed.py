@@ -9,7 +9,7 @@ from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from fl_core.messages import protocol
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES
 from strategies import GivenClusters, RandomClusters, make_strategy
-from strategies.rounds.client_registry import Roster
+from strategies.rounds.client_registry import ClientRegistry
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.means import mean_model
 from strategies.rounds.replies import read_tests, read_update
@@ -33,13 +33,13 @@ def trained(**metrics):
 def sends(name, array):
     """A client answers with this Array under `name`, or under every name for None."""
 
-    def spoil(message, context, answer):
+    def corrupt(message, context, answer):
         old = answer.content[protocol.ARRAYS]
         names = [name] if name else list(old)
         answer.content[protocol.ARRAYS] = ArrayRecord({**old, **dict.fromkeys(names, array)})
         return answer
 
-    return spoil
+    return corrupt
 
 
 def arrays(shape=(3, 2), dtype="float32"):
@@ -71,12 +71,12 @@ def test_an_answer_that_cannot_be_read_is_the_clients_problem(kind, make, query,
 
 @pytest.mark.parametrize("kind", arrays())
 def test_a_model_that_cannot_be_read_is_left_out_of_the_round(kind, caplog):
-    app = toy_app(spoil={("train", 1): sends("w", arrays()[kind])})
+    app = toy_app(corrupt={("train", 1): sends("w", arrays()[kind])})
     assert weights(run(make_strategy("single"), LocalGrid(app, 3))) == [2]  # (1 + 3) / 2
     assert "client 1 could not train in round 1" in caplog.text
 
 
-def test_what_an_array_says_of_its_shape_is_not_believed():
+def test_what_an_array_says_of_its_shape_is_not_trusted():
     def lie(message, context, answer):
         true = answer.content[protocol.ARRAYS]["eigenvectors"]
         lying = Array(true.dtype, (), true.stype, true.data)
@@ -98,16 +98,16 @@ def declares_fewer(record):
 
 @pytest.mark.parametrize("rounds_away", [(), (0, 1)], ids=["in the pre-round", "as a newcomer"])
 @pytest.mark.parametrize("formula", ["paper", "missed-energy"])
-def test_eigenvalues_that_lie_about_their_number_end_nobody_elses_run(formula, rounds_away):
-    def spoil(message, context, answer):
-        told = declares_fewer(dict(answer.content[protocol.ARRAYS]))
-        answer.content[protocol.ARRAYS] = ArrayRecord(told)
+def test_eigenvalues_that_lie_about_their_number_end_no_client_elses_run(formula, rounds_away):
+    def corrupt(message, context, answer):
+        changed_arrays = declares_fewer(dict(answer.content[protocol.ARRAYS]))
+        answer.content[protocol.ARRAYS] = ArrayRecord(changed_arrays)
         return answer
 
     strategy = make_strategy(
         "rcc-pfl", 2, num_eigenvectors=3, relevance=formula, relevance_at="server"
     )
-    app = toy_app([0, 1, 0, 1, 0], {("query.spectrum", 4): spoil})
+    app = toy_app([0, 1, 0, 1, 0], {("query.spectrum", 4): corrupt})
     run(strategy, Visits(app, 5, {4: rounds_away}), rounds=3)
     assert list(strategy.failures) == [4]
     assert "its eigenvalues" in strategy.failures[4]
@@ -116,15 +116,15 @@ def test_eigenvalues_that_lie_about_their_number_end_nobody_elses_run(formula, r
 
 @pytest.mark.parametrize("value", [1e300, -1e300, 1e7, float("nan")])
 def test_centroids_that_would_overflow_are_refused(value):
-    spoil = sends("centroids", Array(np.full((1, 3), value, np.float64)))
+    corrupt = sends("centroids", Array(np.full((1, 3), value, np.float64)))
     for strategy in (make_strategy("flt", ENCODER, 2), make_strategy("pca-km-hc", 2)):
-        run(strategy, LocalGrid(toy_app([0, 1, 0, 1], {("query.signature", 0): spoil}), 4))
+        run(strategy, LocalGrid(toy_app([0, 1, 0, 1], {("query.signature", 0): corrupt}), 4))
         assert list(strategy.failures) == [0]
 
 
 @pytest.mark.parametrize("count", [1.7e308, 1e13, float("inf"), -1, 0])
 def test_an_absurd_number_of_samples_does_not_drown_the_others(count):
-    app = toy_app(spoil={("train", 1): with_metrics(num_examples=count)})
+    app = toy_app(corrupt={("train", 1): with_metrics(num_examples=count)})
     # (1·10 + 3·30) / 40; client 1, of which nothing is known, has the initial model.
     assert weights(run(make_strategy("fedhc", 1, weighted_mean=None), LocalGrid(app, 3))) == [
         2.5,
@@ -132,13 +132,16 @@ def test_an_absurd_number_of_samples_does_not_drown_the_others(count):
     ]
 
 
-def test_one_clients_negative_variances_do_not_spoil_its_clusters_mean():
+def test_one_clients_negative_variances_do_not_corrupt_its_clusters_mean():
     sent = {"norm.running_mean": np.zeros(2), "norm.running_var": np.ones(2)}
 
     def answer(**changed):
-        told = {**sent, **{f"norm.{name}": np.array(values) for name, values in changed.items()}}
+        changed_arrays = {
+            **sent,
+            **{f"norm.{name}": np.array(values) for name, values in changed.items()},
+        }
         metrics = MetricRecord({protocol.NUM_EXAMPLES: 10})
-        return RecordDict({"arrays": protocol.to_record(told), "metrics": metrics})
+        return RecordDict({"arrays": protocol.to_record(changed_arrays), "metrics": metrics})
 
     good = read_update(0, 0, answer(running_mean=[-3.0, 0], running_var=[0.0, 2]), sent, sent)
     assert good.arrays["norm.running_var"].tolist() == [0, 2]
@@ -152,12 +155,14 @@ def test_a_mean_refuses_weights_without_a_finite_sum():
 
 
 @pytest.mark.parametrize("clustering", [GivenClusters({0: 0, 1: 1}), RandomClusters([1, 1], 0)])
-def test_a_newcomer_that_nobody_expected_is_left_out(clustering):
-    conversation = Conversation(LocalGrid(toy_app(), 3), {}, 1, Training(Roster({0: 1, 1: 2})))
+def test_a_newcomer_that_no_client_expected_is_left_out(clustering):
+    conversation = Conversation(
+        LocalGrid(toy_app(), 3), {}, 1, Training(ClientRegistry({0: 1, 1: 2}))
+    )
     found = clustering.find(conversation)
     conversation.nodes[2] = 3
     assert clustering.place([2], found, conversation).of_client == found.of_client
-    assert list(conversation.roster.failures) == [2]
+    assert list(conversation.registry.failures) == [2]
     assert isinstance(found, Clusters)
 
 
@@ -199,7 +204,7 @@ def test_what_a_client_found_itself_is_no_comparison_without_a_name():
         read_tests(answer, OF_CLASSES)
 
 
-def test_a_loss_that_would_spoil_a_mean_is_left_out():
+def test_a_loss_that_would_corrupt_a_mean_is_left_out():
     assert read_update(0, 0, trained(loss=3e38), WEIGHT, WEIGHT).loss == 3e38
     assert read_update(0, 0, trained(loss=1e308), WEIGHT, WEIGHT).loss is None
 

@@ -43,7 +43,7 @@ def test_by_hand_common_layers_are_averaged_with_the_samples_of_each_lps():
     assert [int(model["steps"]) for model in models] == [1, 1]
 
 
-def test_by_hand_clients_that_count_alike():
+def test_by_hand_clients_that_count_similar():
     # LPS 0: (1 + 3)/2 = 2, for two clients; GPS: (2·(2, 0) + 1·(2, 2))/3 = (2, 2/3).
     models, _ = after(1, weighted_mean=False)
     assert values(models, "head.w") == [[2, 0], [2, 2]]
@@ -51,14 +51,14 @@ def test_by_hand_clients_that_count_alike():
 
 
 @pytest.mark.parametrize("weighted", [True, False])
-def test_all_layers_common_is_one_model_whatever_the_weights(weighted):
+def test_all_layers_common_is_one_model_any_the_weights(weighted):
     models, _ = after(1, layers=("conv", "head"), weighted_mean=weighted)
     mean = 7 / 3 if weighted else 2  # (10 + 2·20 + 3·30)/60, or (1 + 2 + 3)/3
     assert np.allclose(values(models, "head.w"), [[mean, 2 / 3]] * 2)
 
 
 def test_by_hand_lpss_exchange_after_every_so_many_local_rounds():
-    # Local: 2.5 and 2 a round. After two: 5 and 4, together (5·40 + 4·20)/60 = 14/3; then apart.
+    # Local: 2.5 and 2 a round. After two: 5 and 4, together (5·40 + 4·20)/60 = 14/3; then not.
     first, _ = after(1, local_rounds=2)
     assert values(first, "conv.w") == [[2.5, 0], [2, 2]]
     second, _ = after(2, local_rounds=2)
@@ -68,7 +68,7 @@ def test_by_hand_lpss_exchange_after_every_so_many_local_rounds():
     assert values(third, "head.w") == [[7.5, 0], [6, 6]]
 
 
-def test_bytes_between_servers_are_counted_apart():
+def test_bytes_between_servers_are_counted_separate():
     _, strategy = after(3, local_rounds=1)
     exchange = 2 * 8  # two LPSs, two float32 of conv.w
     assert (strategy.training.server_traffic.up, strategy.training.server_traffic.down) == (
@@ -118,7 +118,7 @@ def test_a_name_stands_for_what_is_below_it_and_not_for_longer_names():
     assert [list(model) for model in found] == [list(model) for model in models]
 
 
-def test_integer_buffers_in_common_layers_keep_their_type():
+def test_integer_buffers_in_common_layers_retain_their_type():
     models = [{"bn.n": np.array(n), "bn.w": np.array([1.0])} for n in (3, 4)]
     found = LpsGps(("bn",))(state(models, examples={0: 1, 1: 3}, clusters=Clusters({0: 0, 1: 1})))
     # (3·1 + 4·3)/4 = 3.75, rounded.
@@ -132,7 +132,7 @@ def test_before_anybody_has_trained_nothing_is_averaged():
 
 
 @pytest.mark.parametrize(
-    ("wanted", "model", "common"),
+    ("expected", "model", "common"),
     [
         ("paper", "cnn", ("conv1", "conv2")),
         ("paper", "mlp", ("hidden",)),
@@ -141,12 +141,12 @@ def test_before_anybody_has_trained_nothing_is_averaged():
         ("output", "mlp", ("output",)),
     ],
 )
-def test_the_layers_that_clusters_share(wanted, model, common):
+def test_the_layers_that_clusters_share(expected, model, common):
     side = (3, 32, 32) if model == "cnn" else (1, 28, 28)
-    assert common_layers(wanted, build_model(model, side, 10, seed=0), model) == common
+    assert common_layers(expected, build_model(model, side, 10, seed=0), model) == common
 
 
-def test_by_hand_where_clients_count_alike_their_samples_do_not_count_at_the_gps():
+def test_by_hand_where_clients_count_similar_their_samples_do_not_count_at_the_gps():
     # LPS 0: clients 0 and 1, with 10 and 20 images, (1 + 2)/2; LPS 1: client 2, with 30, at (3, 3).
     # GPS: (2·(1.5, 0) + 1·(3, 3))/3; by images, 30 each, it would be (2.25, 1.5).
     models, strategy = after(1, tasks=[0, 0, 1], weighted_mean=False)

@@ -119,7 +119,7 @@ def test_a_node_that_vanishes_and_returns_goes_on_where_it_was(make, caplog):
     run(strategy, grid, rounds=3)
     assert "client 4 could not train in round 2: it is not connected" in caplog.text
     assert "client 4 could not be tested in round 2: no answer in time" in caplog.text
-    assert "already" not in caplog.text  # its own index is not taken
+    assert "already" not in caplog.text  # its index is not taken
     assert grid.rounds_of(4) == grid.rounds_of(4, "evaluate") == [1, 3]
     assert [4 in report.tested for report in strategy.reports] == [True, False, True]
     assert set(strategy.clusters.of_client) == set(range(7))
@@ -286,14 +286,14 @@ def test_one_long_word_is_cut_and_not_dropped():
     assert one_line("x" * 300) == "x" * 300
 
 
-def test_whoever_comes_back_to_another_cluster_is_no_neighbour_of_those_that_it_left():
+def test_a_client_that_comes_back_to_another_cluster_is_no_neighbour_of_those_that_it_left():
     """Or these would go on averaging its model, and it not theirs."""
     near = {0: frozenset({0, 1}), 1: frozenset({0, 1}), 2: frozenset({2})}
     found = Clusters({0: 0, 1: 0, 2: 1}, neighbours=near).with_clients({1: 1, 3: 1})
     assert found.neighbours == {0: {0}, 1: {1, 2, 3}, 2: {1, 2, 3}, 3: {1, 2, 3}}
 
 
-def test_whoever_comes_back_to_its_own_cluster_keeps_its_neighbours_elsewhere():
+def test_a_client_that_comes_back_to_its_cluster_retains_its_neighbours_elsewhere():
     near = {0: frozenset({0, 1}), 1: frozenset({0, 1, 2}), 2: frozenset({1, 2})}
     clusters = Clusters({0: 0, 1: 0, 2: 1}, neighbours=near)
     assert clusters.with_clients({1: 0}).neighbours == near

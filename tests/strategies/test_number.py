@@ -44,13 +44,13 @@ def test_by_hand_the_eigenvalue_of_groups_of_one_size_does_not_depend_on_their_s
 
 
 @pytest.mark.parametrize("count", [3, 10, 100])
-def test_of_clients_that_are_all_alike_it_is_nought_for_any_number_of_them(count):
+def test_of_clients_that_are_all_similar_it_is_nought_for_any_number_of_them(count):
     """An off-diagonal value alone, with itself on the diagonal, has rank one."""
     assert second_eigenvalue(blocks(np.zeros(count, int))) == pytest.approx(0, abs=1e-12)
     assert number(blocks(np.zeros(count, int))) == 1
 
 
-def test_by_hand_three_clients_one_of_them_apart():
+def test_by_hand_three_clients_one_of_them_separate():
     """Between 0 and 1 0.8, to client 2 0.2; the means of rows are 0.5, 0.5, 0.2; D 1.5, 1.5, 0.6.
 
     The eigenvector (1, 1, x) is found by hand: A = [[1/3, 8/15, a], [·, 1/3, a], [a, a, 1/3]], a =
@@ -61,7 +61,7 @@ def test_by_hand_three_clients_one_of_them_apart():
 
 
 def test_noise_within_one_group_is_as_the_semicircle_says():
-    """2σ/(mean·√K), whatever the level of each client: K = 400, σ = 0.05, mean 0.5."""
+    """2σ/(mean·√K), for any level of each client: K = 400, σ = 0.05, mean 0.5."""
     rng = np.random.default_rng(3)
     noise = rng.normal(0, 0.05, (400, 400))
     similarity = 0.5 + np.triu(noise, 1) + np.triu(noise, 1).T
@@ -93,7 +93,7 @@ def test_few_clients_and_equal_scores_are_one_group(count, formula, value):
 
 @pytest.mark.parametrize("lone", [1, 2])
 @pytest.mark.parametrize("formula", FORMULAS)
-def test_clients_like_nobody_leave_the_tasks_of_the_others_as_they_are(formula, lone):
+def test_clients_like_no_client_leave_the_tasks_of_the_others_as_they_are(formula, lone):
     tasks = np.repeat([0, 1, 2], [5, 6, 8 - lone])
     similarity = np.zeros((19, 19))
     similarity[:-lone, :-lone] = blocks(tasks, noise=0.03)
@@ -116,7 +116,7 @@ def test_clear_groups_of_any_sizes_are_found(sizes, formula):
 @pytest.mark.parametrize("count", [6, 25, 100])
 @pytest.mark.parametrize("seed", range(5))
 def test_chance_stretched_to_the_whole_scale_makes_no_groups(count, seed):
-    """Missed energies of clients that are all alike, which differ by chance alone."""
+    """Missed energies of clients that are all similar, which differ by chance alone."""
     missed = np.exp(np.random.default_rng(seed).normal(-2, 0.05, (count, count)))
     np.fill_diagonal(missed, 0)
     found = group_by_relevance(relative_scores(missed), "auto", formula=MISSED_ENERGY)
@@ -141,17 +141,17 @@ def test_silhouettes_of_all_cuts_are_those_of_scikit_learn(seed, count, decimals
     compare_with_scikit_learn(distances, agglomerate(1 - distances, 1).merges)
 
 
-@pytest.mark.parametrize("distances", [CHAIN, ALIKE], ids=["a chain", "all alike"])
+@pytest.mark.parametrize("distances", [CHAIN, ALIKE], ids=["a chain", "all similar"])
 def test_where_one_cluster_takes_in_one_client_after_another_they_are_so_too(distances):
     compare_with_scikit_learn(distances, agglomerate_distances(distances, 1, "single").merges)
 
 
 def compare_with_scikit_learn(distances, merges):
-    wanted = [
+    expected = [
         silhouette_score(distances, cut_dendrogram(merges, clusters), metric="precomputed")
         for clusters in range(2, len(distances))
     ]
-    np.testing.assert_allclose(silhouettes(distances, merges), wanted, atol=1e-12)
+    np.testing.assert_allclose(silhouettes(distances, merges), expected, atol=1e-12)
 
 
 @settings(max_examples=40)

@@ -41,16 +41,16 @@ from tests.objective_app import (
 from tests.samples import sampled
 from tests.toy_app import fail, in_rounds, with_metrics
 
-KEEPING = {
+STATEFUL = {
     "ditto": Ditto(0.5),
     "private-layers": PrivateLayers(),
     "private-head": PrivateHead(head_epochs=2),
 }
-every_keeping = pytest.mark.parametrize("local", KEEPING.values(), ids=KEEPING)
+every_keeping = pytest.mark.parametrize("local", STATEFUL.values(), ids=STATEFUL)
 
 
-def grid(spoil=None, order=list):
-    return LocalGrid(small_app(spoil), NUM_CLIENTS, order=order)
+def grid(corrupt=None, order=list):
+    return LocalGrid(small_app(corrupt), NUM_CLIENTS, order=order)
 
 
 def sent(world, client, kind=protocol.TRAIN):
@@ -71,8 +71,8 @@ def test_what_the_server_holds_and_hears(local):
     assert names_in(replies) == names_in(world.sent) == set(shared)
     assert one.reports[-1].loss < one.reports[0].loss
     states = [world.contexts[world.node_of(c)].state for c in range(NUM_CLIENTS)]
-    kept = {name for state in states for name in state.array_records["personal"]}
-    assert kept == ({*BODY, *HEAD} if isinstance(local, Ditto) else set(HEAD))
+    stored = {name for state in states for name in state.array_records["personal"]}
+    assert stored == ({*BODY, *HEAD} if isinstance(local, Ditto) else set(HEAD))
     values = {state.array_records["personal"]["output.bias"].numpy().tobytes() for state in states}
     assert len(values) == NUM_CLIENTS
 
@@ -102,7 +102,7 @@ def test_first_private_layers_are_sent_once():
     assert one.training.train_traffic.down == trainings * body + len(trained) * head
 
 
-def test_who_may_have_lost_its_layers_is_sent_them_again_and_keeps_its_own():
+def test_who_may_have_lost_its_layers_is_sent_them_again_and_retains_its_own():
     world = grid({("train", 2): in_rounds(2)})
     one = strategy(PrivateLayers())
     run(one, world, 4)
@@ -110,19 +110,19 @@ def test_who_may_have_lost_its_layers_is_sent_them_again_and_keeps_its_own():
     assert brought == [True, False, True, False]
     undisturbed = grid()
     run(strategy(PrivateLayers()), undisturbed, 4)
-    own, other = (
+    one, other = (
         w.contexts[w.node_of(2)].state.array_records["personal"]["output.bias"].numpy()
         for w in (world, undisturbed)
     )
     first = INITIAL["output.bias"].numpy()
     # Its answer was lost, not its training: it goes on from there, not from the first layers.
-    assert np.abs(own - other).max() < np.abs(own - first).max() / 4
+    assert np.abs(one - other).max() < np.abs(one - first).max() / 4
 
 
 @pytest.mark.parametrize("secure", [False, True])
 @every_keeping
 def test_who_comes_back_as_another_node_costs_no_round(local, secure, caplog):
-    # The last node is client 0's new one, on which nothing is kept yet.
+    # The last node is client 0's new one, on which nothing is stored yet.
     app = small_app({("query.describe", NUM_CLIENTS): with_metrics(client_index=0)})
     world = Visits(app, NUM_CLIENTS + 1, {0: {2, 3}, NUM_CLIENTS: {0, 1}})
     one = strategy(local, secure_aggregation=secure)
@@ -151,16 +151,16 @@ class CutOffError(Exception):
 
 
 @every_keeping
-def test_a_run_that_is_cut_off_goes_on_with_what_clients_kept(local, tmp_path):
+def test_a_run_that_is_cut_off_goes_on_with_what_clients_stored(local, tmp_path):
     """Clients are still there, having trained a round further than the checkpoint knows."""
-    wanted = run(strategy(local), grid(), 5)
-    world, kept = grid(), {}
+    expected = run(strategy(local), grid(), 5)
+    world, stored = grid(), {}
 
     def on_round(report):
         if report.round == 2:
             save_checkpoint(tmp_path / "c", one.checkpoint())
             states = {n: c.state.array_records["personal"] for n, c in world.contexts.items()}
-            kept.update({node: protocol.to_arrays(record) for node, record in states.items()})
+            stored.update({node: protocol.to_arrays(record) for node, record in states.items()})
         if report.round == 3:
             raise CutOffError
 
@@ -169,11 +169,11 @@ def test_a_run_that_is_cut_off_goes_on_with_what_clients_kept(local, tmp_path):
         run(one, world, 5)
     again = strategy(local)
     again.resume(load_checkpoint(tmp_path / "c"))
-    for node, arrays in kept.items():
+    for node, arrays in stored.items():
         state = world.contexts[node].state
         state["personal"] = protocol.to_record(arrays)
         state["personal-about"]["round"] = 2
-    assert arrays_of(run(again, world, 5)) == arrays_of(wanted)
+    assert arrays_of(run(again, world, 5)) == arrays_of(expected)
     assert again.training.train_traffic.up > 0
     undisturbed = strategy(local)
     run(undisturbed, grid(), 5)
@@ -182,7 +182,7 @@ def test_a_run_that_is_cut_off_goes_on_with_what_clients_kept(local, tmp_path):
 
 
 @every_keeping
-def test_a_run_goes_on_where_no_client_has_kept_anything(local, tmp_path):
+def test_a_run_goes_on_where_no_client_has_stored_anything(local, tmp_path):
     """Devices without a `model-path`: with private layers, that costs a round."""
     one = strategy(local)
     run(one, grid(), 2)
@@ -194,7 +194,7 @@ def test_a_run_goes_on_where_no_client_has_kept_anything(local, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("local", "name"), sampled(itertools.product(KEEPING.values(), AGGREGATIONS), 2)
+    ("local", "name"), sampled(itertools.product(STATEFUL.values(), AGGREGATIONS), 2)
 )
 def test_every_aggregation_combines_what_is_shared(name, local):
     made = {**AGGREGATIONS, "lps-gps": lambda: LpsGps(("body",))}
@@ -233,21 +233,21 @@ def test_clusters_that_change_take_what_is_shared_along(local):
     assert len(set(one.clusters.of_client.values())) > 1
 
 
-@pytest.mark.parametrize("local", sampled([Prox(0.3), *KEEPING.values()], 3, ["prox", *KEEPING]))
+@pytest.mark.parametrize("local", sampled([Prox(0.3), *STATEFUL.values()], 3, ["prox", *STATEFUL]))
 def test_secure_sums_are_over_what_is_shared(local):
     plain = run(ClusteredStrategy(SingleCluster(), local=local), grid())
     world = grid()
     secure = run(ClusteredStrategy(SingleCluster(), local=local, secure_aggregation=True), world)
     assert list(secure.arrays) == list(plain.arrays)
     for name in plain.arrays:
-        found, wanted = secure.arrays[name].numpy(), plain.arrays[name].numpy()
-        np.testing.assert_allclose(found, wanted, atol=1e-6)
+        found, expected = secure.arrays[name].numpy(), plain.arrays[name].numpy()
+        np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_what_clients_are_told():
+def test_what_clients_are_sent():
     names = list(INITIAL)
-    told = {name: one.told(names) for name, one in KEEPING.items()}
-    assert told == {
+    entries = {name: one.message_entries(names) for name, one in STATEFUL.items()}
+    assert entries == {
         "ditto": {"objective": "ditto", "ditto-weight": 0.5},
         "private-layers": {"objective": "private-layers", "private-layers": ["output"]},
         "private-head": {
@@ -257,8 +257,8 @@ def test_what_clients_are_told():
             "body-epochs": 1,
         },
     }
-    assert Prox().told(names) == {"objective": "prox", "prox-weight": 1.0}
-    assert Plain().told(names) == {}
+    assert Prox().message_entries(names) == {"objective": "prox", "prox-weight": 1.0}
+    assert Plain().message_entries(names) == {}
     assert {one.name for one in OBJECTIVES.values()} == set(OBJECTIVES)
 
 
@@ -289,7 +289,7 @@ def test_layers_by_name():
 
 def test_norm_layers_are_found_by_what_they_are():
     assert norm_layers(build_model("cnn-norm", (1, 28, 28), 10, 0)) == "norm1,norm2"
-    with pytest.raises(ValueError, match="keeps norm layers at the clients, but mlp has none"):
+    with pytest.raises(ValueError, match="needs norm layers, but mlp has none"):
         norm_layers(build_model("mlp", (1, 28, 28), 10, 0), "mlp")
 
 

@@ -1,4 +1,4 @@
-"""PCA + k-means + HC: centroids in each client's own principal coordinates, and no encoder."""
+"""PCA + k-means + HC: centroids in each client's principal coordinates, and no encoder."""
 
 import numpy as np
 import pytest
@@ -14,8 +14,8 @@ def sends(*rows):
 
 
 def app_with(signatures, **others):
-    spoil = {("query.signature", client): sends(*rows) for client, rows in signatures.items()}
-    return toy_app(spoil=spoil, **others)
+    corrupt = {("query.signature", client): sends(*rows) for client, rows in signatures.items()}
+    return toy_app(corrupt=corrupt, **others)
 
 
 def test_by_hand_the_distance_is_that_of_the_closest_centroids():
@@ -57,7 +57,7 @@ def test_clients_are_sent_no_encoder_and_asked_once():
 
 
 def test_centroids_of_another_width_are_left_out_by_name():
-    app = app_with({1: [(1, 2, 3, 4)]})  # the toy's own have three numbers
+    app = app_with({1: [(1, 2, 3, 4)]})  # the toy's centroids have three numbers
     strategy = make_strategy("pca-km-hc", 2)
     run(strategy, LocalGrid(app, 4))
     assert strategy.failures == {1: "its centroids have 4 numbers, the others' 3"}
@@ -65,7 +65,7 @@ def test_centroids_of_another_width_are_left_out_by_name():
 
 
 @pytest.mark.parametrize(("coordinates", "mapped"), [("components", 0), ("pixels", 1)])
-def test_clients_are_told_in_which_coordinates_centroids_are_compared(coordinates, mapped):
+def test_clients_are_sent_in_which_coordinates_centroids_are_compared(coordinates, mapped):
     grid = LocalGrid(toy_app(), 3)
     run(make_strategy("pca-km-hc", 2, coordinates=coordinates), grid)
     asked = [m for m in grid.sent if m.metadata.message_type == "query.signature"]

@@ -21,7 +21,7 @@ def lines(*degrees):
         found["query.spectrum", client] = with_arrays(
             lambda a, vector=vector: a.update(eigenvectors=vector)
         )
-    return toy_app(spoil=found)
+    return toy_app(corrupt=found)
 
 
 def found_of(strategy, *degrees, rounds=1, away=None):
@@ -30,7 +30,7 @@ def found_of(strategy, *degrees, rounds=1, away=None):
 
 
 def test_by_hand_the_angle_between_lines():
-    # 0° and 170° are 10° apart, as a line has no direction; 60° is 60° and 70° from these.
+    # 0° and 170° differ by 10°, as a line has no direction; 60° is 60° and 70° from these.
     found = found_of(make_strategy("pacfl", 2, num_eigenvectors=1), 0, 60, 170)
     assert found.of_client == {0: 0, 1: 1, 2: 0}
     assert np.allclose(
@@ -67,7 +67,7 @@ def test_within_a_height_ties_are_merged_and_one_client_is_one_cluster():
 def test_by_hand_the_sum_of_angles_pairs_first_with_first_and_second_with_second():
     # Both span the same plane, so their smallest angle is 0, but in another order.
     plane, turned = np.eye(3, 2, dtype=np.float32), np.eye(3, 2, dtype=np.float32)[:, ::-1]
-    lone = -np.eye(3, 1, dtype=np.float32)  # one vector only, whose sign says nothing
+    lone = -np.eye(3, 1, dtype=np.float32)  # one vector only: its sign says nothing
     spectra = Spectra.of_vectors([plane, turned, lone])
     found = corresponding_angles(spectra, spectra, 2)
     assert found[0].tolist() == [0, 180, 90]
@@ -85,8 +85,8 @@ def bases(seed, count, width=3):
 
 def shares(vectors):
     return {
-        ("query.spectrum", client): with_arrays(lambda a, own=own: a.update(eigenvectors=own))
-        for client, own in enumerate(vectors)
+        ("query.spectrum", client): with_arrays(lambda a, basis=basis: a.update(eigenvectors=basis))
+        for client, basis in enumerate(vectors)
     }
 
 
@@ -101,9 +101,9 @@ def test_signs_of_vectors_and_the_order_of_clients_change_nothing(measure, seed)
         make_strategy("pacfl", 3, measure=measure),
         make_strategy("pacfl", 3, measure=measure),
     )
-    run(plain, LocalGrid(toy_app(spoil=shares(vectors)), 6))
+    run(plain, LocalGrid(toy_app(corrupt=shares(vectors)), 6))
     turned = [vectors[c] * signs[c] for c in order]
-    run(other, LocalGrid(toy_app(spoil=shares(turned)), 6))
+    run(other, LocalGrid(toy_app(corrupt=shares(turned)), 6))
     again = {int(order[c]): cluster for c, cluster in other.clusters.of_client.items()}
     assert groups(dict(sorted(again.items()))) == groups(plain.clusters.of_client)
     similarity = plain.clusters.comparison.similarity[np.ix_(order, order)]
@@ -141,9 +141,9 @@ def test_vectors_go_up_once_and_nothing_comes_down():
     ],
 )
 def test_vectors_that_cannot_be_right_leave_their_client_out(vectors, reason):
-    spoil = {("query.spectrum", 1): with_arrays(lambda a: a.update(eigenvectors=vectors))}
+    corrupt = {("query.spectrum", 1): with_arrays(lambda a: a.update(eigenvectors=vectors))}
     strategy = make_strategy("pacfl", 2)
-    run(strategy, LocalGrid(toy_app([0, 1, 0, 1], spoil), 4))
+    run(strategy, LocalGrid(toy_app([0, 1, 0, 1], corrupt), 4))
     assert list(strategy.failures) == [1]
     with pytest.raises(AssertionError, match=reason):
         raise AssertionError(strategy.failures[1])
@@ -151,7 +151,7 @@ def test_vectors_that_cannot_be_right_leave_their_client_out(vectors, reason):
 
 def test_by_hand_newcomers_join_the_nearest_cluster_on_average_or_found_one():
     # There are {0°, 10°} and {60°}. Later come 20° (15° from the first on average), 130° and 135°,
-    # both farther than 25° from all, and 5° apart.
+    # both farther than 25° from all, and 5° from each other.
     away = {client: {0, 1} for client in (3, 4, 5)}
     degrees = (0, 10, 60, 20, 130, 135)
     strategy = make_strategy("pacfl", 2, num_eigenvectors=1, threshold=25.0)
@@ -159,7 +159,7 @@ def test_by_hand_newcomers_join_the_nearest_cluster_on_average_or_found_one():
     assert groups(strategy.reports[0].clusters) == [[0, 1], [2]]
     assert groups(found.of_client) == [[0, 1, 3], [2], [4, 5]]
     assert 90 * (1 - found.comparison.late[3]) == pytest.approx([20, 10, 40], abs=0.1)
-    # Without a threshold, everybody joins somebody: 130° is 50° from 0° and 60° from 10°.
+    # Without a threshold, each joins a cluster: 130° is 50° from 0° and 60° from 10°.
     found = found_of(make_strategy("pacfl", 2, num_eigenvectors=1), *degrees, away=away, rounds=2)
     assert groups(found.of_client) == [[0, 1, 3, 4, 5], [2]]
 

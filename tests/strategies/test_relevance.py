@@ -63,12 +63,12 @@ def test_blocks_change_nothing(monkeypatch):
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_nobody_misses_anything_of_itself(seed):
-    """In float32, whose rounding must not pass for another client's small miss."""
+def test_no_client_misses_anything_of_itself(seed):
+    """In float32: its rounding must not pass for another client's small miss."""
     rng = np.random.default_rng(seed)
     rows = [rng.standard_normal((40, 324)).astype(np.float32) for _ in range(6)]
-    everybody = spectra_of([leading_spectrum(own, 10) for own in rows])
-    assert (np.diag(relevances("missed-energy", everybody, everybody, 5)) == 1).all()
+    spectra = spectra_of([leading_spectrum(one, 10) for one in rows])
+    assert (np.diag(relevances("missed-energy", spectra, spectra, 5)) == 1).all()
 
 
 def test_two_eigenpairs_by_hand():
@@ -125,9 +125,9 @@ class TestClustering:
         np.testing.assert_allclose(
             found.comparison.similarity, asked.comparison.similarity, atol=1e-4
         )
-        # One question of a few words, against one with everybody's eigenvectors.
+        # One question of a few words, against one with all eigenvectors.
         assert spoken.training.pre_round_traffic.down < other.training.pre_round_traffic.down
-        assert len(spoken.roster.failures) == 0
+        assert len(spoken.registry.failures) == 0
 
     def test_newcomers_are_placed_without_anybodys_eigenvectors(self):
         spoken = conversation(8)
@@ -143,7 +143,7 @@ class TestClustering:
         assert spoken.training.pre_round_traffic.down - before < 1000
 
     @pytest.mark.parametrize("formula", ["paper", "missed-energy"])
-    def test_a_client_whose_eigenvalues_are_huge_is_compared_by_its_directions(self, formula):
+    def test_a_client_with_eigenvalues_are_huge_is_compared_by_its_directions(self, formula):
         def scaled(replies):
             for reply in replies:
                 record = reply.content.array_records["arrays"]
@@ -153,12 +153,12 @@ class TestClustering:
             return replies
 
         spoken, usual = conversation(8, scaled), conversation(8)
-        found, wanted = (self.clustering(formula).find(one).comparison for one in (spoken, usual))
-        np.testing.assert_allclose(found.similarity, wanted.similarity, atol=1e-4)
-        assert not spoken.roster.failures
+        found, expected = (self.clustering(formula).find(one).comparison for one in (spoken, usual))
+        np.testing.assert_allclose(found.similarity, expected.similarity, atol=1e-4)
+        assert not spoken.registry.failures
 
     @pytest.mark.parametrize(
-        ("spoil", "reason"),
+        ("corrupt", "reason"),
         [
             (
                 lambda array: array[:-1],
@@ -170,17 +170,17 @@ class TestClustering:
             (lambda array: array * np.float64([1, 1, 1, 1e-300]), "not finite, positive and desc"),
         ],
     )
-    def test_eigenvalues_that_are_none_are_refused(self, spoil, reason, caplog):
+    def test_eigenvalues_that_are_none_are_refused(self, corrupt, reason, caplog):
         def order(replies):
             for reply in replies:
                 record = reply.content.array_records["arrays"]
                 if reply.metadata.src_node_id == LocalGrid.node_of(1):
-                    record["eigenvalues"] = Array(spoil(record["eigenvalues"].numpy()))
+                    record["eigenvalues"] = Array(corrupt(record["eigenvalues"].numpy()))
             return replies
 
         spoken = conversation(4, order)
         self.clustering().find(spoken)
-        assert list(spoken.roster.failures) == [1]
+        assert list(spoken.registry.failures) == [1]
         assert reason in caplog.text
 
 

@@ -1,4 +1,4 @@
-"""Clusters by relevance when a few clients lie, or are unlike everybody."""
+"""Clusters by relevance when a few clients lie, or are outliers."""
 
 from dataclasses import replace
 
@@ -14,14 +14,14 @@ from strategies.clusterings.agglomeration import agglomerate, average_relevance
 from strategies.clusterings.outliers import (
     _clusters_of_more_than,
     near_clusters,
+    outliers_by_vectors,
     strangers,
-    strangers_by_vectors,
     trusted_clients,
 )
 from strategies.clusterings.relevance_groups import (
-    DISBELIEVED,
+    CONTRADICTORY,
     SHARES_NOTHING,
-    UNLIKE_ALL,
+    UNRELATED,
     group_by_eigenpairs,
     group_by_relevance,
 )
@@ -38,8 +38,8 @@ def scores_of(tasks, seed=0, within=0.8, between=0.3):
 def with_noise(mutual, seed=0):
     rng = np.random.default_rng(seed)
     common = rng.normal(0, 0.05, mutual.shape)
-    own = rng.normal(0, 0.02, mutual.shape)
-    found = np.clip(mutual + (common + common.T) / 2 + own, 0, 1)
+    noise = rng.normal(0, 0.02, mutual.shape)
+    found = np.clip(mutual + (common + common.T) / 2 + noise, 0, 1)
     np.fill_diagonal(found, 1)
     return found
 
@@ -50,13 +50,13 @@ def honest_index(tasks, labels, liars):
 
 
 @pytest.mark.parametrize("number", [3, 2, 1, "elbow"])
-def test_without_an_odd_client_it_is_plain_agglomeration(number):
+def test_without_an_outlier_client_it_is_plain_agglomeration(number):
     scores = scores_of(TASKS)
     found = group_by_relevance(scores, number)
     plain = agglomerate(average_relevance(scores), number)
     assert found.labels.tolist() == plain.labels.tolist()
     np.testing.assert_array_equal(found.merges, plain.merges)
-    assert found.odd == {}
+    assert found.outliers == {}
     assert found.compared.tolist() == list(range(24))
 
 
@@ -68,13 +68,13 @@ def test_false_scores_do_not_count_and_true_eigenvectors_do(number, said):
     scores[liars] = rng.random((4, 24)) if said == "random" else said
     found = group_by_relevance(scores, number)
     assert adjusted_rand_score(TASKS, found.labels) == 1  # the liars', too: others know better
-    assert found.odd == dict.fromkeys(liars, DISBELIEVED)
+    assert found.outliers == dict.fromkeys(liars, CONTRADICTORY)
     assert found.compared.tolist() == [c for c in range(24) if c not in liars]
 
 
 @pytest.mark.parametrize("number", [3, "elbow"])
 @pytest.mark.parametrize("liars", [[4], [4, 11], [0, 4, 11, 20, 21]])
-def test_who_is_relevant_to_nobody_stays_alone_and_is_not_counted(number, liars):
+def test_who_is_relevant_to_no_client_stays_alone_and_is_not_counted(number, liars):
     scores = scores_of(TASKS)
     scores[liars] = scores[:, liars] = 0.005
     plain = agglomerate(average_relevance(scores), 3)
@@ -82,17 +82,17 @@ def test_who_is_relevant_to_nobody_stays_alone_and_is_not_counted(number, liars)
     found = group_by_relevance(scores, number)
     assert honest_index(TASKS, found.labels, liars) == 1
     assert [np.sum(found.labels == found.labels[liar]) for liar in liars] == [1] * len(liars)
-    assert found.odd == dict.fromkeys(liars, UNLIKE_ALL)
+    assert found.outliers == dict.fromkeys(liars, UNRELATED)
 
 
 def test_a_task_of_one_client_is_counted():
     tasks = np.repeat([0, 1, 2], [12, 12, 1])
     found = group_by_relevance(scores_of(tasks), 3)
     assert adjusted_rand_score(tasks, found.labels) == 1
-    assert found.odd == {}
+    assert found.outliers == {}
 
 
-def test_few_clients_are_all_believed_and_so_is_everybody_if_half_lie():
+def test_few_clients_are_all_trusted_and_so_is_all_clients_if_half_lie():
     few = scores_of(np.repeat([0, 1], [4, 3]))
     few[2] = 0
     assert trusted_clients(few).tolist() == list(range(7))
@@ -110,7 +110,7 @@ def honest_spectra(clients, seed, images=(10, 200), dimension=40):
     mixed = rng.normal(size=(dimension, dimension)) * 0.8 ** np.arange(dimension)[:, None]
     sizes = np.geomspace(*images, clients).astype(int)
     rows = [(rng.normal(size=(size, dimension)) + 1) @ mixed for size in sizes]
-    return [leading_spectrum(own.astype(np.float32), 20) for own in rows]
+    return [leading_spectrum(one.astype(np.float32), 20) for one in rows]
 
 
 def said_by(spectra, formula):
@@ -122,19 +122,19 @@ def said_by(spectra, formula):
 @pytest.mark.parametrize("formula", ["paper", "missed-energy"])
 @pytest.mark.parametrize("clients", [25, 100])
 @pytest.mark.parametrize("number", [1, 2, "elbow"])
-def test_of_honest_clients_of_one_task_nobody_is_odd(formula, clients, number):
+def test_of_honest_clients_of_one_task_no_client_is_outliers(formula, clients, number):
     # With few images, clients are found less relevant than they find others.
     spectra = honest_spectra(clients, seed=clients)
     scores = said_by(spectra, formula)
     vectors = [one.eigenvectors for one in spectra]
-    strange = strangers_by_vectors(vectors, np.random.default_rng(0))
-    assert group_by_relevance(scores, number, strange=strange).odd == {}
+    kinds = outliers_by_vectors(vectors, np.random.default_rng(0))
+    assert group_by_relevance(scores, number, kinds=kinds).outliers == {}
     pairs = Spectra.of(vectors, [one.eigenvalues for one in spectra])
-    assert group_by_eigenpairs(pairs, formula, USUAL_EIGENVECTORS[formula], number).odd == {}
+    assert group_by_eigenpairs(pairs, formula, USUAL_EIGENVECTORS[formula], number).outliers == {}
 
 
 @pytest.mark.parametrize(("level", "spread"), [(0, 0.1), (0.9, 0.1), (0.5, 0.01)])
-def test_scores_that_hardly_differ_are_not_believed(level, spread):
+def test_scores_that_hardly_differ_are_not_trusted(level, spread):
     scores, rng = scores_of(TASKS), np.random.default_rng(0)
     scores[[3, 12]] = level + spread * rng.random((2, 24))
     assert np.setdiff1d(np.arange(24), trusted_clients(scores)).tolist() == [3, 12]
@@ -142,7 +142,7 @@ def test_scores_that_hardly_differ_are_not_believed(level, spread):
 
 @pytest.mark.parametrize("formula", ["paper", "missed-energy"])
 @pytest.mark.parametrize("false", ["null space", "random"])
-def test_false_eigenvectors_are_seen_whatever_their_owner_says(formula, false):
+def test_false_eigenvectors_are_seen_any_their_owner_says(formula, false):
     rng = np.random.default_rng(0)
     spectra = honest_spectra(12, 0, images=(100, 200), dimension=320)
     gram = np.mean([gram_of(one) for one in spectra], axis=0)
@@ -153,21 +153,21 @@ def test_false_eigenvectors_are_seen_whatever_their_owner_says(formula, false):
             basis = np.linalg.qr(np.linalg.eigh(gram)[1][:, :60] @ rng.normal(size=(60, 20)))[0]
         spectra[liar] = replace(spectra[liar], eigenvectors=basis.astype(np.float32))
     vectors = [one.eigenvectors[:, : USUAL_EIGENVECTORS[formula]] for one in spectra]
-    strange = strangers_by_vectors(vectors, rng)
-    assert np.flatnonzero(strange >= 0).tolist() == liars
-    found = group_by_relevance(said_by(spectra, formula), 1, strange=strange)
-    assert found.odd == dict.fromkeys(liars, SHARES_NOTHING)
+    kinds = outliers_by_vectors(vectors, rng)
+    assert np.flatnonzero(kinds >= 0).tolist() == liars
+    found = group_by_relevance(said_by(spectra, formula), 1, kinds=kinds)
+    assert found.outliers == dict.fromkeys(liars, SHARES_NOTHING)
     assert np.delete(found.labels, liars).tolist() == [0] * 10
 
 
 def test_strangers_that_are_like_each_other_share_a_cluster():
-    scores, strange = scores_of(TASKS), np.full(24, -1)
-    strange[[4, 11, 20]] = 0, 1, 0
-    found = group_by_relevance(scores, 3, strange=strange)
+    scores, kinds = scores_of(TASKS), np.full(24, -1)
+    kinds[[4, 11, 20]] = 0, 1, 0
+    found = group_by_relevance(scores, 3, kinds=kinds)
     assert found.labels[4] == found.labels[20] != found.labels[11]
     assert found.labels.max() == 4
     assert honest_index(TASKS, found.labels, [4, 11, 20]) == 1
-    assert found.odd == dict.fromkeys([4, 11, 20], SHARES_NOTHING)
+    assert found.outliers == dict.fromkeys([4, 11, 20], SHARES_NOTHING)
 
 
 @pytest.mark.parametrize("clients", [1, 2, 3])
@@ -177,46 +177,45 @@ def test_one_two_and_three_clients(clients):
     assert group_by_relevance(scores, 1).labels.tolist() == [0] * clients
 
 
-def in_dimensions(own, dimension=12):
-    """Return the eigenpairs of clients whose two eigenvectors are these axes."""
+def in_dimensions(pairs, dimension=12):
+    """Return the eigenpairs of clients with these two axes as eigenvectors."""
     axes = np.eye(dimension, dtype=np.float32)
-    return Spectra.of([axes[:, list(pair)] for pair in own], [np.array([4.0, 1.0])] * len(own))
+    return Spectra.of([axes[:, list(pair)] for pair in pairs], [np.array([4.0, 1.0])] * len(pairs))
 
 
 def test_strangers_are_numbered_with_those_that_are_like_them():
     usual = [(0, 1), (0, 2)] * 4
-    everybody = in_dimensions([*usual, (8, 9), (10, 11), (8, 9)])
-    found = strangers(everybody, 2, np.random.default_rng(0))
+    spectra = in_dimensions([*usual, (8, 9), (10, 11), (8, 9)])
+    found = strangers(spectra, 2, np.random.default_rng(0))
     assert found.tolist() == [-1] * 8 + [0, 1, 0]
 
 
-@pytest.mark.parametrize("own", [[(2, 3)] * 4, [(2, 3)] * 3, [(2, 3), (4, 5), (6, 7), (8, 9)]])
-def test_a_task_that_shares_nothing_with_the_others_is_no_stranger(own):
-    everybody = in_dimensions([(0, 1)] * 4 + own)
-    assert (strangers(everybody, 2, np.random.default_rng(0)) == -1).all()
+@pytest.mark.parametrize("others", [[(2, 3)] * 4, [(2, 3)] * 3, [(2, 3), (4, 5), (6, 7), (8, 9)]])
+def test_a_task_that_shares_nothing_with_the_others_is_no_stranger(others):
+    spectra = in_dimensions([(0, 1)] * 4 + others)
+    assert (strangers(spectra, 2, np.random.default_rng(0)) == -1).all()
 
 
-def test_who_shares_much_with_its_own_task_is_no_stranger():
-    """Each of five tasks has two axes of its own, and a tenth of its energy, or so, in axis 0."""
+def test_who_shares_much_with_its_task_is_no_stranger():
+    """Each of five tasks has two axes, and a tenth of its energy, or so, in axis 0."""
     tasks, rng = np.arange(40) % 5, np.random.default_rng(1)
-    own = [rng.normal([1.2, 3, 2], 0.05) for _ in tasks]
+    scales_of = [rng.normal([1.2, 3, 2], 0.05) for _ in tasks]
     spectra = []
-    for task, scales in zip(tasks, own, strict=True):
+    for task, scales in zip(tasks, scales_of, strict=True):
         axes = np.eye(24, dtype=np.float32)[:, [1 + 2 * task, 2 + 2 * task, 0]]
         spectra.append((axes, np.sort(scales**2)[::-1]))
     for liar in (7, 23):
         spectra[liar] = (np.roll(spectra[liar][0], 12, axis=0), spectra[liar][1])
-    everybody = Spectra.of(*zip(*spectra, strict=True))
-    found = strangers(everybody, 3, rng)
+    found = strangers(Spectra.of(*zip(*spectra, strict=True)), 3, rng)
     assert np.flatnonzero(found >= 0).tolist() == [7, 23]
 
 
 @pytest.mark.parametrize(("count", "found"), [(4, [0] * 4), (5, [-1] * 5)])
-def test_a_quarter_that_is_alike_is_a_task(count, found):
+def test_a_quarter_that_is_similar_is_a_task(count, found):
     """Among 20 clients, four are less than a quarter."""
     axes = np.eye(12, dtype=np.float32)
     bases = [axes[:, :3]] * (20 - count) + [axes[:, 6:9]] * count
-    assert strangers_by_vectors(bases, np.random.default_rng(0))[-count:].tolist() == found
+    assert outliers_by_vectors(bases, np.random.default_rng(0))[-count:].tolist() == found
 
 
 @pytest.mark.parametrize("score", [0.54, 0.56])
@@ -233,79 +232,79 @@ def test_who_is_less_than_half_way_to_a_cluster_joins_none(score):
 
 
 @pytest.mark.parametrize(("usual", "found"), [(4, [-1] * 4), (5, [0, 1, 2, 3])])
-def test_if_exactly_half_are_strangers_nobody_is_one(usual, found):
+def test_if_exactly_half_are_strangers_no_client_is_one(usual, found):
     """Usual clients share axis 0; each of four others shares 0.15 with one of them alone."""
     axes = np.eye(16, dtype=np.float32)
     bases = [axes[:, [0, 1 + client]] for client in range(usual)]
     for client in range(4):
         direction = np.sqrt(0.15) * axes[:, 1 + client] + np.sqrt(0.85) * axes[:, 10 + client]
         bases.append(direction[:, None].astype(np.float32))
-    strange = strangers_by_vectors(bases, np.random.default_rng(0))
-    assert strange.tolist() == [-1] * usual + found
+    kinds = outliers_by_vectors(bases, np.random.default_rng(0))
+    assert kinds.tolist() == [-1] * usual + found
 
 
 @pytest.mark.parametrize(
-    ("count", "akin", "apart"), [(4, 1, True), (4, 2, False), (3, 1, True), (2, 1, False)]
+    ("count", "akin", "separate"), [(4, 1, True), (4, 2, False), (3, 1, True), (2, 1, False)]
 )
-def test_strangers_that_agree_stay_apart_unless_half_of_them_share_a_task(count, akin, apart):
+def test_strangers_that_agree_stay_separate_unless_half_of_them_share_a_task(count, akin, separate):
     """26 clients share axis 0 and have four of their task; the others share four at least."""
     axes = np.eye(32, dtype=np.float32)
-    own = [(0, *range(1 + 4 * (c % 3), 5 + 4 * (c % 3))) for c in range(26)]
-    own += [(20, 21, 22, 23, 1) if c < akin else (20, 21, 22, 23, 24) for c in range(count)]
-    bases = [axes[:, list(one)] for one in own]
-    found = strangers_by_vectors(bases, np.random.default_rng(0))
-    assert found.tolist() == [-1] * 26 + [0 if apart else -1] * count
+    pairs = [(0, *range(1 + 4 * (c % 3), 5 + 4 * (c % 3))) for c in range(26)]
+    pairs += [(20, 21, 22, 23, 1) if c < akin else (20, 21, 22, 23, 24) for c in range(count)]
+    bases = [axes[:, list(one)] for one in pairs]
+    found = outliers_by_vectors(bases, np.random.default_rng(0))
+    assert found.tolist() == [-1] * 26 + [0 if separate else -1] * count
 
 
 def test_by_eigenvectors_a_stranger_shares_no_direction():
     axes = np.eye(12, dtype=np.float32)
-    own = [(0, 1), (0, 2)] * 4 + [(8, 9), (10, 11), (8, 9), (7, 0)]
-    found = strangers_by_vectors([axes[:, list(pair)] for pair in own], np.random.default_rng(0))
+    pairs = [(0, 1), (0, 2)] * 4 + [(8, 9), (10, 11), (8, 9), (7, 0)]
+    found = outliers_by_vectors([axes[:, list(pair)] for pair in pairs], np.random.default_rng(0))
     assert found.tolist() == [-1] * 8 + [0, 1, 0, -1]
 
 
 def test_of_many_clients_strangers_are_found_by_a_sample():
-    everybody = in_dimensions([(0, 1), (0, 2)] * 150 + [(8, 9)])
-    found = strangers(everybody, 2, np.random.default_rng(0))
+    spectra = in_dimensions([(0, 1), (0, 2)] * 150 + [(8, 9)])
+    found = strangers(spectra, 2, np.random.default_rng(0))
     assert np.flatnonzero(found >= 0).tolist() == [300]
 
 
 @pytest.mark.parametrize("formula", ["paper", "missed-energy"])
 @pytest.mark.parametrize("compared", [None, 6])
-def test_strangers_are_set_apart_before_clusters_are_counted(formula, compared):
+def test_strangers_are_set_separate_before_clusters_are_counted(formula, compared):
     # What an eigenvector captures is shared by all: axis 0.
     usual = [(0, 1), (0, 2)] * 6
-    everybody = in_dimensions([*usual, (8, 9), (8, 9), (10, 11)])
+    spectra = in_dimensions([*usual, (8, 9), (8, 9), (10, 11)])
     found = group_by_eigenpairs(
-        everybody, formula, 2, 2, num_compared=compared, rng=np.random.default_rng(0)
+        spectra, formula, 2, 2, num_compared=compared, rng=np.random.default_rng(0)
     )
     assert found.labels.tolist() == [0, 1] * 6 + [2, 2, 3]
-    assert found.odd == dict.fromkeys((12, 13, 14), SHARES_NOTHING)
+    assert found.outliers == dict.fromkeys((12, 13, 14), SHARES_NOTHING)
     assert set(found.compared) <= set(range(12))
 
 
 @pytest.mark.parametrize("place", ["clients", "server"])
-def test_the_strategy_names_who_is_odd(place, monkeypatch, caplog):
+def test_the_strategy_names_who_is_outliers(place, monkeypatch, caplog):
     module = "strategies.clusterings.spectral.group_by_" + (
         "relevance" if place == "clients" else "eigenpairs"
     )
 
-    def odd(*arguments, **options):
+    def with_outlier(*arguments, **options):
         given = group_by_relevance(scores_of(np.repeat([0, 1], 3)), 2)
-        given.odd[4] = UNLIKE_ALL
+        given.outliers[4] = UNRELATED
         return given
 
-    monkeypatch.setattr(module, odd)
+    monkeypatch.setattr(module, with_outlier)
     clustering = SpectralClustering(2, num_eigenvectors=2, relevance_at=place)
-    assert clustering.find(conversation(6)).odd == {4: UNLIKE_ALL}
-    assert f"odd: {UNLIKE_ALL}: 4" in caplog.text
+    assert clustering.find(conversation(6)).outliers == {4: UNRELATED}
+    assert f"outliers: {UNRELATED}: 4" in caplog.text
 
 
 @pytest.mark.parametrize("number", [3, "elbow"])
-def test_of_many_clients_a_few_that_stand_apart_are_not_counted(number):
+def test_of_many_clients_a_few_that_stand_separate_are_not_counted(number):
     tasks = np.repeat([0, 1, 2], 80)
     scores = scores_of(tasks)
-    for few in ([7], [100, 101]):  # alone, and two that are alike
+    for few in ([7], [100, 101]):  # alone, and two that are similar
         scores[few] = scores[:, few] = 0.15
         scores[np.ix_(few, few)] = 0.9
     honest = np.setdiff1d(np.arange(240), [7, 100, 101])
@@ -333,19 +332,19 @@ def test_what_a_client_shares_with_itself_does_not_count():
     axes = np.eye(6, dtype=np.float32)
     alone = (np.sqrt(0.15) * axes[:, 2] + np.sqrt(0.85) * axes[:, 5]).astype(np.float32)
     bases = [axes[:, [0, 1]]] * 2 + [axes[:, [0, 2]]] * 2 + [alone[:, None]]
-    assert strangers_by_vectors(bases, np.random.default_rng(0)).tolist() == [-1] * 4 + [0]
+    assert outliers_by_vectors(bases, np.random.default_rng(0)).tolist() == [-1] * 4 + [0]
 
 
 def test_the_number_that_the_elbow_chose_is_its_own():
-    """Of clients that are all alike, the evidence is for one group, which no elbow finds."""
+    """Of clients that are all similar, the evidence is for one group, which no elbow finds."""
     scores = scores_of(np.zeros(12, int))
     assert group_by_relevance(scores, "auto").by_rule == 1
     found = group_by_relevance(scores, "elbow")
     assert found.by_rule == found.labels.max() + 1 >= 2
 
 
-def test_odd_clients_are_named_in_order_whatever_is_odd_about_them():
-    scores, strange = scores_of(TASKS), np.full(24, -1)
-    strange[0], scores[9] = 0, 1.0
-    found = group_by_relevance(scores, 3, strange=strange)
-    assert list(found.odd.items()) == [(0, SHARES_NOTHING), (9, DISBELIEVED)]
+def test_outlier_clients_are_named_in_order_any_is_outlier_about_them():
+    scores, kinds = scores_of(TASKS), np.full(24, -1)
+    kinds[0], scores[9] = 0, 1.0
+    found = group_by_relevance(scores, 3, kinds=kinds)
+    assert list(found.outliers.items()) == [(0, SHARES_NOTHING), (9, CONTRADICTORY)]

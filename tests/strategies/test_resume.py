@@ -39,8 +39,8 @@ class CutOffError(Exception):
     pass
 
 
-def grid(spoil=None):
-    return LocalGrid(toy_app(TASKS, spoil), len(TASKS))
+def grid(corrupt=None):
+    return LocalGrid(toy_app(TASKS, corrupt), len(TASKS))
 
 
 def cut_off(make, after, path, **options):
@@ -53,15 +53,15 @@ def cut_off(make, after, path, **options):
 
     strategy = make(on_round=on_round, **options)
     with pytest.raises(CutOffError):
-        run(strategy, grid(options.get("spoil")), ROUNDS)
+        run(strategy, grid(options.get("corrupt")), ROUNDS)
 
 
 def same_models(one, other):
     assert list(one.arrays) == list(other.arrays)
     for name in one.arrays:
-        found, wanted = one.arrays[name].numpy(), other.arrays[name].numpy()
-        assert found.dtype == wanted.dtype
-        assert found.tobytes() == wanted.tobytes()
+        found, expected = one.arrays[name].numpy(), other.arrays[name].numpy()
+        assert found.dtype == expected.dtype
+        assert found.tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_resumed_run_ends_as_an_undisturbed_one(name, after, tmp_path):
     make = MAKES[name]
     options = {"fraction_train": 0.6, "seed": 3}
     undisturbed = make(**options)
-    wanted = run(undisturbed, grid(), ROUNDS)
+    expected = run(undisturbed, grid(), ROUNDS)
 
     cut_off(make, after, tmp_path / "c", **options)
     rounds = []
@@ -84,14 +84,14 @@ def test_a_resumed_run_ends_as_an_undisturbed_one(name, after, tmp_path):
     resumed.resume(load_checkpoint(tmp_path / "c"))
     found = run(resumed, grid(), ROUNDS)
 
-    same_models(found, wanted)
+    same_models(found, expected)
     assert rounds == list(range(after + 1, ROUNDS + 1))
     assert resumed.reports == undisturbed.reports
     assert resumed.clusters.of_client == undisturbed.clusters.of_client
     assert resumed.clusters.neighbours == undisturbed.clusters.neighbours
     assert resumed.training.num_examples == undisturbed.training.num_examples
     assert resumed.model_of_client == undisturbed.model_of_client
-    for kind in ("pre_round", "train", "evaluate", "server"):  # the roll call counts once
+    for kind in ("pre_round", "train", "evaluate", "server"):  # the registration counts once
         assert getattr(resumed.training, f"{kind}_traffic") == getattr(
             undisturbed.training, f"{kind}_traffic"
         )
@@ -99,19 +99,19 @@ def test_a_resumed_run_ends_as_an_undisturbed_one(name, after, tmp_path):
     for round_number in rounds:
         assert (
             found.train_metrics_clientapp[round_number]
-            == wanted.train_metrics_clientapp[round_number]
+            == expected.train_metrics_clientapp[round_number]
         )
 
 
 def test_what_clients_said_before_the_interruption_is_remembered(tmp_path):
-    """FLT: a flag of the last round asks everybody again in the first one after it, and once."""
+    """FLT: a flag of the last round asks all clients again in the first one after it, and once."""
 
     def make(**options):
         return make_strategy("flt", ENCODER, 3, max_changed=0, **options)
 
-    flagged = {("train", 2): in_rounds(2, spoil=with_metrics(data_shift=0.5))}
+    flagged = {("train", 2): in_rounds(2, corrupt=with_metrics(data_shift=0.5))}
     undisturbed_grid = grid(flagged)
-    wanted = run(make(), undisturbed_grid, ROUNDS)
+    expected = run(make(), undisturbed_grid, ROUNDS)
 
     def save_and_stop(report):
         if report.round == 2:
@@ -123,7 +123,7 @@ def test_what_clients_said_before_the_interruption_is_remembered(tmp_path):
         run(strategy, grid(flagged), ROUNDS)
     resumed, again = make(), grid(flagged)
     resumed.resume(load_checkpoint(tmp_path / "c"))
-    same_models(run(resumed, again, ROUNDS), wanted)
+    same_models(run(resumed, again, ROUNDS), expected)
     asked = [m for m in again.sent if m.metadata.message_type == "query.signature"]
     assert len(asked) == len(TASKS)
     assert {m.metadata.group_id for m in asked} == {"3"}
@@ -146,11 +146,11 @@ def test_an_aggregation_remembers(tmp_path):
         return ClusteredStrategy(SingleCluster(), Momentum(), fraction_train=0.6, **options)
 
     undisturbed = make()
-    wanted = run(undisturbed, grid(), ROUNDS)
+    expected = run(undisturbed, grid(), ROUNDS)
     cut_off(make, 2, tmp_path / "c")
     resumed = make()
     resumed.resume(load_checkpoint(tmp_path / "c"))
-    same_models(run(resumed, grid(), ROUNDS), wanted)
+    same_models(run(resumed, grid(), ROUNDS), expected)
 
 
 @pytest.mark.parametrize("name", ["rcc-pfl", "flt-graph", "pca-km-hc"])
@@ -179,7 +179,7 @@ def turned(client, task):
 
 
 @every_strategy
-def test_whoever_is_away_when_a_run_goes_on_comes_back_to_it(make, tmp_path):
+def test_a_client_that_is_away_when_a_run_goes_on_comes_back_to_it(make, tmp_path):
     def save(report):
         if report.round == 2:
             save_checkpoint(tmp_path / "c", strategy.checkpoint())
@@ -196,7 +196,7 @@ def test_whoever_is_away_when_a_run_goes_on_comes_back_to_it(make, tmp_path):
         assert resumed.clusters.of_client == strategy.clusters.of_client
 
 
-def test_a_resumed_run_that_nobody_can_join_says_what_to_do(tmp_path):
+def test_a_resumed_run_that_no_client_can_join_says_what_to_do(tmp_path):
     strategy = STRATEGIES["rcc-pfl"](
         on_round=lambda report: save_checkpoint(tmp_path / "c", strategy.checkpoint())
     )

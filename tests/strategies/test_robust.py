@@ -85,7 +85,7 @@ def test_krum_expects_no_more_malicious_ones_than_its_paper_allows():
 
 
 def flowers(strategy, rows):
-    """What Flower's own strategy makes of the rows."""
+    """What Flower's strategy makes of the rows."""
     replies = []
     for i, row in enumerate(rows):
         content = RecordDict(
@@ -102,7 +102,7 @@ def flowers(strategy, rows):
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6), st.integers(5, 12))
-def test_flowers_own_strategies_do_the_same(seed, count):
+def test_flowers_strategies_do_the_same(seed, count):
     rows = np.random.default_rng(seed).normal(size=(count, 6)).astype(np.float32)
     updates = updates_of(*rows)
 
@@ -147,7 +147,7 @@ def test_samples_do_not_count(kind):
 
 
 @BY_NAME
-def test_equal_models_stay_and_types_are_kept(kind):
+def test_equal_models_stay_and_types_are_stored(kind):
     arrays = {
         "w": np.array([0.1, 0.2], np.float16),
         "n": np.array(7, np.int64),

@@ -1,4 +1,4 @@
-"""Strategies on clients whose numbers can be worked out by hand (see toy_app)."""
+"""Strategies on clients with numbers that can be worked out by hand (see toy_app)."""
 
 import itertools
 
@@ -11,6 +11,7 @@ from fl_core.messages import protocol
 from strategies import (
     ClusteredStrategy,
     ClusterMean,
+    ClusterPerClient,
     FirstDirectionClustering,
     FirstUpdateClustering,
     GivenClusters,
@@ -19,7 +20,6 @@ from strategies import (
     LossClustering,
     LpsGps,
     ModelClustering,
-    OwnCluster,
     PrincipalAngleClustering,
     RandomClusters,
     RecursiveBipartition,
@@ -82,7 +82,7 @@ def test_who_has_the_most_images_is_asked_first_once_that_is_known():
     assert [node for kind, node in asked if kind == protocol.EVALUATE] == 2 * upwards[::-1]
 
 
-def test_by_hand_clusters_that_are_given_anew_in_a_later_round():
+def test_by_hand_clusters_that_are_given_again_in_a_later_round():
     # {0, 1} and {2} are at 1.5 and 3; then client 0 goes over: 1.5 + 2, and 3 + (1 + 3)/2.
     clustering = GivenClusters({0: 0, 1: 0, 2: 1}, {2: {0: 1, 1: 0, 2: 1}})
     result = run(ClusteredStrategy(clustering), LocalGrid(toy_app(), 3), rounds=2)
@@ -161,7 +161,7 @@ def test_one_client_and_two_where_the_number_of_clusters_is_chosen(name, rule):
 @every_strategy
 def test_one_cluster_of_all_is_the_single_model(make):
     # Everybody adds index + 1: the mean of 1 … 7 is 4, weighted by 10 … 70 images (1·1 + 2·2 + …
-    # + 7·7)/28 = 5; alone, everybody keeps its own.
+    # + 7·7)/28 = 5; alone, each has a separate model.
     strategy = make(1)
     found = weights(run(strategy, LocalGrid(toy_app(), 7), rounds=2))
     if make is STRATEGIES["local"]:
@@ -212,9 +212,9 @@ NONSENSE = {
 }
 
 
-@pytest.mark.parametrize(("word", "spoil"), NONSENSE.items(), ids=NONSENSE.keys())
-def test_a_client_whose_model_is_no_model_is_left_out(word, spoil, caplog):
-    app = toy_app(spoil={("train", 1): spoil})
+@pytest.mark.parametrize(("word", "corrupt"), NONSENSE.items(), ids=NONSENSE.keys())
+def test_a_client_with_model_is_no_model_is_left_out(word, corrupt, caplog):
+    app = toy_app(corrupt={("train", 1): corrupt})
     result = run(make_strategy("single"), LocalGrid(app, 3))
     assert weights(result) == [2]  # the mean of +1 and +3
     assert "client 1 could not train in round 1" in caplog.text
@@ -238,14 +238,14 @@ def test_by_hand_how_far_a_model_may_go_in_all_rounds_together(caplog):
         run(make_strategy("single"), LocalGrid(toy_app([0], {("train", 0): leap}), 1), rounds=3)
 
 
-def test_a_cluster_all_of_whose_clients_fail_keeps_its_model():
-    app = toy_app(spoil={("train", 1): fail, ("train", 2): fail})
+def test_a_cluster_all_of_with_clients_fail_retains_its_model():
+    app = toy_app(corrupt={("train", 1): fail, ("train", 2): fail})
     result = run(make_strategy("optimum", {0: 0, 1: 1, 2: 1}), LocalGrid(app, 3), rounds=2)
     assert weights(result) == [2, 0]
 
 
 @every_path
-def test_a_cluster_that_fails_as_a_whole_in_a_round_keeps_its_model(make):
+def test_a_cluster_that_fails_as_a_whole_in_a_round_retains_its_model(make):
     clean = make()
     run(clean, LocalGrid(toy_app(TASKS), 7))
     cluster = [c for c in range(7) if clean.clusters.of_client[c] == clean.clusters.of_client[1]]
@@ -306,7 +306,7 @@ def test_what_flower_says_of_a_lost_message_is_said_in_plain_words(code, reason,
 
 
 @pytest.mark.parametrize(
-    "spoil",
+    "corrupt",
     [
         fail,
         *(with_metrics(accuracy=value) for value in (float("nan"), -0.1, 1.1, None)),
@@ -317,9 +317,9 @@ def test_what_flower_says_of_a_lost_message_is_said_in_plain_words(code, reason,
         with_other_test(macro_f1=0.5),
     ],
 )
-def test_a_client_that_cannot_be_tested_has_no_accuracy(spoil, caplog):
+def test_a_client_that_cannot_be_tested_has_no_accuracy(corrupt, caplog):
     strategy = make_strategy("single")
-    result = run(strategy, LocalGrid(toy_app(spoil={("evaluate", 0): spoil}), 3))
+    result = run(strategy, LocalGrid(toy_app(corrupt={("evaluate", 0): corrupt}), 3))
     assert set(strategy.reports[0].tested) == {1, 2}
     listed = result.evaluate_metrics_clientapp[1]["accuracy-per-client"]
     assert np.isnan(listed[0])
@@ -332,7 +332,7 @@ class Choosy(SingleCluster):
 
     def before_training(self, state, conversation):
         if 1 in conversation.nodes:
-            conversation.roster.leave_out(1, "choice", "not wanted")
+            conversation.registry.leave_out(1, "choice", "not chosen")
         return state.clusters
 
 
@@ -383,9 +383,9 @@ BAD_SPECTRA = {
 
 @pytest.mark.parametrize("word", BAD_SPECTRA)
 def test_a_client_that_fails_in_the_pre_round_is_named_and_the_others_go_on(word, caplog):
-    kind, spoil = BAD_SPECTRA[word]
+    kind, corrupt = BAD_SPECTRA[word]
     strategy = rcc_pfl()
-    grid = LocalGrid(toy_app(TASKS, {(kind, 4): spoil}), len(TASKS))
+    grid = LocalGrid(toy_app(TASKS, {(kind, 4): corrupt}), len(TASKS))
     run(strategy, grid)
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0, 3: 2, 5: 0, 6: 2}
     assert list(strategy.failures) == [4]
@@ -442,24 +442,24 @@ def test_a_node_that_does_not_tell_its_index_is_left_out(caplog):
 
 
 @pytest.mark.parametrize("index", [None, float("nan"), -1, 0.5, [1]])
-def test_a_node_whose_index_is_none_is_left_out(index, caplog):
-    app = toy_app(spoil={("query.describe", 1): with_metrics(client_index=index)})
+def test_a_node_with_index_is_none_is_left_out(index, caplog):
+    app = toy_app(corrupt={("query.describe", 1): with_metrics(client_index=index)})
     assert weights(run(make_strategy("single"), LocalGrid(app, 3))) == [2]
     assert f"node {LocalGrid.node_of(1)} is left out, it gave no index" in caplog.text
 
 
 def test_a_loss_that_is_no_number_costs_only_the_loss():
-    spoil = {("train", 1): with_metrics(loss=[1.0]), ("evaluate", 1): with_metrics(loss=None)}
+    corrupt = {("train", 1): with_metrics(loss=[1.0]), ("evaluate", 1): with_metrics(loss=None)}
     strategy = make_strategy("single")
-    assert weights(run(strategy, LocalGrid(toy_app(spoil=spoil), 3))) == [2]
+    assert weights(run(strategy, LocalGrid(toy_app(corrupt=corrupt), 3))) == [2]
     assert strategy.reports[0].train_loss == 1  # the mean of 0 and 2
     assert set(strategy.reports[0].tested) == {0, 1, 2}
 
 
 def test_scores_are_optional_and_the_round_says_who_trained_on_how_much():
-    spoil = {("evaluate", 2): with_metrics(macro_f1=0.25, balanced_accuracy=1)}
+    corrupt = {("evaluate", 2): with_metrics(macro_f1=0.25, balanced_accuracy=1)}
     strategy = make_strategy("single", evaluate_every=2)
-    run(strategy, LocalGrid(toy_app(spoil={**spoil, ("train", 1): fail}), 3), 2)
+    run(strategy, LocalGrid(toy_app(corrupt={**corrupt, ("train", 1): fail}), 3), 2)
     untested, report = strategy.reports
     assert report.of("macro-f1") == {2: 0.25}
     assert report.of("balanced-accuracy") == {2: 1}
@@ -469,10 +469,10 @@ def test_scores_are_optional_and_the_round_says_who_trained_on_how_much():
     assert untested.samples == report.samples == {0: 10, 2: 30}
 
 
-def test_a_second_test_is_kept_beside_the_first_and_costs_nothing():
-    spoil = {("evaluate", 1): with_other_test(accuracy=0.5, loss=2.0)}
+def test_a_second_test_is_stored_beside_the_first_and_costs_nothing():
+    corrupt = {("evaluate", 1): with_other_test(accuracy=0.5, loss=2.0)}
     strategy, plain = make_strategy("single"), make_strategy("single")
-    run(strategy, LocalGrid(toy_app(spoil=spoil), 3))
+    run(strategy, LocalGrid(toy_app(corrupt=corrupt), 3))
     run(plain, LocalGrid(toy_app(), 3))
     assert strategy.reports[0].other_scores == {"accuracy": {1: 0.5}, "loss": {1: 2}}
     assert strategy.reports[0].scores == plain.reports[0].scores
@@ -480,7 +480,7 @@ def test_a_second_test_is_kept_beside_the_first_and_costs_nothing():
 
 
 def test_two_nodes_with_one_index():
-    app = toy_app(spoil={("query.describe", 1): with_metrics(client_index=0)})
+    app = toy_app(corrupt={("query.describe", 1): with_metrics(client_index=0)})
     with pytest.raises(ValueError, match="both say that they are client 0"):
         run(make_strategy("single"), LocalGrid(app, 3))
 
@@ -567,7 +567,7 @@ def test_bytes_are_those_of_the_papers_exchange():
     assert training.pre_round_traffic.up == 7 * (
         vectors + header + relevances + len("relevances") + 8 + len("client-index")
     )
-    # Down: everybody's eigenvectors to everybody.
+    # Down: all eigenvectors to all.
     assert training.pre_round_traffic.down == 7 * (7 * vectors + header)
     model = sum(len(array.data) for array in MODEL.values())
     assert training.train_traffic.down == 2 * 7 * model
@@ -612,7 +612,7 @@ CLUSTERINGS = {
     ),
     "random": (lambda: RandomClusters([3, 2, 2], 0), 3),
     "single": (SingleCluster, 1),
-    "own": (OwnCluster, 7),
+    "own": (ClusterPerClient, 7),
 }
 AGGREGATIONS = {
     "mean": (ClusterMean(), 1),
@@ -642,7 +642,7 @@ def test_any_clustering_times_any_aggregation(clustering, aggregation):
     assert [set(report.tested) for report in strategy.reports] == [set(range(7))] * 3
     for client, number in strategy.model_of_client.items():
         assert strategy.reports[-1].tested[client] == models[number]["w"][0] / 1000
-        assert fraction < 1 or models[number]["w"][0] >= 3  # everybody has gained 1 a round or more
+        assert fraction < 1 or models[number]["w"][0] >= 3  # all have gained 1 a round or more
 
 
 def test_the_random_clusters_are_seeded_and_of_the_given_sizes():

@@ -44,8 +44,8 @@ def optimum(tasks=TWO_TASKS, **options):
     return make_strategy("optimum", dict(enumerate(tasks)), secure_aggregation=True, **options)
 
 
-def grid_of(spoil=None, tasks=TWO_TASKS, kind=LocalGrid):
-    return kind(toy_app(tasks, spoil), len(tasks))
+def grid_of(corrupt=None, tasks=TWO_TASKS, kind=LocalGrid):
+    return kind(toy_app(tasks, corrupt), len(tasks))
 
 
 def logged(caplog):
@@ -89,7 +89,7 @@ def test_the_others_come_to_the_same_as_without(name, weighted):
     assert other.train_loss == pytest.approx(last.train_loss)
     assert other.tested == pytest.approx(last.tested, rel=1e-6)
     assert sorted(last.samples) == list(range(9))
-    assert not other.samples  # nobody tells the server
+    assert not other.samples  # the server does not know
 
 
 # Clients 0 to 4 of the first cluster add 1 to 5; the others' cluster has 6, 7 and 8.
@@ -133,7 +133,7 @@ def test_who_drops_out_costs_the_others_nothing(stage, gone, mean, caplog):
         (UNMASK, {0, 1, 2, 3, 4}, "of client 0's secret 0 fitting shares came back"),
     ],
 )
-def test_a_cluster_with_too_few_left_keeps_its_model_and_the_log_says_why(
+def test_a_cluster_with_too_few_left_retains_its_model_and_the_log_says_why(
     stage, gone, reason, caplog
 ):
     strategy = optimum()
@@ -162,20 +162,20 @@ def test_a_share_that_is_too_small_for_any_sum_ends_the_run():
 
 
 def test_a_round_without_keys_is_lost_and_a_run_of_such_rounds_fails(caplog):
-    spoil = {(KEYS, client): in_rounds(1, 2) for client in range(8)}
-    assert weights(run(optimum(), grid_of(spoil), 3)) == [3, 7]
+    corrupt = {(KEYS, client): in_rounds(1, 2) for client in range(8)}
+    assert weights(run(optimum(), grid_of(corrupt), 3)) == [3, 7]
     assert "round 2 is lost: no participant sent a usable model" in logged(caplog)
     with pytest.raises(RuntimeError, match="no round had a sum, so nothing was learnt"):
-        run(optimum(), grid_of(spoil), 2)
+        run(optimum(), grid_of(corrupt), 2)
 
 
-def test_an_app_without_the_mod_is_told_so(caplog):
+def test_an_app_without_the_mod_is_sent_so(caplog):
     def without(message, context, answer):
         return reply(message, arrays=message.content[protocol.ARRAYS])
 
-    spoil = {(protocol.TRAIN, client): without for client in range(8)}
+    corrupt = {(protocol.TRAIN, client): without for client in range(8)}
     with pytest.raises(RuntimeError, match="no client sent a usable model in round 1"):
-        run(optimum(), grid_of(spoil))
+        run(optimum(), grid_of(corrupt))
     assert any(
         line.startswith(("client 0 failed", "client 0 could not"))
         and "its ClientApp needs the mod" in line
@@ -188,18 +188,18 @@ class Listening(LocalGrid):
 
     def __init__(self, app, num_clients):
         super().__init__(app, num_clients)
-        self.heard = {}
+        self.received = {}
 
     def send_and_receive(self, messages, *, timeout=None):
         replies = list(super().send_and_receive(messages, timeout=timeout))
         for message in replies:
             client = self.contexts[message.metadata.src_node_id].node_config["partition-id"]
             if not message.has_error():
-                self.heard[message.metadata.message_type, client] = message.content
+                self.received[message.metadata.message_type, client] = message.content
         return replies
 
     def arrays(self, kind, client):
-        return protocol.to_arrays(self.heard[kind, client].array_records[protocol.ARRAYS])
+        return protocol.to_arrays(self.received[kind, client].array_records[protocol.ARRAYS])
 
 
 def test_the_server_is_sent_no_update_loss_or_weight():
@@ -207,7 +207,7 @@ def test_the_server_is_sent_no_update_loss_or_weight():
     sums = []
     for _ in range(2):
         run(optimum(weighted_mean=True), grid)
-        sent = {c: grid.heard[protocol.TRAIN, c] for c in range(8)}
+        sent = {c: grid.received[protocol.TRAIN, c] for c in range(8)}
         assert all(set(content) == {protocol.ARRAYS} for content in sent.values())
         words = [grid.arrays(protocol.TRAIN, c)[protocol.MASKED] for c in range(5)]
         # Numbers of an update are below 2⁶³/clients in size; these are spread over all there are.
@@ -219,11 +219,11 @@ def test_the_server_is_sent_no_update_loss_or_weight():
 def held_by(grid, clients, victim, kind):
     """Return the shares of a victim's secret that a coalition of clients and the server holds.
 
-    Each client's keys for shares are its own; the ciphertexts went through the server.
+    Each client's keys for shares are private; the ciphertexts went through the server.
     """
     found = []
     for client in clients:
-        key = grid.kept[client]["share-keys"][victim]
+        key = grid.stored[client]["share-keys"][victim]
         ciphertext = grid.arrays(SHARES, victim)[protocol.SHARES][client].tobytes()
         found.append(share_keys_plaintext_separate(decrypt(key, ciphertext))[2 + kind])
     return found
@@ -234,7 +234,7 @@ class Leaking(Listening):
 
     def __init__(self, app, num_clients):
         super().__init__(app, num_clients)
-        self.kept = {}
+        self.stored = {}
 
     def send_and_receive(self, messages, *, timeout=None):
         messages = list(messages)
@@ -242,7 +242,7 @@ class Leaking(Listening):
             context = self.contexts[message.metadata.dst_node_id]
             if message.metadata.message_type == UNMASK:
                 client = context.node_config["partition-id"]
-                self.kept[client] = dict(context.state.config_records[STATE])
+                self.stored[client] = dict(context.state.config_records[STATE])
         return super().send_and_receive(messages, timeout=timeout)
 
 
@@ -250,7 +250,7 @@ def test_a_coalition_below_the_threshold_learns_no_secret():
     grid = grid_of(kind=Leaking)
     run(optimum(), grid)
     victim = 4
-    seed = grid.kept[victim]["seed"]
+    seed = grid.stored[victim]["seed"]
     public = grid.arrays(KEYS, victim)[protocol.KEYS][0].tobytes()
 
     def secrets(clients):
@@ -267,7 +267,7 @@ def test_a_coalition_below_the_threshold_learns_no_secret():
     for two in itertools.combinations(range(4), 2):
         of_seed, of_key = secrets(two)
         assert of_seed != seed
-        # Three would have found this secret, whose public key is known; two do not.
+        # Three would have found this secret, since its public key is known; two do not.
         assert of_key != combine_shares(held_by(grid, [0, 1, 2], victim, 1))
 
 
@@ -408,7 +408,7 @@ UNREAD = (
 
 
 @pytest.mark.parametrize(
-    ("stage", "spoil", "mean", "named"),
+    ("stage", "corrupt", "mean", "named"),
     [
         (KEYS, garbage("keys"), 13 / 4, "client 1 failed at public_keys"),
         (KEYS, shortened("keys"), 13 / 4, "its keys are uint8 of shape (1, 215)"),
@@ -425,8 +425,8 @@ UNREAD = (
         (UNMASK, shortened("shares"), 3, "client 1 failed at unmask"),
     ],
 )
-def test_garbage_of_one_client_is_named_and_survived(stage, spoil, mean, named, caplog):
-    assert weights(run(optimum(), grid_of({(stage, 1): spoil}))) == pytest.approx([mean, 7])
+def test_garbage_of_one_client_is_named_and_survived(stage, corrupt, mean, named, caplog):
+    assert weights(run(optimum(), grid_of({(stage, 1): corrupt}))) == pytest.approx([mean, 7])
     assert any(named in line for line in logged(caplog))
 
 
@@ -471,7 +471,7 @@ def test_two_clients_with_one_key_are_left_out_and_named(row, caplog):
 
 
 @pytest.mark.parametrize("name", ["digests", "shares"])
-def test_shares_that_spoil_a_sum_cost_one_round_and_their_client_all_others(name, caplog):
+def test_shares_that_corrupt_a_sum_cost_one_round_and_their_client_all_others(name, caplog):
     strategy = optimum()
     found = run(strategy, grid_of({(SHARES, 1): garbage(name)}), 3)
     assert weights(found) == pytest.approx([2 * 13 / 4, 21])  # without client 1, after the first
@@ -488,7 +488,7 @@ def heavier(arrays):
 
 
 def garbage_in(*rounds, client=1, change=heavier):
-    return {(protocol.TRAIN, client): in_rounds(*rounds, spoil=with_arrays(change))}
+    return {(protocol.TRAIN, client): in_rounds(*rounds, corrupt=with_arrays(change))}
 
 
 def test_a_sum_that_fails_without_a_culprit_does_not_count_and_names_its_participants(caplog):
@@ -518,8 +518,8 @@ def test_three_sums_in_a_row_that_fail_without_a_culprit_end_the_run(change):
 
 
 def test_failures_are_counted_by_cluster_and_only_in_a_row():
-    spoil = garbage_in(1, 2, 4, 5) | garbage_in(3, 6, client=6)
-    assert weights(run(optimum(), grid_of(spoil), 6)) == pytest.approx([2 * 3, 4 * 7])
+    corrupt = garbage_in(1, 2, 4, 5) | garbage_in(3, 6, client=6)
+    assert weights(run(optimum(), grid_of(corrupt), 6)) == pytest.approx([2 * 3, 4 * 7])
 
 
 def read_sums(monkeypatch):
@@ -540,8 +540,8 @@ def test_after_a_sum_that_is_not_right_none_over_others_is_read(caplog, monkeypa
     In round 3 the model changes, so that client 0 may be away in round 4.
     """
     read = read_sums(monkeypatch)
-    spoil = garbage_in(1, client=4) | {(protocol.TRAIN, 0): in_rounds(2, 4)}
-    assert weights(run(optimum([0] * 5), grid_of(spoil, [0] * 5), 4)) == pytest.approx([6.5])
+    corrupt = garbage_in(1, client=4) | {(protocol.TRAIN, 0): in_rounds(2, 4)}
+    assert weights(run(optimum([0] * 5), grid_of(corrupt, [0] * 5), 4)) == pytest.approx([6.5])
     assert read == [[0, 1, 2, 3, 4]] * 2 + [[1, 2, 3, 4]]
     lost = (
         "cluster 0 keeps its model in round 2: the sum over client 1, client 2, client 3, client 4 "
@@ -568,7 +568,7 @@ def test_a_sum_that_is_far_too_long_counts_with_the_usual_norm(caplog):
     strategy = optimum(TWELVE)
     (found,) = weights(run(strategy, LocalGrid(toy_app(TWELVE, step=step), 12), 4))
     assert found == pytest.approx(8)
-    said = "the sum over cluster 0 counts with the usual norm in round 3: its own is more than 4 "
+    said = "the sum over cluster 0 counts with the usual norm in round 3: its norm is more than 4 "
     assert [line for line in logged(caplog) if line.startswith(said)]
     assert not strategy.reports[-1].left_out_of_sums
 
@@ -589,7 +589,7 @@ def test_norms_are_bounded_by_four_times_the_median_of_the_rounds_before():
     assert bounded([1, 4.1, 10.1]) == [1, 1, 2.5]  # 4.1 is noted as 4
 
 
-def test_an_update_of_usual_length_is_trusted_whatever_its_direction():
+def test_an_update_of_usual_length_is_trusted_any_its_direction():
     """It is a limit, and docs/robustness.md says so: only who sees updates sees it."""
 
     def step(client, task):
@@ -605,7 +605,7 @@ LIARS = (2, 7)
 
 
 @pytest.mark.parametrize(
-    ("stage", "spoil"),
+    ("stage", "corrupt"),
     sampled(
         [
             (KEYS, shortened("keys")),
@@ -619,8 +619,10 @@ LIARS = (2, 7)
         2,
     ),
 )
-def test_what_cannot_be_right_leaves_its_client_out_from_the_second_round_on(stage, spoil, caplog):
-    app = toy_app(TWELVE, {(stage, client): spoil for client in LIARS}, usual)
+def test_a_client_that_sends_the_impossible_is_excluded_from_the_second_round_on(
+    stage, corrupt, caplog
+):
+    app = toy_app(TWELVE, {(stage, client): corrupt for client in LIARS}, usual)
     strategy = optimum(TWELVE)
     run(strategy, LocalGrid(app, 12), 2)
     assert [sorted(report.left_out_of_sums) for report in strategy.reports] == [list(LIARS)] * 2
@@ -639,8 +641,8 @@ def test_who_is_left_out_does_not_make_the_others_fewer():
 
 
 def test_who_is_left_out_does_not_end_the_run_while_the_others_are_away():
-    spoil = {(KEYS, 6): shortened("keys")}
-    grid = Visits(toy_app([0] * 7, spoil), 7, {client: [2] for client in range(6)})
+    corrupt = {(KEYS, 6): shortened("keys")}
+    grid = Visits(toy_app([0] * 7, corrupt), 7, {client: [2] for client in range(6)})
     assert weights(run(optimum([0] * 7), grid, 3)) == pytest.approx([2 * 3.5])
 
 
@@ -685,7 +687,7 @@ def test_bytes_are_counted_as_training():
     assert up < traffic.up < up + n * 4 * 200  # Flower's headers of arrays
 
 
-def test_nobody_counts_five_times_where_clients_count_alike(caplog):
+def test_no_client_counts_five_times_where_clients_count_similar(caplog):
     def heavy(arrays):
         arrays[protocol.MASKED][0] += np.uint64(4)  # under its mask, the weight is 5
 

@@ -59,7 +59,7 @@ def test_by_hand_matching_distances():
     # 0 and 1: (0,0) with itself and 10 from (8,0) to (0,6), over two centroids: 5. 2 is matched
     # with whichever is nearer: 3 from (8,0) and √73 from (0,6).
     assert np.allclose(matching_distances(embedded), [[0, 5, 3], [5, 0, 8.5440037], [3, 8.544, 0]])
-    # The closest of two with a class in common are one point, however far apart the others are.
+    # The closest of two with a class in common are one point, however distant the others are.
     assert closest_distances(embedded[:2])[0, 1] == 0
 
 
@@ -73,17 +73,17 @@ def matched(a, b):
     return np.sqrt(min(((few - many[list(p)]) ** 2).sum() for p in chosen)) / len(few)
 
 
-def test_tasks_that_share_classes_are_told_apart_by_matching_alone():
+def test_tasks_that_share_classes_are_sent_separate_by_matching_alone():
     # Five tasks in a ring, each of three classes, one shared with the next: FLT's scenario 2.
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(10, 2)) * 10
     tasks = np.repeat(range(5), 4)
-    own = [
+    signatures = [
         centres[[2 * t, 2 * t + 1, (2 * t + 2) % 10]] + rng.normal(size=(3, 2)) * 0.1 for t in tasks
     ]
-    found = group_graph(relatedness_graph(matching_distances(own), 1.0), "elbow")
+    found = group_graph(relatedness_graph(matching_distances(signatures), 1.0), "elbow")
     assert found.labels.tolist() == tasks.tolist()
-    graph = relatedness_graph(closest_distances(own), 1.0)
+    graph = relatedness_graph(closest_distances(signatures), 1.0)
     assert graph[:4, 4:8].all()  # task 0's clients are linked with task 1's
 
 
@@ -123,7 +123,7 @@ def test_cliques_are_the_clusters_when_their_number_is_chosen(labels):
     assert np.array_equal(given_number.labels, canonical_labels(labels))
 
 
-def test_a_complete_graph_is_one_cluster_and_an_empty_one_has_none_alike():
+def test_a_complete_graph_is_one_cluster_and_an_empty_one_has_none_similar():
     assert group_graph(np.ones((7, 7), bool), "elbow").labels.tolist() == [0] * 7
     assert group_graph(np.eye(7, dtype=bool), "elbow").labels.tolist() == list(range(7))
     assert group_graph(np.ones((1, 1), bool), "elbow").labels.tolist() == [0]
@@ -140,7 +140,7 @@ def test_no_such_number_of_clusters(num_clusters):
 @pytest.mark.faults
 @pytest.mark.slow
 def test_interleaved_tasks_are_found_on_umaps_plane():
-    tasks = [0, 1] * 8  # 16 centroids of each task: UMAP's 15 neighbours are all of their own task
+    tasks = [0, 1] * 8  # 16 centroids of each task: UMAP's 15 neighbours are all of their task
     strategy = make_strategy("flt", ENCODER, threshold=1)
     run(strategy, LocalGrid(toy_app(tasks), len(tasks)))
     assert list(strategy.clusters.of_client.values()) == tasks
@@ -149,16 +149,16 @@ def test_interleaved_tasks_are_found_on_umaps_plane():
 @pytest.mark.faults
 @pytest.mark.slow
 def test_places_do_not_depend_on_the_order_of_the_clients_and_repeat():
-    own = clients(3)
-    own[4] = own[4][:1]  # a client may have fewer centroids
-    first = embed_signatures(own, seed=7)
-    assert [e.shape for e in first] == [(len(s), 2) for s in own]
+    signatures = clients(3)
+    signatures[4] = signatures[4][:1]  # a client may have fewer centroids
+    first = embed_signatures(signatures, seed=7)
+    assert [e.shape for e in first] == [(len(s), 2) for s in signatures]
     assert all(e.dtype == np.float64 for e in first)
-    order = np.random.default_rng(1).permutation(len(own))
-    again = embed_signatures([own[i] for i in order], seed=7)
+    order = np.random.default_rng(1).permutation(len(signatures))
+    again = embed_signatures([signatures[i] for i in order], seed=7)
     for place, client in enumerate(order):
         assert np.array_equal(again[place], first[client])
-    other = embed_signatures(own, seed=8)
+    other = embed_signatures(signatures, seed=8)
     assert not np.array_equal(other[0], first[0])
 
 
@@ -176,7 +176,7 @@ def test_twins_are_neighbours_even_if_they_are_more_than_umap_looks_at():
     assert not distances[: len(twins), : len(twins)].any()
 
 
-def test_by_hand_three_points_keep_their_distances():
+def test_by_hand_three_points_retain_their_distances():
     # Two dimensions hold three points: nothing is lost.
     points = [np.array([[0, 0, 0]]), np.array([[3, 0, 0]]), np.array([[0, 0, 4]])]
     found = closest_distances(embed_signatures([p.astype(np.float32) for p in points], seed=0))

@@ -8,7 +8,7 @@ from tests.toy_app import TASKS, fail, run, toy_app, with_arrays, with_metrics
 
 
 @pytest.mark.parametrize(
-    ("query", "spoil", "reason"),
+    ("query", "corrupt", "reason"),
     [
         ("relevance", with_metrics(relevances=[1 + 1e-7] * 7), None),
         ("relevance", with_metrics(relevances=[1 + 1e-5] * 7), "not all numbers in [0, 1]"),
@@ -17,9 +17,9 @@ from tests.toy_app import TASKS, fail, run, toy_app, with_arrays, with_metrics
         ("spectrum", with_arrays(lambda a: a["eigenvectors"].__imul__(1 + 2e-3)), "orthonormal"),
     ],
 )
-def test_rounding_is_forgiven_and_nothing_else(query, spoil, reason, caplog):
+def test_rounding_is_forgiven_and_nothing_else(query, corrupt, reason, caplog):
     strategy = make_strategy("rcc-pfl", 3, num_eigenvectors=3)
-    run(strategy, LocalGrid(toy_app(TASKS, {(f"query.{query}", 1): spoil}), len(TASKS)))
+    run(strategy, LocalGrid(toy_app(TASKS, {(f"query.{query}", 1): corrupt}), len(TASKS)))
     assert list(strategy.failures) == ([1] if reason else [])
     assert (reason or "") in caplog.text
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from strategies import Roster, Training
+from strategies import ClientRegistry, Training
 from strategies.rounds.round_state import Clusters
 
 NODES = {0: 10, 1: 11, 2: 12}
@@ -14,9 +14,9 @@ def model(value):
 
 
 def training(per_client, of_client, models):
-    state = Training(Roster(dict(NODES)), per_client)
+    state = Training(ClientRegistry(dict(NODES)), per_client)
     state.begin(model(0), Clusters(of_client))
-    state.hold(models)
+    state.set_models(models)
     return state
 
 
@@ -24,32 +24,32 @@ def held(state, client):
     return float(state.models[state.model_of_client[client]]["w"][0])
 
 
-@pytest.mark.parametrize("keeps", [False, True])
-def test_where_each_client_has_a_model_it_keeps_it_and_a_newcomer_gets_the_clusters_mean(keeps):
+@pytest.mark.parametrize("retains", [False, True])
+def test_where_each_client_has_a_model_it_retains_it_and_a_newcomer_gets_the_clusters_mean(retains):
     state = training(True, {0: 0, 1: 0}, [model(1), model(5)])
-    state.regroup(Clusters({0: 0, 1: 0, 2: 0}), keeps_models=keeps)
+    state.regroup(Clusters({0: 0, 1: 0, 2: 0}), retains_models=retains)
     assert [held(state, client) for client in range(3)] == [1, 5, 3]
-    state.regroup(Clusters({0: 0, 1: 1, 2: 1}), keeps_models=False)
+    state.regroup(Clusters({0: 0, 1: 1, 2: 1}), retains_models=False)
     assert [held(state, client) for client in range(3)] == [1, 5, 3]
 
 
-def test_where_clusters_keep_their_models_whoever_joins_one_takes_it_over_from_its_clients():
+def test_where_clusters_retain_their_models_a_client_that_joins_one_gets_it():
     state = training(True, {0: 0, 1: 0, 2: 1}, [model(1), model(1), model(5)])
-    state.regroup(Clusters({0: 0, 1: 1, 2: 0}), keeps_models=True)
+    state.regroup(Clusters({0: 0, 1: 1, 2: 0}), retains_models=True)
     assert [held(state, client) for client in range(3)] == [1, 5, 1]
-    state.regroup(Clusters({0: 0, 1: 2, 2: 0}), keeps_models=True)
-    assert [held(state, client) for client in range(3)] == [1, 0, 1]  # nobody was in cluster 2
+    state.regroup(Clusters({0: 0, 1: 2, 2: 0}), retains_models=True)
+    assert [held(state, client) for client in range(3)] == [1, 0, 1]  # no client was in cluster 2
 
 
 def test_a_new_cluster_starts_from_the_mean_of_what_its_clients_hold():
     state = training(False, {0: 0, 1: 1, 2: 1}, [model(1), model(5)])
-    state.regroup(Clusters({0: 0, 1: 0, 2: 1}), keeps_models=False)
+    state.regroup(Clusters({0: 0, 1: 0, 2: 1}), retains_models=False)
     assert [held(state, client) for client in range(3)] == [3, 3, 5]
 
 
-def test_a_cluster_that_keeps_its_model_gives_it_to_those_who_join():
+def test_a_cluster_that_retains_its_model_gives_it_to_those_who_join():
     state = training(False, {0: 0, 1: 1, 2: 1}, [model(1), model(5)])
-    state.regroup(Clusters({0: 0, 1: 0, 2: 1}, num_clusters=3), keeps_models=True)
+    state.regroup(Clusters({0: 0, 1: 0, 2: 1}, num_clusters=3), retains_models=True)
     assert [held(state, client) for client in range(3)] == [1, 1, 5]
     assert len(state.models) == 3 and float(state.models[2]["w"][0]) == 0
 
@@ -57,7 +57,7 @@ def test_a_cluster_that_keeps_its_model_gives_it_to_those_who_join():
 @pytest.mark.parametrize("per_client", [False, True])
 def test_clusters_that_come_with_models_go_on_with_these_and_do_not_hold_them(per_client):
     state = training(per_client, {0: 0, 1: 1, 2: 1}, [model(1), model(5), model(5)])
-    state.regroup(Clusters({0: 1, 1: 0}, models=[model(7), model(8)]), keeps_models=True)
+    state.regroup(Clusters({0: 1, 1: 0}, models=[model(7), model(8)]), retains_models=True)
     assert [held(state, client) for client in range(3)] == [8, 7, 7]
     assert state.clusters.models == ()
     assert state.initial["w"].tolist() == [0, 0]
@@ -66,19 +66,19 @@ def test_clusters_that_come_with_models_go_on_with_these_and_do_not_hold_them(pe
 @pytest.mark.parametrize("per_client", [False, True])
 def test_a_client_without_a_place_joins_the_largest_cluster(per_client):
     state = training(per_client, {0: 0, 1: 1}, [model(1), model(5)])
-    state.regroup(Clusters({0: 1, 1: 1}, num_clusters=2), keeps_models=False)
+    state.regroup(Clusters({0: 1, 1: 1}, num_clusters=2), retains_models=False)
     assert state.clusters.of_client == {0: 1, 1: 1, 2: 1}
 
 
 def test_the_same_model_is_sent_as_the_same_record():
     state = training(False, {0: 0, 1: 1, 2: 2}, [model(1)] * 3)
     first = model(7)
-    state.hold([first, first, model(7)])
+    state.set_models([first, first, model(7)])
     assert state.records[0] is state.records[1] is not state.records[2]
 
 
 def test_what_clusters_have_worked_out_is_not_in_a_checkpoint():
     state = training(False, {0: 0, 1: 1, 2: 1}, [model(1), model(5)])
     assert state.clusters.neighbours_of(2) == {1, 2}
-    again = Training.from_checkpoint(state.as_checkpoint(), Roster(dict(NODES)), False)
+    again = Training.from_checkpoint(state.as_checkpoint(), ClientRegistry(dict(NODES)), False)
     assert again.clusters.of_client == state.clusters.of_client

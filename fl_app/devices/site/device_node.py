@@ -255,7 +255,7 @@ class DeviceNode(Node):
 
     def keep_state(self) -> RecordDict:
         """Save its private state on its disk, and return an empty record."""
-        self.personal().hold()
+        self.personal().save_for_checkpoint()
         return RecordDict()
 
     def restore_state(self) -> RecordDict:

@@ -143,7 +143,7 @@ def test_clients_go_by_their_names_wherever_devices_do(own, capsys):
 def test_a_client_that_fails_is_called_by_its_name(own, caplog):
     options = {"dataset": "parts:with_names", "num-clients": 6, "strategy": "rcc-pfl"}
     given = {**DEFAULTS, **OWN, **options, "output-dir": str(own / "out")}
-    found = run_alone(given, spoil={("query.spectrum", 3): fail})
+    found = run_alone(given, corrupt={("query.spectrum", 3): fail})
     assert list(reasons_of(found["runs"][0])) == [3]
     assert "Ann is left out" in caplog.text
 
@@ -542,7 +542,7 @@ def test_a_device_that_refuses_says_its_name():
             "  def __init__(self, count): self.count = count\n"
             "  def find(self, conversation): return {}",
             {"strategy": "bad:S"},
-            "which is no dataclass, by whose fields the app knows what to give it: write @datac",
+            "which is no dataclass, but the app sets its fields: write @datac",
         ),
         ("def f(x): return x[:, :2]", {"features": "bad:f"}, "have 2 dimensions: choose 1 to 2"),
         ("", {"features": "hog"}, 'features is "hog", but .* these samples are float32 of shape 6'),

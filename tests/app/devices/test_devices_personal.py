@@ -79,8 +79,8 @@ def test_what_a_device_says_when_it_is_told_to_keep_its_layers_is_not_read(tmp_p
         answer.content[protocol.ARRAYS] = ArrayRecord({"output.weight": array})
         return answer
 
-    spoil = {("query.keep_state", "oslo"): junk}
-    options = {"strategy": "fedper", "checkpoint_every": 1, "spoil": spoil}
+    corrupt = {("query.keep_state", "oslo"): junk}
+    options = {"strategy": "fedper", "checkpoint_every": 1, "corrupt": corrupt}
     summary, _ = run(tmp_path / "out", sites, **options)
     assert np.isfinite(summary["runs"][0]["accuracy"])
     assert "oslo did not save its private layers for this checkpoint" in caplog.text
@@ -106,8 +106,8 @@ def test_a_device_without_a_disk_says_that_it_lost_its_layers(tmp_path, sites, c
         context.state.clear()
         return answer
 
-    spoil = {("evaluate", "berlin"): lose}
-    options = {"strategy": "fedper", "num_server_rounds": 4, "spoil": spoil}
+    corrupt = {("evaluate", "berlin"): lose}
+    options = {"strategy": "fedper", "num_server_rounds": 4, "corrupt": corrupt}
     summary, _ = run(tmp_path / "out", sites, **options)
     said = [m for m in caplog.messages if "berlin failed" in m]
     assert len(said) == 2

@@ -85,7 +85,7 @@ def test_a_device_is_sent_nothing_but_what_the_page_lists(tmp_path):
 
     parameters = {f"{layer}.{of}" for layer in ("hidden", "output") for of in ("weight", "bias")}
     kinds = ["query.describe", "query.spectrum", "query.relevance", "train", "evaluate"]
-    run(tmp_path / "out", folders, spoil={(kind, "rome"): note for kind in kinds})
+    run(tmp_path / "out", folders, corrupt={(kind, "rome"): note for kind in kinds})
     assert answers == {
         "query.describe": {"client-index", "name", "survey"},
         "query.spectrum": {"eigenvectors"},
@@ -192,12 +192,12 @@ def test_a_model_path_that_cannot_be_written_is_known_before_the_training(
 
 
 def say(**entries):
-    def spoil(message, context, answer):
+    def corrupt(message, context, answer):
         config = answer.content.config_records["config"]
         config["survey"] = json.dumps(json.loads(config["survey"]) | entries)
         return answer
 
-    return spoil
+    return corrupt
 
 
 @pytest.mark.parametrize(
@@ -213,8 +213,8 @@ def say(**entries):
 def test_a_device_that_tells_nonsense_of_its_images_is_left_out(tmp_path, of_lyon, of_rome, caplog):
     folders = write_sites(tmp_path / "sites")
     wrong = {"lyon": of_lyon, "rome": of_rome}
-    spoil = {("query.describe", name): said for name, (said, _) in wrong.items()}
-    summary, _ = run(tmp_path / "out", folders, spoil=spoil, **ALSO_OF_TWO)
+    corrupt = {("query.describe", name): said for name, (said, _) in wrong.items()}
+    summary, _ = run(tmp_path / "out", folders, corrupt=corrupt, **ALSO_OF_TWO)
     for _, reason in wrong.values():
         assert reason in caplog.text
     one = summary["runs"][0]
@@ -394,8 +394,8 @@ def test_a_name_is_shown_as_it_is_whatever_it_means_to_a_library(tmp_path, names
 def test_devices_that_agree_on_nonsense_do_not_outvote_the_others(tmp_path, caplog):
     folders = write_sites(tmp_path / "sites")
     tiny = with_arrays(lambda a: a.update(eigenvectors=np.ones((1, 1), np.float32)))
-    spoil = {("query.spectrum", name): tiny for name in ("berlin", "rome")}
-    summary, _ = run(tmp_path / "out", folders, spoil=spoil, **ALSO_OF_TWO)
+    corrupt = {("query.spectrum", name): tiny for name in ("berlin", "rome")}
+    summary, _ = run(tmp_path / "out", folders, corrupt=corrupt, **ALSO_OF_TWO)
     assert groups(summary["runs"][0]) == [["lyon"], ["oslo"]]
     assert "its features have 1 dimensions, the others' 324" in caplog.text
 
@@ -407,14 +407,14 @@ def test_a_device_that_always_fails_does_not_block_the_rounds_in_which_it_is_dra
     summary, _ = run(
         tmp_path / "out",
         folders,
-        spoil={("train", "rome"): fail},
+        corrupt={("train", "rome"): fail},
         fraction_train=0.25,
         num_server_rounds=8,
     )
     assert summary["runs"][0]["rounds"] == 8
     assert "is lost: no participant sent a usable model" in caplog.text
     with pytest.raises(RuntimeError, match="no client sent a usable model in round 1"):
-        run(tmp_path / "none", folders, spoil={("train", name): fail for name in folders})
+        run(tmp_path / "none", folders, corrupt={("train", name): fail for name in folders})
 
 
 @pytest.mark.faults
@@ -436,7 +436,7 @@ def test_a_device_without_a_name_that_can_be_used_is_left_out_for_good(tmp_path,
     """Whatever number it says it is."""
 
     def nameless(name):
-        def spoil(message, context, answer):
+        def corrupt(message, context, answer):
             said = answer.content.config_records["config"]
             said.pop("name")
             if name is not None:
@@ -444,12 +444,12 @@ def test_a_device_without_a_name_that_can_be_used_is_left_out_for_good(tmp_path,
             answer.content.metric_records["metrics"]["client-index"] = 1
             return answer
 
-        return spoil
+        return corrupt
 
     folders = write_sites(tmp_path / "sites")
     wrong = dict(zip(("rome", "lyon"), names, strict=False))
-    spoil = {("query.describe", device): nameless(name) for device, name in wrong.items()}
-    summary, _ = run(tmp_path / "out", folders, spoil=spoil, **ALSO_OF_TWO)
+    corrupt = {("query.describe", device): nameless(name) for device, name in wrong.items()}
+    summary, _ = run(tmp_path / "out", folders, corrupt=corrupt, **ALSO_OF_TWO)
     assert caplog.text.count("it gave no name that can be used") >= len(names)
     others = sorted(set(SITES) - set(wrong))
     alike = ["berlin", "lyon"] if "lyon" in others else ["berlin"]

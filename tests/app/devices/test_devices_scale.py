@@ -130,8 +130,8 @@ def test_a_device_whose_moments_are_none_is_left_out(tmp_path, caplog):
         answer.content.array_records["arrays"]["moments"] = Array(rows)
         return answer
 
-    spoil = {("query.moments", "rome"): lie}
-    _, models, _ = ran(tmp_path, "outcome", standardise="all", spoil=spoil, num_server_rounds=1)
+    corrupt = {("query.moments", "rome"): lie}
+    _, models, _ = ran(tmp_path, "outcome", standardise="all", corrupt=corrupt, num_server_rounds=1)
     assert "rome is left out, its moments failed: the moments are not those" in caplog.text
     training = pd.concat([rows_of(name)[:48] for name in SITES if name != "rome"])
     found = load_model(models["oslo"])[1].preparation.scaling

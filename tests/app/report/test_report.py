@@ -579,7 +579,7 @@ def test_a_late_client_is_kept_with_what_it_said_of_the_others(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("corrupt", "message"),
     [
         (lambda folder: (folder / "summary.json").unlink(), "holds neither summary.json nor"),
         (lambda folder: (folder / "summary.json").write_text("{"), "summary.json is not as a run"),
@@ -594,9 +594,9 @@ def test_a_late_client_is_kept_with_what_it_said_of_the_others(tmp_path):
         ),
     ],
 )
-def test_broken_files_are_one_sentence(tmp_path, capsys, spoil, message):
+def test_broken_files_are_one_sentence(tmp_path, capsys, corrupt, message):
     folder = write_results(tmp_path / "mine")
-    spoil(folder)
+    corrupt(folder)
     assert main(["report", str(folder)]) == 2
     error = capsys.readouterr().err
     assert message in error

@@ -83,7 +83,7 @@ def _clients(folder):
 
 def test_the_second_test_is_in_the_last_round_of_honest_clients_that_were_tested(tmp_path, capsys):
     options = {"strategy": "single", "attack": "sign-flip", "malicious": 0.2}
-    (one,) = run(tmp_path, spoil={("evaluate", 2): fail}, **options)["runs"]
+    (one,) = run(tmp_path, corrupt={("evaluate", 2): fail}, **options)["runs"]
     left_out = {2, *one["malicious"]}
     beside = one["on-its-own-data"]["accuracy-per-client"]
     assert {client for client, share in enumerate(beside) if share is None} == left_out

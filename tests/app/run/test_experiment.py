@@ -179,7 +179,7 @@ def test_clients_csv_has_one_row_per_strategy_seed_evaluated_round_and_client(fi
 
 
 def test_what_is_not_known_of_a_client_is_empty(tmp_path):
-    run(tmp_path, spoil={("train", 1): fail, ("evaluate", 2): fail}, strategy="single")
+    run(tmp_path, corrupt={("train", 1): fail, ("evaluate", 2): fail}, strategy="single")
     with (tmp_path / "clients.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))[:6]
     assert [row["samples"] == "" for row in rows] == [False, True, *[False] * 4]
@@ -320,7 +320,7 @@ def test_shuffled_labels_change_no_bit_of_the_clustering(tmp_path, monkeypatch):
 
 def test_a_client_that_fails_is_in_the_results_as_failed(tmp_path, caplog):
     bad = with_arrays(lambda a: a["eigenvectors"].__setitem__(0, np.nan))
-    summary = run(tmp_path, spoil={("query.spectrum", 1): bad, ("train", 4): fail})
+    summary = run(tmp_path, corrupt={("query.spectrum", 1): bad, ("train", 4): fail})
     one = summary["runs"][0]
     assert reasons_of(one) == {1: "its eigenvectors are not all finite numbers"}
     assert one["clusters"][1] == -1
@@ -332,15 +332,15 @@ def test_a_client_that_fails_is_in_the_results_as_failed(tmp_path, caplog):
 
 
 def test_a_client_that_does_not_answer_the_roll_call_is_in_the_results(tmp_path, caplog):
-    summary = run(tmp_path, spoil={("query.describe", 2): fail}, strategy="single")
+    summary = run(tmp_path, corrupt={("query.describe", 2): fail}, strategy="single")
     assert reasons_of(summary["runs"][0]) == {2: "it did not register"}
     assert summary["runs"][0]["clusters"][2] == -1
     assert "the disk is full" in caplog.text
 
 
 def test_a_run_in_which_nobody_could_be_tested_still_ends_with_its_results(tmp_path, capsys):
-    spoil = {("evaluate", client): fail for client in range(6)}
-    summary = run(tmp_path, spoil=spoil, strategy="single")
+    corrupt = {("evaluate", client): fail for client in range(6)}
+    summary = run(tmp_path, corrupt=corrupt, strategy="single")
     assert summary["runs"][0]["accuracy"] is None
     assert summary["runs"][0]["accuracy-per-client"] == [None] * 6
     assert "models " in capsys.readouterr().out
@@ -417,9 +417,9 @@ def test_what_is_finished_is_not_lost_when_a_later_strategy_fails(tmp_path):
             raise RuntimeError("the disk is full")
         return answer
 
-    spoil = {("train", c): fail for c in range(1, 6)} | {("train", 0): fail_later}
+    corrupt = {("train", c): fail for c in range(1, 6)} | {("train", 0): fail_later}
     with pytest.raises(RuntimeError, match="no client sent a usable model in round 1"):
-        run(tmp_path, spoil=spoil, strategy="single,local")
+        run(tmp_path, corrupt=corrupt, strategy="single,local")
     saved = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
     assert [r["strategy"] for r in saved["runs"]] == ["single"]
     assert (tmp_path / "models/single/seed-0/cluster-0.safetensors").exists()

@@ -182,7 +182,7 @@ def test_options_that_cannot_be_are_refused(options, message):
             {"strategy": "fedrep", "model": "mlp-32", "private_layers": "outptu"},
             'private-layers names "outptu", but the model\'s layers are hidden, output',
         ),
-        ({"strategy": "fedbn", "model": "cnn"}, "keeps norm layers at the clients, but cnn has n"),
+        ({"strategy": "fedbn", "model": "cnn"}, "needs norm layers, but cnn has n"),
         (
             {
                 "strategy": "spectral+lps-gps+private-layers",

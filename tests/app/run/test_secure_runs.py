@@ -61,9 +61,9 @@ def test_a_simulation_comes_to_the_same_and_says_less(tmp_path):
 
 
 def test_who_spoils_sums_is_in_all_results(tmp_path, capsys):
-    spoil = {("train", 1): with_arrays(lambda arrays: arrays.update(masked=np.zeros(1, "u8")))}
+    corrupt = {("train", 1): with_arrays(lambda arrays: arrays.update(masked=np.zeros(1, "u8")))}
     options = {"strategy": "single", "secure_aggregation": True, "num_server_rounds": 2}
-    one = run(tmp_path, clients=6, spoil=spoil, model="mlp-32", **options)["runs"][0]
+    one = run(tmp_path, clients=6, corrupt=corrupt, model="mlp-32", **options)["runs"][0]
     assert list(one["left-out-of-sums"]) == ["1"]
     with (tmp_path / "clients.csv").open(encoding="utf-8") as file:
         said = {(row["client"], row["left-out-of-sums"] != "") for row in csv.DictReader(file)}
@@ -92,7 +92,7 @@ def test_devices_sum_their_models_and_one_that_fails_is_named(tmp_path, caplog):
         folders,
         num_server_rounds=2,
         secure_aggregation=True,
-        spoil={("train", "lyon"): in_rounds(2, spoil=fail)},
+        corrupt={("train", "lyon"): in_rounds(2, corrupt=fail)},
     )
     said = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
     assert any(line.startswith("lyon could not train in round 2") for line in said)

@@ -108,7 +108,7 @@ def test_the_same_in_another_order_of_answers_and_when_resumed(folder, tmp_path)
 def test_a_run_that_is_interrupted_chooses_what_it_would_have_chosen(folder, tmp_path):
     out = tmp_path / "cut"
     with pytest.raises(KeyboardInterrupt):
-        run(out, **OPTIONS, spoil=dict.fromkeys([("train", 0)], stopped_at("ditto", 2)))
+        run(out, **OPTIONS, corrupt=dict.fromkeys([("train", 0)], stopped_at("ditto", 2)))
     checkpoints = sorted(path.name for path in (out / "checkpoints").glob("*.safetensors"))
     assert "local,learning-rate=0.01-seed-0.safetensors" in checkpoints
     found = run(out, **OPTIONS, resume=str(out))
@@ -126,10 +126,10 @@ def without_tried_seconds(summary):
 def stopped_at(objective, server_round):
     """Interrupt the run when a client has trained for an objective in a round."""
 
-    def spoil(message, context, answer):
+    def corrupt(message, context, answer):
         told = message.content.config_records["config"]
         if told.get("objective") == objective and told["server-round"] == server_round:
             raise KeyboardInterrupt
         return answer
 
-    return spoil
+    return corrupt

@@ -155,7 +155,7 @@ def test_an_interrupted_run_gives_the_verdicts_of_one_that_was_not(folder, tmp_p
         "checkpoint_every": 1,
     }
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "cut", **options, spoil={("train", 0): stop, ("evaluate", 0): stop})
+        run(tmp_path / "cut", **options, corrupt={("train", 0): stop, ("evaluate", 0): stop})
     found = run(tmp_path / "cut", **options, resume=str(tmp_path / "cut"))
     assert found["verdicts"] == summary_of(folder)["verdicts"]
 
@@ -305,7 +305,7 @@ def test_devices_of_a_resumed_run_get_the_verdicts_of_one_that_was_not_interrupt
 
     out = tmp_path / "cut"
     with pytest.raises(KeyboardInterrupt):
-        run_devices(out, without_rome, spoil={("train", "berlin"): stop}, **options)
+        run_devices(out, without_rome, corrupt={("train", "berlin"): stop}, **options)
     found, grid = run_devices(out, without_rome, resume=str(out), **options)
     assert found["verdicts"] == whole["verdicts"]
     assert [one["bytes"] for one in found["runs"]] == [one["bytes"] for one in whole["runs"]]

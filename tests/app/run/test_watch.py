@@ -25,7 +25,7 @@ from fl_app.run import experiment, watch
 from fl_app.run import status as status_module
 from fl_app.run.status import Status
 from fl_app.run.watch import FAILED, FINISHED, LOCK_FILE, RUNNING, SILENT, lines_of, read_status
-from strategies import Roster, RoundReport
+from strategies import ClientRegistry, RoundReport
 from tests.app_runs import DEFAULTS, of_strategy, run
 from tests.device_post import Post, good, reply_of
 from tests.toy_app import fail
@@ -56,9 +56,9 @@ def messages(nodes, kind="train"):
 
 
 def roster_of(count, away=(), failures=None):
-    roster = Roster(nodes={c: 100 + c for c in range(count)}, failures=failures or {})
-    roster.look(100 + c for c in range(count) if c not in away)
-    return roster
+    registry = ClientRegistry(nodes={c: 100 + c for c in range(count)}, failures=failures or {})
+    registry.look(100 + c for c in range(count) if c not in away)
+    return registry
 
 
 def report(number, accuracies, num_rounds=4):
@@ -97,12 +97,12 @@ def test_who_has_answered_and_who_is_waited_for(status, clock):
 
 
 def test_the_latest_failures_are_described_and_all_are_counted(status):
-    roster = roster_of(3)
-    status.set_registry(lambda: roster)
+    registry = roster_of(3)
+    status.set_registry(lambda: registry)
     status.begin_run("single", 0, 0, 4)
     for number in (1, 2, 4):
-        roster.log.add(2, "train", number, "no answer in time")
-    roster.log.add(0, "evaluate", 3, "its accuracy is 2")
+        registry.log.add(2, "train", number, "no answer in time")
+    registry.log.add(0, "evaluate", 3, "its accuracy is 2")
     status.sent(messages([100]), [], 60.0)
     said = status.content()
     assert said["runs"][0]["failures"] == 4
@@ -115,9 +115,9 @@ def test_the_latest_failures_are_described_and_all_are_counted(status):
 
 
 def test_a_node_that_never_said_who_it_is_is_listed_as_left_out(status):
-    roster = roster_of(2, failures={7: "its survey failed"})
-    roster.unknown[12] = "its disk is full"
-    status.set_registry(lambda: roster)
+    registry = roster_of(2, failures={7: "its survey failed"})
+    registry.unknown[12] = "its disk is full"
+    status.set_registry(lambda: registry)
     status.begin_run("single", 0, 0, 4)
     status.sent(messages([100]), [], 60.0)
     left_out = "left out: client 7 (its survey failed), node 12 (its disk is full)"
@@ -176,9 +176,9 @@ def test_who_is_left_out_of_secure_sums_is_named(status):
 
 
 def test_ten_thousand_clients_are_counted_and_not_listed(status):
-    roster = roster_of(10_000, failures=dict.fromkeys(range(10_000, 20_000), "away"))
-    status.set_registry(lambda: roster)
-    asked = messages(list(roster.nodes.values()))
+    registry = roster_of(10_000, failures=dict.fromkeys(range(10_000, 20_000), "away"))
+    status.set_registry(lambda: registry)
+    asked = messages(list(registry.nodes.values()))
     status.sent(asked, asked, 60.0)
     status.received([reply_of(one) for one in asked[:100]])
     said = status.content()
@@ -350,7 +350,7 @@ def test_a_run_says_how_it_ended(tmp_path):
 
 def test_a_run_that_fails_says_why(tmp_path):
     with pytest.raises(RuntimeError, match="no client sent a usable model"):
-        run(tmp_path, strategy="single", spoil={("train", c): fail for c in range(6)})
+        run(tmp_path, strategy="single", corrupt={("train", c): fail for c in range(6)})
     said = read_status(tmp_path)
     assert said["state"] == FAILED
     assert said["error"] == "no client sent a usable model in round 1: the disk is full"
@@ -417,11 +417,11 @@ def written(folder, status):
 
 
 def test_one_snapshot_is_plain_text(status, tmp_path, capsys):
-    roster = roster_of(2)
-    roster.names[0] = NASTY
-    status.set_registry(lambda: roster)
+    registry = roster_of(2)
+    registry.names[0] = NASTY
+    status.set_registry(lambda: registry)
     status.begin_run("rcc-pfl", 0, 0, 4)
-    status.after_round(report(1, {0: 0.5, 1: 0.75}), roster, 3, 210.0)
+    status.after_round(report(1, {0: 0.5, 1: 0.75}), registry, 3, 210.0)
     status.sent(messages([100, 101]), [], 60.0)
     written(tmp_path, status)
     assert main(["watch", str(tmp_path), "--once"]) == 0

@@ -209,7 +209,7 @@ SKETCH = [2.0, 0.5, *np.arange(protocol.SKETCH_SIZE - 2.0)]
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "sent_back"),
     [(SKETCH, SKETCH), (SKETCH[1:], None), ([*SKETCH[1:], np.nan], None), (7, None), ([], None)],
 )
 def test_only_a_sketch_is_sent_back_with_the_model(said, sent_back):

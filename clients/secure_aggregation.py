@@ -69,8 +69,8 @@ def shares_of_secrets(client: Client) -> RecordDict:
     different = {key for pair in keys for key in pair}
     if count < masking.FEWEST or public not in keys or len(different) < 2 * count:
         raise ValueError(
-            f"{count} clients' keys came, of which {masking.FEWEST} or more, each different and "
-            "this client's among them, are needed to hide an update."
+            f"{count} clients' keys came, which hide no update: {masking.FEWEST} or more are "
+            "needed, all different, and this client's among them."
         )
     position = keys.index(public)
     publics = [[bytes_to_public_key(key) for key in pair] for pair in keys]
@@ -113,9 +113,9 @@ def mask_mod(message: Message, context: Context, call_next: ClientAppCallable) -
     position, count = cast(int, state[_POSITION]), len(keys)
     if not _is_safe(peers, [], position, count):
         raise ValueError(
-            f"{len(peers)} of {count} clients are to be summed, but fewer than "
-            f"{masking.threshold(count)}, a sum without this client, or one with positions that "
-            "are none hides nothing."
+            f"{len(peers)} of {count} clients are to be summed, which hides nothing: the sum must "
+            f"include this client, {masking.threshold(count)} clients at least, and no unknown "
+            "position."
         )
     answer = call_next(message, context)
     metrics = protocol.metrics_of(answer.content)
@@ -149,9 +149,9 @@ def revealed_shares(client: Client) -> RecordDict:
     )
     if not _is_safe(summed, dropped, position, len(keys)):
         raise ValueError(
-            f"shares for a sum of {len(summed)} of {len(keys)} clients are refused: it needs "
-            f"{masking.threshold(len(keys))}, this one among them, and none twice, be it in the "
-            "sum or not."
+            f"shares for a sum of {len(summed)} of {len(keys)} clients are refused: the sum must "
+            f"include this client, {masking.threshold(len(keys))} clients at least, and the server "
+            "may name none twice."
         )
     rows = [bytes(masking.SHARE_BYTES)] * len(keys)
     ciphertexts = _sent(client.message, protocol.SHARES)

@@ -501,7 +501,7 @@ def _read_keys(client: int, content: RecordDict) -> masking.Bytes:
     keys = _read_array(content, protocol.KEYS, (2, masking.PUBLIC_KEY_BYTES), np.uint8)
     for key in keys:
         if not masking.is_public_key(key.tobytes()):
-            raise ValueError("its keys are none of ours")
+            raise ValueError("its keys are of an unsupported type")
     if np.array_equal(*keys):
         raise ValueError("its two keys are the same")
     return keys

@@ -103,8 +103,7 @@ def whole_model(message: Message, personal: Personal, shared: ArrayRecord) -> Ar
     private = personal.load() or message.content.array_records.get(protocol.PRIVATE)
     if private is None:
         raise ValueError(
-            "this client has lost its private layers; it is sent first ones again when it next "
-            "trains."
+            "this client has lost its private layers; it gets initial ones when it next trains."
         )
     return ArrayRecord({**shared, **private})
 

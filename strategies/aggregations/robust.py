@@ -53,8 +53,8 @@ class Robust(PerCluster):
         if count > 1 and count not in self._said:
             self._said.add(count)
             logger.warning(
-                "%s stands against one odd answer if there are %d of a cluster or more; where there"
-                " are %d, their mean is taken",
+                "%s tolerates one wrong answer if a cluster has %d answers or more; of %d answers, "
+                "it takes the mean",
                 self.name,
                 self.fewest,
                 count,
@@ -83,7 +83,7 @@ class _Tolerant(Robust):
         0.3,
         number(float, 0, 0.5, high_open=True),
         "share of a cluster's answers, rounded up, that may be malicious; of few answers, as many "
-        "as it can stand against",
+        "as it tolerates",
         key="tolerated-malicious",
     )
 

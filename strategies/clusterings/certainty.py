@@ -37,12 +37,12 @@ def why_no_structure(labels: Int64, similarity: Float64) -> str:
     Examples
     --------
     >>> why_no_structure(np.array([0, 1]), np.array([[1, 0.2], [0.2, 1]]))
-    'two clients have one score, which there is nothing to compare with'
+    'two clients have one score, and no other to compare it with'
     """
     if len(similarity) < 2:
         return "only one client was compared"
     if len(similarity) == 2:
-        return "two clients have one score, which there is nothing to compare with"
+        return "two clients have one score, and no other to compare it with"
     scores = similarity[~np.eye(len(similarity), dtype=bool)]
     if np.ptp(scores) < SAME_SCORES:
         return f"the scores of all clients are the same ({scores.mean():.3f})"

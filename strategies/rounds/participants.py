@@ -33,8 +33,8 @@ def draw_participants(
     clients = [c for c in there if c not in without] or [c for c in nodes if c not in without]
     if not clients and nodes:
         raise RuntimeError(
-            "all clients have been left out of secure sums, as the warnings say why: mend what "
-            "they send, or set secure-aggregation to false."
+            "all clients are excluded from secure sums, for the reasons in the warnings: correct "
+            "what they send, or set secure-aggregation to false."
         )
     if not clients:
         raise RuntimeError(

@@ -110,7 +110,9 @@ def _read_comparisons(sent: MetricRecord, metrics: Metrics) -> dict[str, list[fl
     is_count = count is not None and count.is_integer() and 0 < count <= _MOST_EXAMPLES
     high = min(main.high, _LARGEST)
     if count is None or score is None or not (is_count and main.low <= score <= high):
-        raise ValueError(f"it compared models on {count} samples, with the score {score}")
+        raise ValueError(
+            f"it compared models on {count} samples, with the score {score}, which is impossible"
+        )
     loss = protocol.number(sent, protocol.LOSS)
     found = {"": [count, score, math.inf if loss is None else loss]}
     labels = sent.keys() - {protocol.NUM_EXAMPLES, protocol.SCORE, protocol.LOSS}
@@ -120,7 +122,9 @@ def _read_comparisons(sent: MetricRecord, metrics: Metrics) -> dict[str, list[fl
         pair = sent[label]
         named = label != ""  # without a name is what it found itself
         if not (named and isinstance(pair, list) and _can_be(pair, count, main.lower_is_better)):
-            raise ValueError(f'its comparison with "{one_line(label)}" is {pair}, which cannot be')
+            raise ValueError(
+                f'its comparison with "{one_line(label)}" is {pair}, which is impossible'
+            )
         found[label] = [float(pair[0]), float(pair[1])]
     return found
 
@@ -169,15 +173,15 @@ def _implausible(name: str, array: NDArray[Any], initial: NDArray[Any]) -> str |
         return None
     largest = np.abs(array).max(initial=0)
     if not np.isfinite(largest):
-        return "NaN or infinity, as it comes of a learning-rate that is too high"
+        return "NaN or infinity: learning-rate may be too high"
     if is_variance(name) and array.min(initial=0) < 0:  # one makes a mean's root NaN
         return "negative variances"
     if name.endswith(_STATISTICS):  # of samples of any scale, without a limit by what was sent
-        return f"{largest:.3g}, as samples may hardly be" if largest > _MOST_STATISTIC else None
+        return f"{largest:.3g}, which no samples can have" if largest > _MOST_STATISTIC else None
     # What it began with is looked at only where it can matter: it is the same for all.
     if largest > _MOST_GROWTH and largest > _MOST_GROWTH * np.abs(initial).max():
         return (
-            f"{largest:.3g}, which no training makes of what it began with, unless learning-rate "
-            "is far too high"
+            f"{largest:.3g}, far more than at the start of training: learning-rate may be far too "
+            "high"
         )
     return None

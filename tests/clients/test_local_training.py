@@ -125,7 +125,7 @@ def test_private_layers_go_in_and_do_not_come_out():
 def test_lost_private_layers_are_an_error_that_says_so():
     shared, _ = parted(two_layers())
     entries = {"objective": "private-layers", "private_layers": ["output"]}
-    with pytest.raises(ValueError, match="has lost its private layers; it is sent first ones"):
+    with pytest.raises(ValueError, match="has lost its private layers; it gets initial ones"):
         trained(message(shared, **entries), context(), sgd(), two_layers())
 
 

@@ -170,9 +170,9 @@ def test_too_few_answers_are_averaged_and_that_is_said_once(kind, caplog):
     for _ in range(3):
         (found,) = combined(aggregation, updates_of(*([i] for i in range(few))))
         assert found == [(few - 1) / 2]
-    said = f"{kind.name} stands against one odd answer if there are {kind.fewest} of a cluster"
+    said = f"{kind.name} tolerates one wrong answer if a cluster has {kind.fewest} answers"
     assert caplog.text.count(said) == 1
-    assert f"where there are {few}, their mean is taken" in caplog.text
+    assert f"of {few} answers, it takes the mean" in caplog.text
 
 
 @BY_NAME

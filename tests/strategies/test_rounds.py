@@ -197,8 +197,8 @@ def test_a_client_that_fails_in_a_round_is_named_and_left_out_of_it(make, caplog
 
 NONSENSE = {
     "NaN": with_arrays(lambda a: a["w"].__setitem__(0, np.nan)),
-    "its w holds 1e+38, which no training": with_arrays(lambda a: a["w"].__setitem__(0, 1e38)),
-    "its w holds 1.01e+03, which": with_arrays(lambda a: a["w"].__setitem__(1, -1010)),
+    "its w holds 1e+38, far more than at": with_arrays(lambda a: a["w"].__setitem__(0, 1e38)),
+    "its w holds 1.01e+03, far more": with_arrays(lambda a: a["w"].__setitem__(1, -1010)),
     "infinity": with_arrays(lambda a: a["w"].__setitem__(1, np.inf)),
     "shape": with_arrays(lambda a: a.update(w=np.zeros(3, np.float32))),
     "parameters": with_arrays(lambda a: a.pop("steps")),

@@ -442,7 +442,10 @@ def of_another_kind(arrays):
 
 @pytest.mark.parametrize(
     ("change", "reason"),
-    [(same_twice, "its two keys are the same"), (of_another_kind, "its keys are none of ours")],
+    [
+        (same_twice, "its two keys are the same"),
+        (of_another_kind, "its keys are of an unsupported type"),
+    ],
 )
 def test_keys_that_all_others_would_refuse_cost_their_client_alone(change, reason, caplog):
     grid = grid_of({(KEYS, 1): with_arrays(change)})

@@ -111,7 +111,7 @@ def test_a_device_without_a_disk_says_that_it_lost_its_layers(tmp_path, sites, c
     summary, _ = run(tmp_path / "out", sites, **options)
     said = [m for m in caplog.messages if "berlin failed" in m]
     assert len(said) == 2
-    assert "this client has lost its private layers; it is sent first ones again" in said[0]
+    assert "this client has lost its private layers; it gets initial ones" in said[0]
     assert np.isfinite(summary["runs"][0]["accuracy"])
 
 

@@ -104,7 +104,7 @@ NOTHING = "no client has enough to compare"
         ("noise", 6, NOTHING, COLUMN),
         ("constant", 6, NOTHING, SAME),
         ("constant_each", 6, NOTHING, SAME),
-        ("two", 2, "two clients have one score, which there is nothing to compare with", None),
+        ("two", 2, "two clients have one score, and no other to compare it with", None),
     ],
 )
 @pytest.mark.parametrize("relevance", ["paper", "missed-energy"])

@@ -107,8 +107,9 @@ def test_a_blank_image_counts_for_nothing_and_nothing_else_is_accepted():
             bounded_features(wrong)
 
 
-def test_every_client_projects_similar_and_angles_stay():
+def test_every_client_projects_equally_and_angles_stay():
     rows = random_basis((324, 20), rng()).T
+    assert np.linalg.norm(bounded_features(np.eye(100, dtype=np.float32))[-1]) == pytest.approx(1)
     found = bounded_features(rows)
     np.testing.assert_allclose(bounded_features(rows[:1])[0], found[0], atol=1e-12)
     cosines = np.abs(found @ found.T - np.eye(20))

@@ -62,19 +62,14 @@ class ClusteredStrategy(Strategy):
 
     Parameters
     ----------
-    clustering : Clustering
-        Called before the first round, and before and after each training.
-    aggregation : Aggregation
-        From clients' models to the next models.
-    local : LocalObjective
-        What clients optimise and store; any but `Plain` needs a ClientApp that follows it
+    clustering, aggregation, local : Clustering, Aggregation, LocalObjective
+        Any local objective but `Plain` needs a ClientApp that follows it
         (`clients.training.local_training`).
-    fraction_train : float
-        Share of the clients that train in a round, in (0, 1]; at least one does.
+    fraction_train, fraction_evaluate : float
+        Share of the clients that train in a round, and that test their model, in (0, 1]; at
+        least one does.
     evaluate_every : int
         Clients test their model every so many rounds, and after the last.
-    fraction_evaluate : float
-        Share of the clients that test it then, in (0, 1]; at least one does.
     seed : int
         Draws the participants of each round, and those of each test.
     on_round : callable, optional
@@ -89,11 +84,6 @@ class ClusteredStrategy(Strategy):
         `clients.secure_aggregation.mask_mod`.
     metrics : Metrics
         What tests send: of a number that clients predict, `rmse` in place of `accuracy`.
-
-    Attributes
-    ----------
-    training : Training
-        Clients, clusters, models, reports, bytes and seconds, as of the last round.
     """
 
     clustering: Clustering
@@ -246,9 +236,7 @@ class ClusteredStrategy(Strategy):
         self.clustering.forget()
         self.aggregation.forget()
         patience = self._timeout if self.pre_round_timeout is None else self.pre_round_timeout
-        registry = (
-            ClientRegistry() if self.registry is None else self.registry.for_another_training()
-        )
+        registry = ClientRegistry() if self.registry is None else self.registry.copy()
         per_client = self.aggregation.per_client
         self.training = Training(registry, per_client)
         conversation = self._conversation = Conversation(grid, config, patience, self.training)

@@ -223,7 +223,7 @@ def test_under_the_roof_nobody_asks_which_clustering_it_is():
 LONGEST_FILE, LONGEST_CLASS = 600, 250
 # What was longer when the limits came. Nothing may be added here, and numbers only fall.
 LONG_CLASSES = {
-    "strategies/strategy.py": 352,
+    "strategies/strategy.py": 347,
 }
 
 

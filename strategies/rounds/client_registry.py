@@ -54,8 +54,8 @@ class ClientRegistry:
     _connected: set[int] = field(default_factory=set)
     _attempts: Counter[int] = field(default_factory=Counter)
 
-    def for_another_training(self) -> ClientRegistry:
-        """Return an independent copy for another training, which shares the names' indices."""
+    def copy(self) -> ClientRegistry:
+        """Return a copy for another training; the indices of names are shared by both."""
         return replace(
             self,
             nodes=dict(self.nodes),

@@ -35,7 +35,7 @@ def test_why_a_node_never_said_who_it_is_is_known_until_it_does():
     registry.look([7, 8])
     registry.recognise({8: called("")}, {7: "its disk\nis full"}, twice_is_an_error=False)
     assert registry.unknown == {7: "its disk is full", 8: "it gave no name that can be used"}
-    again = registry.for_another_training()
+    again = registry.copy()
     join(again, {7: "berlin"})
     assert list(again.unknown) == list(registry.unknown) == [8]
 

@@ -503,12 +503,12 @@ def test_a_device_that_refuses_says_its_name():
         (
             "def f(x): return x - x.mean(0)",
             {"features": "bad:f"},
-            "each row must depend on its own sample only",
+            "each row must depend on its sample only",
         ),
         (
             "def f(x):\n  x -= x.mean(0)\n  return x",
             {"features": "bad:f"},
-            "each row must depend on its own sample only",
+            "each row must depend on its sample only",
         ),
         (
             "from torch import nn\nclass m(nn.Module):\n  def __init__(self, s, c):\n"

@@ -167,8 +167,8 @@ class TrainingSettings:
     loss: str = option(
         "",
         IMPORT_PATH_OR_EMPTY,
-        "what a client minimises, as MODULE:NAME: `torch.nn.functional:huber_loss`, or your own, "
-        "docs/own-code.md; empty: cross-entropy of classes, squared error of a number",
+        "what a client minimises, as MODULE:NAME: `torch.nn.functional:huber_loss`, or "
+        "user-defined, docs/own-code.md; empty: cross-entropy, or squared error of a number",
     )
     metric: str = option(
         "",

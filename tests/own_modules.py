@@ -21,6 +21,7 @@ from fl_core.partitions.federation import simulate_federation
 from fl_core.user_code import is_import_path, unload_user_modules
 from tests.app_runs import undrawn_pictures
 from tests.local_grid import LocalGrid
+from tests.toy_app import CorruptedApp
 
 TABLE = """
 import numpy as np
@@ -76,7 +77,7 @@ def run_alone(
     """Run the app in this process, on nodes that allow what is named, or `allowed`."""
     values = [str(run_config[key]) for key in ("model", "dataset", "features", "loss", "metric")]
     named = ", ".join(filter(is_import_path, values))
-    corrupted = SpoiledApp(app, corrupt or {})
+    corrupted = CorruptedApp(app, corrupt or {})
     grid = LocalGrid(corrupted, int(run_config["num-clients"]), run_config=run_config)
     for context in grid.contexts.values():
         context.node_config[OWN_CODE] = named if allowed is None else allowed

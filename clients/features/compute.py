@@ -15,6 +15,7 @@ from torch import Tensor
 from clients.features.encoders import ENCODERS, load_encoder
 from clients.features.formulas import fourier, power_spectrum, raw_values
 from clients.features.hog import hog
+from clients.features.user_features import user_features_map
 from clients.settings import FEATURES
 from fl_core.user_code import is_import_path
 

@@ -76,6 +76,8 @@ def feature_dimension(name: str, shape: tuple[int, ...], *, is_float: bool = Fal
     Only a user-defined map computes some. Images have shape (C, H, W).
     """
     if is_import_path(name):
+        from clients.features.user_features import user_features_dimension  # noqa: PLC0415 - slow
+
         return user_features_dimension(name, tuple(shape), is_float)
     if name == "raw":
         return math.prod(shape)

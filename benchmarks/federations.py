@@ -44,7 +44,7 @@ STAGES = {
     "pre-round": "pre-round",
     "train": "ten rounds",
     "evaluate": "two tests",
-    "rest": "start, roll call, pictures",
+    "rest": "start, registration, pictures",
 }
 _ROLES = {"flwr-simulation": "server-bytes", "ray::ClientAppActor": "worker-bytes"}
 

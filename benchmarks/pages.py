@@ -234,7 +234,7 @@ def _grouping() -> dict[str, str]:
         "Clients that come later": (
             f"25 clients, {placed['seeds']} seeds, `missed-energy`; each client is left out and "
             "placed (right, fits), and placed among the other tasks' clients alone (strange: it "
-            f"fits nobody, as it should). {_source('placing', 'placing')}\n\n"
+            f"fits no cluster, as it should). {_source('placing', 'placing')}\n\n"
             f"{placing.tables(placed)['placing']}"
         ),
     }
@@ -275,7 +275,7 @@ def _robustness() -> dict[str, str]:
             "In how many federations without a liar somebody is called odd, and, in brackets, how "
             "many clients are: 10 to 100 clients, one to eight tasks, each partition; in some, a "
             "tenth or two fifths of the clients have a tenth of their images. The data are MNIST "
-            "(all, and 5,000 images), Fashion-MNIST and CIFAR-10; data with an odd client have a "
+            "(all, and 5,000 images), Fashion-MNIST and CIFAR-10; data with an outlier have a "
             f"row. {source}\n\n"
             f"{tables['honest federations']}"
         ),

@@ -38,9 +38,9 @@ def test_arrays_come_back_to_the_bit(kind, shape, tmp_path):
     save_checkpoint(tmp_path / "c", {"of": {3: array, "turned": array.T}})
     loaded = load_checkpoint(tmp_path / "c")["of"]
     assert list(loaded) == [3, "turned"]
-    for found, wanted in ((loaded[3], array), (loaded["turned"], array.T)):
-        assert found.dtype == wanted.dtype and found.shape == wanted.shape
-        assert found.tobytes() == wanted.tobytes()
+    for found, expected in ((loaded[3], array), (loaded["turned"], array.T)):
+        assert found.dtype == expected.dtype and found.shape == expected.shape
+        assert found.tobytes() == expected.tobytes()
 
 
 def test_an_array_that_several_share_is_stored_once(tmp_path):
@@ -59,7 +59,7 @@ def test_a_numpy_scalar_comes_back_as_an_array(tmp_path):
 
 
 def test_plain_values_may_be_large(tmp_path):
-    """The format's own metadata has room for 100 MB."""
+    """The format's metadata has room for 100 MB."""
     save_checkpoint(tmp_path / "c", {"said": ["\x01" * 17_000_000]})
     assert len(load_checkpoint(tmp_path / "c")["said"][0]) == 17_000_000
 

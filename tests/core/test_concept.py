@@ -9,7 +9,7 @@ from fl_core.partitions.concept import concept_shifted, concept_tasks, permutati
 
 
 def toy(per_class=6):
-    """Return three classes whose images are their class, and two test images of each."""
+    """Return images of three classes with the class as pixels, and two test images of each."""
     labels, test_labels = torch.arange(3).repeat(per_class), torch.arange(3).repeat(2)
 
     def images(of):

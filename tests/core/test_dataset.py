@@ -12,9 +12,9 @@ X, Y, NAMES = torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]), ("a", "b")
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
 @pytest.mark.parametrize("which", ["training", "test"])
 def test_samples_are_finite(wrong, which):
-    odd = X.clone()
-    odd[3, 1] = wrong
-    train, test = (odd, X) if which == "training" else (X, odd)
+    wrong_samples = X.clone()
+    wrong_samples[3, 1] = wrong
+    train, test = (wrong_samples, X) if which == "training" else (X, wrong_samples)
     with pytest.raises(ValueError, match=f"d: {which} samples contain infinity"):
         Dataset("d", train, Y, test, Y, NAMES)
 
@@ -27,7 +27,7 @@ def test_samples_are_finite(wrong, which):
         ((2, 2), (4, 0), "it has 4 test samples, but its clients have 4 in all and 0 at"),
     ],
 )
-def test_clients_hold_everything_and_each_some(train, test, said):
+def test_each_sample_has_a_client_and_each_client_samples(train, test, said):
     with pytest.raises(ValueError, match=said):
         Dataset("d", X, Y, X, Y, NAMES, given_partition=GivenPartition(train, test))
     assert Dataset(
@@ -40,7 +40,7 @@ def test_classes_have_different_names():
         Dataset("d", X, Y, X, Y, ("a", "a"))
 
 
-def test_a_class_whose_name_is_no_text_is_refused():
+def test_a_class_name_that_is_no_text_is_refused():
     images, labels = torch.zeros((2, 3)), torch.tensor([0, 1])
     with pytest.raises(ValueError, match=r"the class 'b\\ud800' is not Unicode text"):
         Dataset("x", images, labels, images, labels, ("a", "b\ud800"))

@@ -350,7 +350,7 @@ class Server:
 
 @pytest.fixture
 def mnist_server(monkeypatch, tmp_path):
-    """Serve a small MNIST whose checksums torchvision expects."""
+    """Serve a small MNIST with the checksums that torchvision expects."""
     raw, site = tmp_path / "raw", tmp_path / "site"
     site.mkdir()
     write_mnist(raw)
@@ -363,7 +363,7 @@ def mnist_server(monkeypatch, tmp_path):
     return Server(monkeypatch, site)
 
 
-def test_a_download_is_kept(mnist_server, tmp_path):
+def test_a_download_is_stored(mnist_server, tmp_path):
     data = load_dataset("mnist", str(tmp_path / "data"))
     assert len(data.train_samples) == 20
     assert len(mnist_server.served) == 4
@@ -492,7 +492,7 @@ def test_other_sizes_become_the_median_by_four(tmp_path):
 @pytest.mark.parametrize(
     ("sizes", "expected"),
     [
-        ([(17, 19)] * 2, (17, 19)),  # one size is kept
+        ([(17, 19)] * 2, (17, 19)),  # one size stays
         ([(224, 224)] * 2, (224, 224)),
         ([(17, 19), (17, 21)], (28, 28)),  # at least 28
         ([(600, 1200)] * 2, (112, 224)),  # at most 224, in proportion
@@ -664,7 +664,7 @@ def test_without_a_test_folder_a_fifth_is_held_out(folder):
     assert load_dataset("folder", str(folder), seed=4) is data
 
 
-# What is kept on disk
+# The cache on disk
 
 
 def test_images_are_decoded_once(folder, decodes):

@@ -33,7 +33,7 @@ SETTINGS = FederationSettings(
 
 
 def toy(per_label=24):
-    """Return ten labels' images of 2×2 whose first pixel is their index."""
+    """Return ten labels' images of 2×2 with their index as the first pixel."""
     labels = torch.arange(10).repeat(per_label)
     images = torch.zeros(len(labels), 1, 2, 2, dtype=torch.uint8)
     images[:, 0, 0, 0] = torch.arange(len(labels))
@@ -73,7 +73,7 @@ def test_nothing_changes_by_default():
 # What clients are tested on
 
 
-def test_by_hand_a_client_is_tested_on_its_own_mix_of_classes():
+def test_by_hand_a_client_is_tested_on_its_mix_of_classes():
     # Image i has label i % 10, and there are three test images of each label. The client has 6, 4
     # and 2 images of labels 0, 1 and 2: label 0 runs out at 3, half of what it trains on.
     train = np.concatenate([np.arange(label, 10 * n, 10) for label, n in ((0, 6), (1, 4), (2, 2))])
@@ -89,31 +89,33 @@ def test_by_hand_a_client_is_tested_on_its_own_mix_of_classes():
 
 
 @pytest.mark.parametrize("dataset", ["mnist-5k", "rotated-mnist"])
-def test_own_tests_have_the_mix_of_the_training_images(dataset):
+def test_local_tests_have_the_mix_of_the_training_images(dataset):
     options = {"dataset": dataset, "minority": 0.2, "client_test": "own", "partition": "label"}
-    own = federation(**options)
-    data, held, there = own.dataset, own.dataset.train_groups, own.dataset.test_groups
-    for c, (train, test) in enumerate(zip(own.partition.train, own.partition.test, strict=True)):
-        wanted, found, available = (
+    local = federation(**options)
+    data, held, there = local.dataset, local.dataset.train_groups, local.dataset.test_groups
+    for c, (train, test) in enumerate(
+        zip(local.partition.train, local.partition.test, strict=True)
+    ):
+        expected, found, available = (
             torch.bincount(groups, minlength=int(held.max()) + 1).numpy()
             for groups in (held[train], there[test], there)
         )
-        share = (available[wanted > 0] / wanted[wanted > 0]).min()
-        assert np.abs(found - share * wanted).max() <= 0.5 + 1e-9
+        share = (available[expected > 0] / expected[expected > 0]).min()
+        assert np.abs(found - share * expected).max() <= 0.5 + 1e-9
         assert (found <= available).all()
         assert (found == available).any()
-        assert same_data(own.test_data(c), (data.test_samples[test], data.test_labels[test]))
+        assert same_data(local.test_data(c), (data.test_samples[test], data.test_labels[test]))
 
 
-def test_own_tests_change_no_other_draw_and_follow_the_data():
+def test_local_tests_change_no_other_draw_and_follow_the_data():
     options = {"minority": 0.2, "drift_clients": 2, "drift_round": 3}
-    task, own = (federation(**options, client_test=kind) for kind in ("task", "own"))
+    task, local = (federation(**options, client_test=kind) for kind in ("task", "own"))
     noisy = federation(**options, client_test="own", noise="class-independent")
-    for c, whose in enumerate(own.after_drift):
-        assert same_data(own.training_data(c), task.training_data(c))
-        assert same_data(own.test_data(c), noisy.test_data(c))  # true labels count
-        assert same_data(own.test_data(c, 3), own.test_data(whose))
-        assert set(task.partition.test[c]) > set(own.partition.test[c]) - _of_minority(own, c)
+    for c, source in enumerate(local.after_drift):
+        assert same_data(local.training_data(c), task.training_data(c))
+        assert same_data(local.test_data(c), noisy.test_data(c))  # true labels count
+        assert same_data(local.test_data(c, 3), local.test_data(source))
+        assert set(task.partition.test[c]) > set(local.partition.test[c]) - _of_minority(local, c)
 
 
 def both_tests(made, client, server_round=0):
@@ -126,12 +128,12 @@ def both_tests(made, client, server_round=0):
 
 def test_the_other_test_is_what_the_other_client_test_has_and_follows_the_data():
     options = {"minority": 0.2, "drift_clients": 2, "drift_round": 3}
-    task, own = (federation(**options, client_test=kind) for kind in ("task", "own"))
-    assert (task.other_test, own.other_test) == ("own", "task")
+    task, local = (federation(**options, client_test=kind) for kind in ("task", "own"))
+    assert (task.other_test, local.other_test) == ("own", "task")
     for client in range(task.partition.num_clients):
         for server_round in (0, 3):
             first, other = both_tests(task, client, server_round)
-            assert both_tests(own, client, server_round) == [other, first]
+            assert both_tests(local, client, server_round) == [other, first]
             assert len(other) not in (0, len(first))
     shared, images, labels = task.other_test_data(0)
     assert len(shared)
@@ -151,7 +153,7 @@ def test_a_number_has_no_mix_of_classes_and_so_one_test():
         assert len(made.test_data(0)[1]) == len(data.test_labels)
 
 
-def test_a_client_with_a_class_that_nobody_tests_has_no_other_test():
+def test_a_client_with_a_class_without_test_samples_has_no_other_test():
     made = federation()
     gone = replace(made, other_indices=lambda client: np.empty(0, np.int64))
     assert gone.other_test_data(0) is None
@@ -183,11 +185,11 @@ def test_drifting_clients_get_the_data_of_another_task(count, num_tasks):
         assert all(same_data(after.training_data(c, r), before.training_data(c)) for c in range(10))
     for r in (3, 4):
         assert np.flatnonzero(after.tasks_at(r) != tasks).tolist() == list(drifters)
-        for c, whose in enumerate(after.after_drift):
-            assert (c == whose) == (c not in drifters)
-            assert same_data(after.training_data(c, r), before.training_data(whose))
-            assert same_data(after.test_data(c, r), before.test_data(whose))
-            assert after.tasks_at(r)[c] == tasks[whose]
+        for c, source in enumerate(after.after_drift):
+            assert (c == source) == (c not in drifters)
+            assert same_data(after.training_data(c, r), before.training_data(source))
+            assert same_data(after.test_data(c, r), before.test_data(source))
+            assert after.tasks_at(r)[c] == tasks[source]
     spread = Counter(tasks[list(drifters)].tolist())
     assert max(spread.values()) - min(spread[t] for t in range(num_tasks)) <= 1
 
@@ -207,15 +209,15 @@ def test_an_exchange_is_refused_only_where_there_is_none(tasks, data):
         with pytest.raises(ValueError, match=f"drift-clients is {count}, but {most_even} of them"):
             module._exchange(tasks, count, 0, without)
         return
-    whose = np.array(module._exchange(tasks, count, 0, without))
+    source = np.array(module._exchange(tasks, count, 0, without))
     if not count:
-        assert whose.size == 0
+        assert source.size == 0
         return
-    moved = np.flatnonzero(whose != np.arange(len(tasks)))
+    moved = np.flatnonzero(source != np.arange(len(tasks)))
     assert len(moved) == count
     assert not set(moved.tolist()) & without
-    assert sorted(whose) == list(range(len(tasks)))
-    assert (tasks[whose[moved]] != tasks[moved]).all()
+    assert sorted(source) == list(range(len(tasks)))
+    assert (tasks[source[moved]] != tasks[moved]).all()
 
 
 @pytest.mark.parametrize(
@@ -282,7 +284,7 @@ def test_the_share_is_rounded():
 
 @pytest.mark.parametrize("kind", ["class-independent", "class-dependent"])
 def test_clients_of_a_task_do_not_share_their_wrong_labels(kind):
-    """Each draws its own label of another task, and which of its samples get it."""
+    """Each draws a label of another task, and which of its samples get it."""
     made = federation(noise=kind, noise_rate=0.5)
     plain = federation()
     wrong, places = {}, {}

@@ -21,8 +21,8 @@ FULL = [
 def test_a_full_disk_is_one_sentence_and_leaves_what_was_there(tmp_path, error):
     path = tmp_path / "summary.json"
     path.write_text("old")
-    wanted = pytest.raises(OSError, match="the disk is full: make room")
-    with wanted as raised, replacing(path) as temporary:
+    expected = pytest.raises(OSError, match="the disk is full: make room")
+    with expected as raised, replacing(path) as temporary:
         temporary.write_text("ne")
         raise error
     assert str(raised.value).startswith(f"{path} cannot be written")
@@ -36,8 +36,10 @@ def test_where_not_even_a_name_can_be_made(tmp_path, monkeypatch):
         raise FULL[0]
 
     monkeypatch.setattr("os.open", full)
-    wanted = pytest.raises(OSError, match=r"model.safetensors cannot be written, the disk is full")
-    with wanted, replacing(tmp_path / "model.safetensors"):
+    expected = pytest.raises(
+        OSError, match=r"model.safetensors cannot be written, the disk is full"
+    )
+    with expected, replacing(tmp_path / "model.safetensors"):
         pass
 
 
@@ -59,7 +61,7 @@ def test_the_umask_says_who_may_read_and_is_never_changed(tmp_path, monkeypatch)
     assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_file_is_open_to_nobody_who_may_not_read_its_folder(tmp_path):
+def test_a_file_is_only_readable_for_those_who_can_read_its_folder(tmp_path):
     """The folders that are made on the way, too."""
     before = os.umask(0o022)
     try:
@@ -76,17 +78,17 @@ def test_a_file_is_open_to_nobody_who_may_not_read_its_folder(tmp_path):
         os.umask(before)
 
 
-def test_what_puts_a_file_of_its_own_in_the_place_changes_no_mode(tmp_path):
+def test_a_replaced_temporary_file_keeps_the_mode(tmp_path):
     """As safetensors does; nor does a private file become anybody's."""
     tmp_path.chmod(0o755)
     before = os.umask(0o022)
     try:
         for name, private in (("model", False), ("key", True)):
             with replacing(tmp_path / name, private=private) as temporary:
-                own = tmp_path / "own"
-                own.write_text("new")
-                own.chmod(0o640)
-                own.replace(temporary)
+                other = tmp_path / "other"
+                other.write_text("new")
+                other.chmod(0o640)
+                other.replace(temporary)
     finally:
         os.umask(before)
     assert (tmp_path / "model").stat().st_mode & 0o777 == 0o644

@@ -10,7 +10,7 @@ from fl_core import flower
 FILES = sorted(Path(flower.__file__).parent.glob("*.py"))
 
 
-def wanted(path):
+def imported(path):
     """Return the modules and names that a file imports from Flower."""
     nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
     return [(n.module, a.name) for n in nodes if isinstance(n, ast.ImportFrom) for a in n.names]
@@ -24,7 +24,7 @@ def is_there(module, name):
 
 
 def test_nothing_has_moved():
-    names = [pair for path in FILES for pair in wanted(path)]
+    names = [pair for path in FILES for pair in imported(path)]
     assert len(names) > 30
     moved = [f"{module}.{name}" for module, name in names if not is_there(module, name)]
     assert not moved, f"Flower has moved {', '.join(moved)}: see fl_core/flower"

@@ -1,4 +1,4 @@
-"""A message is answered as Flower's own program does, with two of its names replaced."""
+"""A message is answered as by Flower's program, with two of its names replaced."""
 
 import errno
 import importlib

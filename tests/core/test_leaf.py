@@ -51,7 +51,7 @@ def settings(folder, **options):
 
 def test_a_client_is_a_writer_with_images_enough(femnist):
     made = simulate_federation(settings(femnist))
-    assert [own.tolist() for own in made.partition.train] == [[3, 4, 5, 6, 7], [8, 9, 10, 11]]
+    assert [data.tolist() for data in made.partition.train] == [[3, 4, 5, 6, 7], [8, 9, 10, 11]]
     assert [made.test_data(c)[1].tolist() for c in (0, 1)] == [[61, 61], [4]]
     assert made.partition.tasks == ((1, 2),)
     assert made.tasks_at(0).tolist() == [0, 0]
@@ -92,7 +92,7 @@ def test_without_files_it_says_where_they_are_wanted(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "own",
+    "data",
     [
         {"x": [[0.0] * 783], "y": [1]},
         {"x": [[0.0] * 784], "y": [1, 2]},
@@ -103,9 +103,9 @@ def test_without_files_it_says_where_they_are_wanted(tmp_path):
         [],
     ],
 )
-def test_files_of_another_format_are_named(femnist, own):
+def test_files_of_another_format_are_named(femnist, data):
     path = femnist / "femnist/data/test/all_data_1.json"
-    path.write_text(json.dumps({"user_data": {"f3_04": own}}), encoding="utf-8")
+    path.write_text(json.dumps({"user_data": {"f3_04": data}}), encoding="utf-8")
     with pytest.raises(ValueError, match=r"all_data_1.json is not in LEAF's format"):
         load_dataset("femnist", str(femnist))
 

@@ -119,7 +119,7 @@ def test_another_model_is_refused():
 
 def test_the_mean_of_masks_is_what_most_have():
     received = {"mask": np.array([True, False, False, True])}
-    trained = [{"mask": own} for own in np.eye(4, dtype=bool)[:3] | (np.arange(4) < 2)]
+    trained = [{"mask": row} for row in np.eye(4, dtype=bool)[:3] | (np.arange(4) < 2)]
     total = from_words(summed(received, trained, [1, 1, 1]), received, 3, 1)
     assert total.model["mask"].tolist() == [True, True, False, False]
 

@@ -1,4 +1,4 @@
-"""Data that nobody cut: recordings of ten people's arms, and flights from New York."""
+"""Data in natural partitions: recordings of ten people's arms, and flights from New York."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def of_client(data, client):
         (data.given_partition.test, data.test_samples, data.test_labels),
     ):
         first = sum(sizes[:client])
-        own = slice(first, first + sizes[client])
-        found.append((samples[own], labels[own]))
+        rows = slice(first, first + sizes[client])
+        found.append((samples[rows], labels[rows]))
     return found
 
 
@@ -85,11 +85,11 @@ def test_no_test_window_is_within_a_window_of_training(recordings, window, share
     data = load_dataset("watch", window=window, train_share=share)
     sites = sorted({one.site for one in recordings})
     for client in (0, 7, 19):
-        own = [one for one in recordings if one.site == sites[client]]
+        rows = [one for one in recordings if one.site == sites[client]]
         (train, labels), (test, truth) = of_client(data, client)
-        for one in own:
-            trained = [place(one, own) for own in train[labels == one.label]]
-            tested = [place(one, own) for own in test[truth == one.label]]
+        for one in rows:
+            trained = [place(one, rows) for rows in train[labels == one.label]]
+            tested = [place(one, rows) for rows in test[truth == one.label]]
             assert trained[0] == 0
             assert {after - before for before, after in pairwise([*trained])} <= {window}
             assert tested[0] - trained[-1] == 2 * window
@@ -176,9 +176,9 @@ def test_the_past_trains_and_the_future_tests(flights, share):
     known = flights.dropna(subset=["arr_delay"])
     last = round(365 * share)
     days = (known["month"].map(dict(zip(range(1, 13), FIRST_DAYS, strict=True)))) + known["day"] - 1
-    own = known[known["dest"] == "SFO"].assign(days=days)
+    rows = known[known["dest"] == "SFO"].assign(days=days)
     for (_, labels), chosen in zip(
-        of_client(data, 18), (own["days"] < last, own["days"] > last), strict=True
+        of_client(data, 18), (rows["days"] < last, rows["days"] > last), strict=True
     ):
         # Every so many-th flight of those: as many as the share of the year says, nearly.
         assert len(labels) == pytest.approx(1500 * chosen.mean(), abs=25)

@@ -30,12 +30,12 @@ def test_exactly_the_rate_changes_to_one_label_of_another_task(labels, kind, rat
     targets = np.unique(after[changed])
     assert len(targets) <= 1
     assert set(targets.tolist()) <= set(OTHERS)
-    wanted = 0 if kind == "none" else round(rate * len(labels))
+    expected = 0 if kind == "none" else round(rate * len(labels))
     # All that carry another label than the wrong one can change, and no more.
     possible = [np.count_nonzero(labels != wrong) for wrong in OTHERS]
-    assert np.count_nonzero(changed) in {min(wanted, p) for p in possible}
-    if wanted <= min(possible):
-        assert np.count_nonzero(changed) == wanted
+    assert np.count_nonzero(changed) in {min(expected, p) for p in possible}
+    if expected <= min(possible):
+        assert np.count_nonzero(changed) == expected
 
 
 def test_class_dependent_empties_one_label_before_the_next():
@@ -51,7 +51,7 @@ def test_class_dependent_takes_strangers_last():
     assert not np.isin(after, TASK).any()
 
 
-def test_class_independent_takes_every_label_alike():
+def test_class_independent_takes_every_label_equally():
     labels = np.repeat([0, 1, 2], [1000, 1000, 1000])
     changed_labels = labels[noisy(labels, "class-independent", 0.3) != labels]
     assert len(changed_labels) == 900

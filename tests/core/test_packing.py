@@ -1,4 +1,4 @@
-"""Packed arrays come out as they went in, in few objects that nobody can foresee."""
+"""Packed arrays come out as they went in, in few objects with unforeseeable names."""
 
 import json
 
@@ -31,7 +31,7 @@ def record(count, size=10):
 
 
 def content():
-    config, metrics = ConfigRecord({"name": "berlin"}), MetricRecord({"kept": 1})
+    config, metrics = ConfigRecord({"name": "berlin"}), MetricRecord({"saved": 1})
     return RecordDict({"arrays": record(3), "config": config, "metrics": metrics})
 
 
@@ -52,7 +52,7 @@ def test_what_was_packed_comes_out_to_the_byte(given_arrays, piece):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packing, "_PIECE", piece)
         sent = Packer().packed(RecordDict({"a/b": before, "none": ArrayRecord()}))
-    # In whatever order the pieces are found.
+    # In any order of the pieces.
     after = unpacked(RecordDict(dict(reversed(sent.items()))))
     assert set(after) == {"a/b", "none"}
     assert not after.array_records["none"]
@@ -68,10 +68,10 @@ def test_what_was_packed_comes_out_to_the_byte(given_arrays, piece):
 def test_what_is_not_packed_is_only_salted():
     sent = Packer().packed(content())
     assert sent["config"]["name"] == "berlin"
-    assert sent["metrics"]["kept"] == 1
+    assert sent["metrics"]["saved"] == 1
     again = unpacked(sent)
     assert dict(again["config"]) == {"name": "berlin"}
-    assert dict(again["metrics"]) == {"kept": 1}
+    assert dict(again["metrics"]) == {"saved": 1}
     assert dict(unpacked(content())) == dict(content())
 
 
@@ -148,7 +148,7 @@ def body(sent):
 
 
 @pytest.mark.parametrize("size", [0, 1, 90, 127, 128, 2**14, 2**21, 5 * 2**20])
-def test_a_piece_is_told_by_its_beginning(size):
+def test_a_piece_is_recognised_by_its_first_bytes(size):
     assert is_piece(body(ConfigRecord({PACKED: bytes(size)})))
 
 
@@ -169,7 +169,7 @@ def test_another_record_is_no_piece(sent):
 
 
 @given(st.integers(0, 40), st.integers(0, 255), st.integers(0, 300))
-def test_what_is_told_to_be_a_piece_is_read_as_one(at, byte, size):
+def test_a_recognised_piece_is_read_as_one(at, byte, size):
     """Whatever a device writes there, Protobuf finds bytes and nothing else, or refuses it."""
     changed = bytearray(body(ConfigRecord({PACKED: b"\x0a" * size})))
     changed[at % len(changed)] = byte
@@ -180,5 +180,5 @@ def test_what_is_told_to_be_a_piece_is_read_as_one(at, byte, size):
 
 
 @given(st.binary(max_size=80))
-def test_whatever_comes_is_told(data):
+def test_any_bytes_can_be_checked(data):
     assert not is_piece(data) or OnTheWire.FromString(data).items[0].key == PACKED

@@ -26,7 +26,7 @@ def partition(**options):
     )
 
 
-def own_samples(part, client):
+def task_samples(part, client):
     task = part.tasks[part.client_tasks[client]]
     return part.train[client][np.isin(LABELS[part.train[client]], task)]
 
@@ -50,7 +50,7 @@ def test_every_image_of_a_task_belongs_to_exactly_one_of_its_clients(
         seed=seed,
         min_samples=1,
     )
-    held = np.concatenate([own_samples(part, c) for c in range(num_clients)])
+    held = np.concatenate([task_samples(part, c) for c in range(num_clients)])
     assert np.array_equal(np.sort(held), np.arange(len(LABELS)))
     sizes = np.bincount(part.client_tasks)
     assert sizes.max() - sizes.min() <= 1
@@ -62,9 +62,9 @@ def test_every_image_of_a_task_belongs_to_exactly_one_of_its_clients(
 def test_the_minority_is_the_given_share_of_other_tasks_labels(kind, minority):
     part = partition(kind=kind, minority=minority, seed=3)
     for client in range(25):
-        own = own_samples(part, client)
-        strangers = len(part.train[client]) - len(own)
-        assert strangers == round(minority * len(own))
+        samples = task_samples(part, client)
+        strangers = len(part.train[client]) - len(samples)
+        assert strangers == round(minority * len(samples))
         assert len(np.unique(part.train[client])) == len(part.train[client])
 
 
@@ -79,7 +79,7 @@ def test_quantity_changes_sizes_and_label_changes_the_class_mix_too():
     def spread_of_mix(part):
         mixes = []
         for client in np.flatnonzero(part.client_tasks == 0):
-            counts = np.bincount(LABELS[own_samples(part, client)], minlength=10)[list(THREE[0])]
+            counts = np.bincount(LABELS[task_samples(part, client)], minlength=10)[list(THREE[0])]
             mixes.append(counts / counts.sum())
         return np.std(mixes, axis=0).mean()
 
@@ -125,9 +125,9 @@ def test_a_power_law_falls_upon_another_client_by_the_seed_and_leaves_the_floor(
         part = partition(
             tasks=((4,),), num_clients=4, kind="power-law", min_samples=75, minority=0.0, seed=seed
         )
-        assert {len(own) for own in part.train} == {75}  # nothing is left to be uneven
+        assert {len(samples) for samples in part.train} == {75}  # nothing is left to be uneven
         part = partition(tasks=((4,),), num_clients=4, kind="power-law", minority=0.0, seed=seed)
-        largest.add(int(np.argmax([len(own) for own in part.train])))
+        largest.add(int(np.argmax([len(samples) for samples in part.train])))
     assert largest == {0, 1, 2, 3}
     with pytest.raises(ValueError, match="min-samples is 76, but the 300 samples"):
         partition(tasks=((4,),), num_clients=4, kind="power-law", min_samples=76)
@@ -143,7 +143,7 @@ def test_flts_scenario_4():
         labels, np.arange(47), tasks, 2400, kind="power-law", minority=0.0, min_samples=20
     )
     assert np.bincount(part.client_tasks).tolist() == [240] * 10
-    sizes = np.array([len(own) for own in part.train])
+    sizes = np.array([len(samples) for samples in part.train])
     assert sizes.sum() == 112_800
     # The rest of a cluster is 12,000 - 240 · 20 = 7,200; 1 + 1/2 + … + 1/240 is 6.06.
     assert sizes.max() == 20 + round(7200 / np.sum(1 / np.arange(1, 241)))
@@ -153,10 +153,10 @@ def test_flts_scenario_4():
 @pytest.mark.parametrize("kind", tuple(SPREADS))
 def test_a_shared_class_is_split_evenly_between_its_tasks(kind):
     part = partition(tasks=RING, num_clients=10, kind=kind, minority=0.1, seed=1, min_samples=5)
-    own = [own_samples(part, c) for c in range(10)]
-    assert np.array_equal(np.sort(np.concatenate(own)), np.arange(len(LABELS)))
+    samples = [task_samples(part, c) for c in range(10)]
+    assert np.array_equal(np.sort(np.concatenate(samples)), np.arange(len(LABELS)))
     for t, task in enumerate(RING):
-        held = np.concatenate([own[c] for c in np.flatnonzero(part.client_tasks == t)])
+        held = np.concatenate([samples[c] for c in np.flatnonzero(part.client_tasks == t)])
         counts = np.bincount(LABELS[held], minlength=10)
         assert counts[list(task)].tolist() == [150, 300, 150]
         assert counts.sum() == 600
@@ -165,10 +165,10 @@ def test_a_shared_class_is_split_evenly_between_its_tasks(kind):
         assert len(part.unintended(c)) == 7
         assert set(TEST_LABELS[part.test[c]].tolist()) == set(RING[t])
         assert len(part.test[c]) == 60
-        assert len(part.train[c]) - len(own[c]) == round(0.1 * len(own[c]))
+        assert len(part.train[c]) - len(samples[c]) == round(0.1 * len(samples[c]))
 
 
-def test_tests_are_all_images_of_the_own_task_and_no_others():
+def test_tests_are_all_images_of_the_client_s_task():
     part = partition()
     for client, task in enumerate(part.client_tasks):
         labels = TEST_LABELS[part.test[client]]
@@ -223,8 +223,8 @@ def test_by_hand_each_task_has_the_clients_that_it_is_given():
     tasks = ((0, 1, 2, 3, 4, 6), (5, 7, 9), (8,))
     part = partition(tasks=tasks, num_clients=10, clients_per_task=(5, 3, 2), kind="equal")
     assert np.bincount(part.client_tasks).tolist() == [5, 3, 2]
-    own = [len(own_samples(part, c)) for c in range(10)]
-    assert [own[c] for c in np.argsort(part.client_tasks, kind="stable")] == (
+    samples = [len(task_samples(part, c)) for c in range(10)]
+    assert [samples[c] for c in np.argsort(part.client_tasks, kind="stable")] == (
         [360] * 5 + [300] * 3 + [150] * 2  # 1,800 / 5, 900 / 3 and 300 / 2
     )
 

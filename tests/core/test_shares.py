@@ -1,4 +1,4 @@
-"""Secrets are put together as Flower does it, whatever the shares."""
+"""Secrets are combined as by Flower, from any shares."""
 
 import pytest
 from flwr.common.secure_aggregation.crypto import shamir
@@ -31,7 +31,7 @@ def test_fewer_shares_than_the_threshold_and_more_give_what_they_give_with_flowe
 
 
 def padded(index, blocks):
-    """Return the one share of a polynomial without others, whose padding is right."""
+    """Return a single share of a polynomial, with the right padding."""
     return index.to_bytes(4, "little") + b"".join(blocks) + bytes([16] * 16)
 
 

@@ -28,7 +28,7 @@ def write(tmp_path, monkeypatch):
 
 def of_clients(images, sizes):
     """Return the values that each client's images were written with."""
-    return [sorted(own[:, 0, 0, 0].tolist()) for own in images.split(sizes)]
+    return [sorted(values[:, 0, 0, 0].tolist()) for values in images.split(sizes)]
 
 
 def test_each_site_is_a_client_with_the_classes_of_all(write):
@@ -55,7 +55,7 @@ def test_each_site_is_a_client_with_the_classes_of_all(write):
         [200, 201, 202],
     ]
     assert tested[2] == [201, 202]
-    labels = [set(own.tolist()) for own in data.train_labels.split(held.train)]
+    labels = [set(values.tolist()) for values in data.train_labels.split(held.train)]
     assert labels == [{0, 1}, {1}, {2}]
     assert load_dataset("sites", str(root), seed=1).checksum() == data.checksum()
 
@@ -122,7 +122,7 @@ def test_what_lies_on_a_whole_disk_is_no_site(write):
     assert load_dataset("sites", str(root)).given_partition.names == ("a", "b")
 
 
-def test_files_beside_the_sites_are_told(write):
+def test_files_beside_the_sites_are_noted(write):
     write("a/bolt", [1, 2])
     root = write("b/nut", [1, 2])
     (root / "c.tar").touch()

@@ -41,15 +41,15 @@ def moments(rows):
     return together([rows])
 
 
-def federation(whose, given):
+def federation(scope, given):
     settings = FederationSettings(
-        dataset="some", num_clients=2, seed=0, standardise=whose, num_tasks=1, min_samples=1
+        dataset="some", num_clients=2, seed=0, standardise=scope, num_tasks=1, min_samples=1
     )
     return spread(settings, given)
 
 
-def samples(whose, *given, **options):
-    found = federation(whose, data(*given, **options)).dataset
+def samples(scope, *given, **options):
+    found = federation(scope, data(*given, **options)).dataset
     return found.train_samples, found.test_samples
 
 
@@ -61,16 +61,16 @@ def test_all_is_by_all_training_rows_together():
     torch.testing.assert_close(test, torch.tensor([[0, 0, 0.75], [993 / root, 2, 0.75]]))
 
 
-def test_site_is_by_each_sites_own_training_rows():
+def test_site_scales_by_the_training_rows_of_each_site():
     train, test = samples("site")
     assert train.tolist() == [[-1, 0, 0], [1, 0, 0], [-1, 0, 0.5], [1, 0, -0.5]]
     assert test.tolist() == [[2.5, 1, 1], [494, 1, 0.5]]
 
 
-@pytest.mark.parametrize("whose", ["all", "site"])
-def test_test_rows_change_no_training_row(whose):
+@pytest.mark.parametrize("scope", ["all", "site"])
+def test_test_rows_change_no_training_row(scope):
     other = [[-5, 1e6, 0], [0, 0, 0]]
-    assert torch.equal(samples(whose)[0], samples(whose, TRAIN, other)[0])
+    assert torch.equal(samples(scope)[0], samples(scope, TRAIN, other)[0])
 
 
 def test_what_others_share_is_not_written_to():
@@ -80,15 +80,15 @@ def test_what_others_share_is_not_written_to():
 
 
 @pytest.mark.parametrize(
-    ("whose", "said"),
+    ("scope", "said"),
     [
         ("all", "constant in all training rows: y [m]; standardised by a deviation of 1"),
         ("site", "constant at some site: x, y [m]; standardised by a deviation of 1"),
     ],
 )
-def test_constant_columns_are_told(whose, said):
+def test_constant_columns_are_noted(scope, said):
     constant = data([[3, 7, 0], [3, 7, 0], [10, 7, 1], [14, 7, 0]])
-    found = federation(whose, constant).dataset
+    found = federation(scope, constant).dataset
     train, test = found.train_samples, found.test_samples
     assert found.notes == (said,)
     assert train[:, 1].tolist() == [0, 0, 0, 0]
@@ -99,8 +99,8 @@ def test_a_large_mean_costs_no_digits():
     values = torch.tensor([[2.0**24], [2.0**24 + 2]])
     mean, deviation, _ = moments(values)
     assert Scaling(tuple(mean), tuple(deviation)).transform(values).tolist() == [[-1], [1]]
-    alike = torch.full((7, 1), 0.1)
-    assert moments(alike)[1].tolist() == [1]
+    constant = torch.full((7, 1), 0.1)
+    assert moments(constant)[1].tolist() == [1]
 
 
 def test_a_series_has_a_mean_for_each_channel():
@@ -117,23 +117,23 @@ rows = arrays(np.float32, (6, 2), elements=st.floats(-1e6, 1e6, width=32))
 
 @given(rows=rows)
 def test_training_rows_have_mean_0_and_deviation_1(rows):
-    mean, deviation, alike = moments(torch.from_numpy(rows))
-    found = ((rows.astype(np.float64) - mean) / deviation)[:, ~alike]
+    mean, deviation, constant = moments(torch.from_numpy(rows))
+    found = ((rows.astype(np.float64) - mean) / deviation)[:, ~constant]
     np.testing.assert_allclose(found.mean(axis=0), 0, atol=1e-6)
-    flags = np.isin(rows, (0, 1)).all(axis=0)[~alike]
+    flags = np.isin(rows, (0, 1)).all(axis=0)[~constant]
     np.testing.assert_allclose(found.std(axis=0)[~flags], 1, rtol=1e-6)
 
 
 @given(rows=rows, cut=st.integers(1, 5), order=st.permutations(range(2)))
-def test_what_sites_tell_comes_to_the_moments_of_all_their_rows(rows, cut, order):
+def test_merged_statistics_are_those_of_all_rows(rows, cut, order):
     parts = [torch.from_numpy(part) for part in (rows[:cut], rows[cut:])]
-    told = together([parts[place] for place in order])
-    for one, other in zip(told, moments(torch.from_numpy(rows)), strict=True):
+    merged = together([parts[place] for place in order])
+    for one, other in zip(merged, moments(torch.from_numpy(rows)), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "mean", "deviation", "alike"),
+    ("first", "second", "mean", "deviation", "constant"),
     [
         ([3, 3], [3], 3, 1, True),  # constant everywhere
         ([3, 3], [6], 4, 2**0.5, False),  # at each site, but not together
@@ -141,13 +141,13 @@ def test_what_sites_tell_comes_to_the_moments_of_all_their_rows(rows, cut, order
         ([0, 2], [1, 1], 1, 0.5**0.5, False),  # which these are not
     ],
 )
-def test_moments_of_two_sites_by_hand(first, second, mean, deviation, alike):
+def test_moments_of_two_sites_by_hand(first, second, mean, deviation, constant):
     parts = [torch.tensor(rows, dtype=torch.float32)[:, None] for rows in (first, second)]
     found = [part[0] for part in together(parts)]
-    assert found == pytest.approx([mean, deviation, alike])
+    assert found == pytest.approx([mean, deviation, constant])
 
 
-def test_a_sites_deviation_too_small_to_be_squared_ends_nobody_elses_run():
+def test_a_sites_deviation_too_small_to_be_squared_does_not_end_the_run():
     one = ColumnStatistics.of(torch.full((3, 1), 5.0))
     liar = one._replace(deviation=np.array([1e-200]))
     assert Scaling.fit(ColumnStatistics.merged([one, liar])).deviation == (1,)

@@ -35,9 +35,9 @@ def test_fields_have_a_mean_square_of_one_and_are_smooth():
         assert product.mean() == pytest.approx(expected, abs=0.03)
 
 
-def test_by_hand_sixty_percent_are_four_fifths_common_and_three_fifths_own(without_noise):
-    common, mixed, own = (prototypes(h) for h in (0, 0.6, 1))
-    expected = np.clip(0.8 * common + 0.6 * own, -127.5 / 30, 127.5 / 30)
+def test_by_hand_sixty_percent_are_four_fifths_common_and_three_fifths_another(without_noise):
+    common, mixed, another = (prototypes(h) for h in (0, 0.6, 1))
+    expected = np.clip(0.8 * common + 0.6 * another, -127.5 / 30, 127.5 / 30)
     assert np.abs(mixed - expected).max() < 1.3 / 30  # each is rounded to a grey value
 
 
@@ -71,12 +71,12 @@ def settings(**options):
     return FederationSettings(**plain | options)
 
 
-def test_a_task_has_all_classes_and_images_of_its_own():
+def test_a_task_has_all_classes_and_other_images():
     made = simulate_federation(settings())
     assert made.partition.tasks == tuple(tuple(range(t, t + 10)) for t in (0, 10, 20))
     for client, task in enumerate(made.partition.client_tasks):
-        own = made.dataset.train_groups[torch.from_numpy(made.partition.train[client])]
-        assert set((own // 10).tolist()) == {task}
+        another = made.dataset.train_groups[torch.from_numpy(made.partition.train[client])]
+        assert set((another // 10).tolist()) == {task}
         assert len(made.test_data(client)[1]) == 670
     assert sum(map(len, made.partition.train)) == 30 * 134
 

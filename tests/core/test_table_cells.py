@@ -157,13 +157,13 @@ def test_a_label_is_found_however_its_accents_are_stored(tmp_path):
 BOTH = ("1,a", "2,b", "3,a", "4,b")
 
 
-def test_classes_that_may_be_one_are_told(tmp_path):
+def test_classes_that_may_be_one_are_noted(tmp_path):
     other = of("x,label", *(row.upper() for row in BOTH))
     (note,) = read(written(tmp_path, a=of("x,label", *BOTH), b=other), "").notes
     assert note.startswith("the classes A, a; B, b count as different ones: if they are")
 
 
-def test_files_that_are_no_tables_are_told(tmp_path):
+def test_files_that_are_no_tables_are_noted(tmp_path):
     folder = written(tmp_path, a=of("x,label", *BOTH), b=of("x,label", *BOTH))
     for name in ("c.csv.gz", "d.xlsx", ".hidden"):
         (folder / name).touch()

@@ -44,7 +44,7 @@ def read(folder, label="outcome"):
     return load_dataset("tables", str(folder), label=label)
 
 
-def test_each_file_is_a_site_with_its_own_rows(tmp_path):
+def test_each_file_is_a_site_with_its_rows(tmp_path):
     data = read(written(tmp_path, oslo=OSLO, berlin=BERLIN))
     assert data.given_partition.names == ("berlin", "oslo")
     assert (data.given_partition.train, data.given_partition.test, data.given_partition.tasks) == (
@@ -130,7 +130,7 @@ def test_a_label_with_a_usual_name_need_not_be_named(name, tmp_path):
     ],
 )
 def test_classes_have_names_in_order(labels, names, tmp_path):
-    one, two = ("x,y\n" + "".join(f"1,{own}\n" for own in labels[i : i + 2]) for i in (0, 2))
+    one, two = ("x,y\n" + "".join(f"1,{label}\n" for label in labels[i : i + 2]) for i in (0, 2))
     assert read(written(tmp_path, a=one, b=two), "y").class_names == names
 
 
@@ -160,7 +160,7 @@ def test_labels_are_not_fractions_at_one_site_and_texts_at_another(text, tmp_pat
         read_local_table(folder / "a.csv", "price", agreement)
 
 
-def test_whole_numbers_are_to_be_predicted_if_somebody_says_so(tmp_path):
+def test_whole_numbers_are_to_be_predicted_if_configured(tmp_path):
     folder = written(tmp_path, a="x,visits\n1,3\n2,0\n", b="x,visits\n1,7\n2,3\n")
     assert load_dataset("tables", str(folder), label="visits").class_names == ("0", "3", "7")
     data = load_dataset("tables", str(folder), label="visits", target="number")
@@ -177,7 +177,7 @@ def test_whole_numbers_are_to_be_predicted_if_somebody_says_so(tmp_path):
         load_dataset("tables", str(folder), label="visits", target="number", seed=1, window=11)
 
 
-def test_so_many_whole_numbers_that_they_may_be_no_classes_are_told(tmp_path):
+def test_so_many_whole_numbers_that_they_may_be_no_classes_are_noted(tmp_path):
     def notes(count, **how):
         rows = "".join(f"1,{i % count}\n" for i in range(100))
         written(tmp_path, a=f"x,label\n{rows}", b=f"x,label\n{rows}")
@@ -190,7 +190,7 @@ def test_so_many_whole_numbers_that_they_may_be_no_classes_are_told(tmp_path):
     assert note.endswith("if it is a number to predict, set target=number")
 
 
-def test_sorted_rows_are_told(tmp_path):
+def test_sorted_rows_are_noted(tmp_path):
     text = "x,label\n" + "".join(f"1,{'ab'[i // 4]}\n" for i in range(5))
     (note,) = read(written(tmp_path, a=text, b=text), "").notes
     assert note.startswith("no training row has the label b, which test rows have: if rows are")
@@ -283,7 +283,7 @@ def test_other_refusals_are_one_sentence(tmp_path):
 
 
 @pytest.mark.parametrize("value", [Decimal("1.5"), date(2026, 1, 1)])
-def test_what_a_column_of_objects_holds_is_named(value, tmp_path):
+def test_the_type_of_a_column_of_objects_is_named(value, tmp_path):
     pd.DataFrame({"x": [value] * 2, "label": [0, 1]}).to_parquet(tmp_path / "a.parquet")
     said = f"column x holds {type(value).__name__}, but must hold numbers"
     with pytest.raises(ValueError, match=said):

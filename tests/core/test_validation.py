@@ -19,7 +19,7 @@ def test_the_last_of_each_class_validate_where_samples_are_in_time_and_one_betwe
 @pytest.mark.parametrize(
     ("count", "share", "train", "validation"),
     [
-        (2, 0.5, [0], [1]),  # nobody is left out so that nobody would train
+        (2, 0.5, [0], [1]),  # none is left out, so that one trains
         (3, 0.34, [0], [2]),
         (3, 0.6, [0], [1, 2]),
         (2, 0.9, [0], [1]),
@@ -37,18 +37,18 @@ def test_by_hand_few_samples_in_time(count, share, train, validation):
     st.floats(0.01, 0.5),
     st.integers(0, 3),
 )
-def test_every_class_gives_its_share_and_somebody_trains(labels, share, seed):
+def test_every_class_gives_its_share_and_one_sample_trains(labels, share, seed):
     labels = np.array(labels)
     parts = split_validation(labels, share, np.random.default_rng(seed))
     assert not (parts.train & parts.validation).any()
     assert (parts.train | parts.validation).all()  # drawn, none is between
     assert parts.train.any()
     assert parts.validation.any()
-    wanted = share * len(labels)
-    assert abs(parts.validation.sum() - max(1, min(wanted, len(labels) - 1))) <= 0.5 + 1e-9
+    expected = share * len(labels)
+    assert abs(parts.validation.sum() - max(1, min(expected, len(labels) - 1))) <= 0.5 + 1e-9
     for label in set(labels.tolist()):
-        own = labels == label
-        assert abs(parts.validation[own].sum() - share * own.sum()) <= 1 + 1e-9
+        indices = labels == label
+        assert abs(parts.validation[indices].sum() - share * indices.sum()) <= 1 + 1e-9
 
 
 @pytest.mark.parametrize("labels", [[3], [0.5, 0.25, 1.0]])
@@ -62,24 +62,25 @@ def test_a_single_sample_trains_and_numbers_are_of_one_class(labels):
     st.floats(0.01, 0.5),
     st.integers(0, 3),
 )
-def test_nobody_trains_on_what_somebody_validates_on(clients, share, seed):
-    held = [np.array(sorted(own)) for own in clients]
+def test_validation_samples_train_no_client(clients, share, seed):
+    held = [np.array(sorted(indices)) for indices in clients]
     draws = [np.random.default_rng([seed, client]) for client in range(len(held))]
-    parts = split_clients(held, [own % 3 for own in held], share, draws)
-    trained = {i for own, part in zip(held, parts, strict=True) for i in own[part.train]}
-    kept = {i for own, part in zip(held, parts, strict=True) for i in own[part.validation]}
-    assert not trained & kept
-    assert trained | kept == set().union(*clients)
+    parts = split_clients(held, [indices % 3 for indices in held], share, draws)
+    pairs = list(zip(held, parts, strict=True))
+    trained = {i for indices, part in pairs for i in indices[part.train]}
+    validated = {i for indices, part in pairs for i in indices[part.validation]}
+    assert not trained & validated
+    assert trained | validated == set().union(*clients)
     assert all(part.train.any() for part in parts)
 
 
-def test_other_clients_train_on_no_copy_of_what_a_client_keeps():
+def test_other_clients_train_on_no_copy_of_validation_samples():
     usual = {"dataset": "mnist-5k", "num_clients": 10, "seed": 0, "minority": 0.3}
     cut = simulate_federation(FederationSettings(**usual, validation_share=0.2))
-    kept, trained = np.concatenate(cut.validation), np.concatenate(cut.partition.train)
+    validated, trained = np.concatenate(cut.validation), np.concatenate(cut.partition.train)
     assert len(np.unique(trained)) < len(trained)  # of others' tasks, there are copies
-    assert not np.isin(kept, trained).any()
-    assert len(kept) == pytest.approx(0.2 * 1.3 * 4000, abs=5)
+    assert not np.isin(validated, trained).any()
+    assert len(validated) == pytest.approx(0.2 * 1.3 * 4000, abs=5)
 
 
 def test_a_simulated_client_trains_on_the_rest_and_tests_on_the_same():
@@ -90,15 +91,15 @@ def test_a_simulated_client_trains_on_the_rest_and_tests_on_the_same():
     whole = simulate_federation(FederationSettings(**usual))
     cut = simulate_federation(FederationSettings(**usual, validation_share=0.2))
     for client in range(6):
-        kept, trained = cut.validation[client], cut.partition.train[client]
+        validated, trained = cut.validation[client], cut.partition.train[client]
         every = whole.partition.train[client]
-        assert sorted([*kept, *trained]) == sorted(every)
-        assert abs(len(kept) - 0.2 * len(every)) <= 0.5
+        assert sorted([*validated, *trained]) == sorted(every)
+        assert abs(len(validated) - 0.2 * len(every)) <= 0.5
         assert np.array_equal(cut.partition.test[client], whole.partition.test[client])
         noisy = dict(zip(every.tolist(), whole.train_labels[client].tolist(), strict=True))
         images, labels = cut.validation_data(client)
-        assert labels.tolist() == [noisy[i] for i in kept.tolist()]
-        assert (images == cut.dataset.train_samples[kept]).all()
+        assert labels.tolist() == [noisy[i] for i in validated.tolist()]
+        assert (images == cut.dataset.train_samples[validated]).all()
         assert cut.train_labels[client].tolist() == [noisy[i] for i in trained.tolist()]
     assert whole.validation_data(0) is None
 
@@ -107,18 +108,18 @@ def test_validation_rows_are_scaled_by_what_training_rows_say():
     x = np.arange(20, dtype=np.float32).reshape(10, 2)
     y = np.zeros(10, np.int64)
     given = Partitions([(x, y, x[:2], y[:2])] * 2, class_names=["a", "b"], is_in_time=True)
-    for whose in ("site", "all"):
+    for scope in ("site", "all"):
         settings = FederationSettings(
-            dataset="own", num_clients=2, seed=0, validation_share=0.2, standardise=whose
+            dataset="own", num_clients=2, seed=0, validation_share=0.2, standardise=scope
         )
         found = spread(settings, dataset_of_partitions("own", given))
         rows, _ = found.training_data(0)
-        kept, _ = found.validation_data(0)
+        validated, _ = found.validation_data(0)
         assert len(rows) == 7
         assert rows.mean(0).tolist() == pytest.approx([0, 0], abs=1e-6)
         assert rows.std(0, correction=0).tolist() == pytest.approx([1, 1], abs=1e-6)
         step = rows[1] - rows[0]
-        assert (kept[0] - rows[-1]).tolist() == pytest.approx((2 * step).tolist(), abs=1e-5)
+        assert (validated[0] - rows[-1]).tolist() == pytest.approx((2 * step).tolist(), abs=1e-5)
 
 
 @pytest.mark.parametrize(

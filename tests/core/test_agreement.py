@@ -48,11 +48,11 @@ def agreement(*names, shape=(1, 32, 40)):
 
 
 def survey(names, grey, height, width):
-    """Return what a device with images in folders tells."""
+    """Return the survey of a device with images in folders."""
     return Survey(names, (1 if grey else 3, height, width), in_folders=True)
 
 
-# What a device tells
+# What a device sends
 
 
 def test_a_survey_says_names_kind_and_size_only(site):
@@ -93,7 +93,7 @@ def test_one_name_in_two_spellings_of_unicode(tmp_path):
 
 
 @pytest.mark.parametrize("name", [b"a\nb", b"a\x1b[31m", b"\xff\xfe"])
-def test_folders_whose_names_cannot_be_told(tmp_path, name):
+def test_folders_with_names_that_are_not_allowed(tmp_path, name):
     folder = tmp_path / "scans" / name.decode(errors="surrogateescape")
     save(folder / "0.png", 32, 40)
     with pytest.raises(
@@ -109,25 +109,25 @@ SURVEY = survey(("a", "b"), True, 28, 30)
 AGREEMENT = Agreement(("a", "b"), (3, 28, 30))
 
 
-@pytest.mark.parametrize("told", [SURVEY, AGREEMENT])
-def test_a_config_goes_there_and_back(told):
-    config = told.as_config() | {"seed": 3}
-    assert type(told).from_config(config) == told
+@pytest.mark.parametrize("record", [SURVEY, AGREEMENT])
+def test_a_config_goes_there_and_back(record):
+    config = record.as_config() | {"seed": 3}
+    assert type(record).from_config(config) == record
 
 
-@pytest.mark.parametrize("told", [SURVEY, AGREEMENT])
-def test_no_field_may_be_missing(told):
+@pytest.mark.parametrize("record", [SURVEY, AGREEMENT])
+def test_no_field_may_be_missing(record):
     for key in ("class_names", "image_shape"):
-        fields = json.loads(told.as_config()[told.entry])
+        fields = json.loads(record.as_config()[record.entry])
         del fields[key]
         with pytest.raises(ValueError, match=rf"lacks the key {key}"):
-            type(told).from_config({told.entry: json.dumps(fields)})
-    for entry in ({}, {told.entry: ["a"]}):
-        with pytest.raises(ValueError, match=f"the {told.entry} must be a text, not "):
-            type(told).from_config(entry)
+            type(record).from_config({record.entry: json.dumps(fields)})
+    for entry in ({}, {record.entry: ["a"]}):
+        with pytest.raises(ValueError, match=f"the {record.entry} must be a text, not "):
+            type(record).from_config(entry)
 
 
-@pytest.mark.parametrize("told", [SURVEY, AGREEMENT])
+@pytest.mark.parametrize("record", [SURVEY, AGREEMENT])
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -154,9 +154,9 @@ def test_no_field_may_be_missing(told):
         ({"surname": "x"}, "has no key surname"),
     ],
 )
-def test_fields_that_are_refused(told, fields, message):
+def test_fields_that_are_refused(record, fields, message):
     with pytest.raises(ValueError, match=message):
-        type(told).from_config(altered(told, **fields))
+        type(record).from_config(altered(record, **fields))
 
 
 @pytest.mark.parametrize("shape", [[1, 225, 30], [2, 28, 30], [28, 30]])
@@ -168,11 +168,11 @@ def test_images_in_folders_have_sides_and_channels_that_can_be_had(shape):
 
 def test_the_bounds_themselves_are_allowed():
     names = [f"{i:05}" + "x" * 195 for i in range(1000)]
-    told = survey(tuple(names), False, 1, 224)
-    assert len(Survey.from_config(told.as_config()).class_names) == 1000
+    record = survey(tuple(names), False, 1, 224)
+    assert len(Survey.from_config(record.as_config()).class_names) == 1000
     with pytest.raises(ValueError, match="there are 1001 classes, but from 1 to 1000"):
-        Survey.from_config(altered(told, class_names=[*names, "z"]))
-    assert Survey.from_config(altered(told, class_names=["a"])).class_names == ("a",)
+        Survey.from_config(altered(record, class_names=[*names, "z"]))
+    assert Survey.from_config(altered(record, class_names=["a"])).class_names == ("a",)
 
 
 anything = st.recursive(
@@ -198,11 +198,11 @@ def test_garbage_is_a_value_error_or_what_it_says(changed, among_sense, sense):
     if among_sense and isinstance(changed, dict):
         changed = json.loads(sense.as_config()[sense.entry]) | changed
     try:
-        told = type(sense).from_config({sense.entry: json.dumps(changed)})
+        record = type(sense).from_config({sense.entry: json.dumps(changed)})
     except ValueError as error:
         assert str(error).isprintable()
         return
-    sent = json.loads(told.as_config()[told.entry])
+    sent = json.loads(record.as_config()[record.entry])
     assert {key: sent[key] for key in changed} == changed
     names = sent["class_names"]
     assert names == sorted(set(names))
@@ -212,7 +212,7 @@ def test_garbage_is_a_value_error_or_what_it_says(changed, among_sense, sense):
 # What is agreed
 
 
-def test_classes_are_united_and_one_size_is_kept():
+def test_classes_are_united_and_one_size_stays():
     surveys = {
         "north": survey(("bolt", "nut"), True, 17, 19),
         "south": survey(("anchor", "nut"), True, 17, 19),
@@ -241,7 +241,7 @@ def test_gray_and_colour_devices_are_named():
         agree(surveys)
 
 
-def test_classes_that_may_be_the_same_are_said(caplog):
+def test_classes_that_may_be_the_same_are_noted(caplog):
     names = {"x": ("Scar tissue", "other"), "y": ("_", "scar_tissue"), "z": ("-", "other")}
     agreement = agree({name: survey(own, True, 28, 28) for name, own in names.items()})
     assert agreement.num_classes == 5
@@ -252,9 +252,9 @@ def test_classes_that_may_be_the_same_are_said(caplog):
 def test_what_cannot_be_agreed():
     with pytest.raises(ValueError, match="no device described its samples"):
         agree({})
-    alike = {name: survey(("nut",), True, 28, 28) for name in "xy"}
+    same = {name: survey(("nut",), True, 28, 28) for name in "xy"}
     with pytest.raises(ValueError, match='the one class "nut", but at least 2'):
-        agree(alike)
+        agree(same)
     many = {
         first: survey(tuple(f"{first}{i:04}" for i in range(1000)), True, 28, 28)
         for first in "abcdefghijk"
@@ -365,12 +365,12 @@ def test_the_other_kind_of_images_is_refused(site, tmp_path):
         read_local_images(site, tmp_path / "cache", agreement(shape=(3, 32, 40)))
 
 
-def test_decoded_images_can_be_read_by_nobody_else(site, tmp_path):
+def test_decoded_images_can_be_read_by_their_owner_only(site, tmp_path):
     cache = tmp_path / "cache"
     read_local_images(site, cache, agreement())
-    kept = [path for path in cache.rglob("*.safetensors") if path.is_file()]
-    assert kept
-    assert all(path.stat().st_mode & 0o077 == 0 for path in (*kept, cache / "datasets"))
+    stored = [path for path in cache.rglob("*.safetensors") if path.is_file()]
+    assert stored
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (*stored, cache / "datasets"))
 
 
 def test_a_survey_names_files_that_are_not_read(site, caplog):
@@ -432,9 +432,9 @@ def load():
     x, y = np.zeros((3, 2), np.float32), np.float32([0.5, 2, -1])
     return x, y, x[:1], y[:1], "dose"
 """
-    with own_modules(tmp_path, own=text):
+    with own_modules(tmp_path, mine=text):
         if message is None:
-            assert read_local_samples("own:load", agreed).train_labels.tolist() == [0.5, 2, -1]
+            assert read_local_samples("mine:load", agreed).train_labels.tolist() == [0.5, 2, -1]
             return
         with pytest.raises(ValueError, match=message):
-            read_local_samples("own:load", agreed)
+            read_local_samples("mine:load", agreed)

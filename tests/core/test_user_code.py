@@ -38,44 +38,44 @@ def test_an_option_takes_words_and_import_paths():
 
 
 def test_a_module_of_the_working_directory_hides_none(tmp_path):
-    with own_modules(tmp_path, json="def loads(): pass", own="def f(x): return x + 1"):
-        assert call_user_code("model", "own:f", 1) == 2
+    with own_modules(tmp_path, json="def loads(): pass", mine="def f(x): return x + 1"):
+        assert call_user_code("model", "mine:f", 1) == 2
         assert load_user_code("model", "json:loads")("1") == 1
         assert sys.path[-1] == str(tmp_path)
 
 
 @pytest.mark.parametrize("folder", ["site-packages", "dist-packages"])
-def test_what_is_installed_below_the_working_directory_is_not_read_anew(folder, tmp_path):
+def test_what_is_installed_below_the_working_directory_is_not_reloaded(folder, tmp_path):
     installed = tmp_path / ".local/lib" / folder
     installed.mkdir(parents=True)
     (installed / "compiled.py").touch()  # as NumPy, it cannot be imported twice
-    with own_modules(tmp_path, own="import compiled\n\n\ndef f(): return compiled"):
+    with own_modules(tmp_path, mine="import compiled\n\n\ndef f(): return compiled"):
         sys.path.append(str(installed))
-        found = load_user_code("dataset", "own:f")
+        found = load_user_code("dataset", "mine:f")
         unload_user_modules()
-        assert load_user_code("dataset", "own:f") is not found
-        assert load_user_code("dataset", "own:f")() is found()
+        assert load_user_code("dataset", "mine:f") is not found
+        assert load_user_code("dataset", "mine:f")() is found()
     del sys.modules["compiled"]
     project = installed / "project"
     project.mkdir()
     for value in (1, 2):
-        with own_modules(project, own=f"def f(): return {value}"):
-            assert load_user_code("dataset", "own:f")() == value
+        with own_modules(project, mine=f"def f(): return {value}"):
+            assert load_user_code("dataset", "mine:f")() == value
 
 
 @pytest.mark.parametrize(
     ("path", "message"),
     [
         ("__main__:f", "cannot import a script or a notebook: put it into a mod"),
-        ("owm:f", r"there is no module owm: it must be installed, .*\. Did you mean own\?$"),
+        ("mime:f", r"there is no module mime: it must be installed, .*\. Did you mean mine\?$"),
         ("pack.modle:f", r"there is no module pack\.modle: .* Did you mean model\?$"),
         ("pack.needy:f", r"pack\.needy cannot be imported: it needs no_such, which is not inst"),
-        ("own.Data:load", r"there is no module own\.Data: it must be installed, .*[^?]$"),
-        ("own.sub.more:x", r"there is no module own\.sub: it must be installed, .*[^?]$"),
+        ("mine.Data:load", r"there is no module mine\.Data: it must be installed, .*[^?]$"),
+        ("mine.sub.more:x", r"there is no module mine\.sub: it must be installed, .*[^?]$"),
         ("json.decoder.foo:bar", r"there is no module json\.decoder\.foo: it must be .*[^?]$"),
-        ("own:g", r"own\.py has no g\.$"),
-        ("own:fun", r"own\.py has no fun\. Did you mean func\?$"),
-        ("own:x", r"x in .*own\.py is of type int: it must be a function or a class\.$"),
+        ("mine:g", r"mine\.py has no g\.$"),
+        ("mine:fun", r"mine\.py has no fun\. Did you mean func\?$"),
+        ("mine:x", r"x in .*mine\.py is of type int: it must be a function or a class\.$"),
         ("leaves:f", r"leaves cannot be imported: SystemExit: 3 \(leaves\.py, line 2\)\.$"),
     ],
 )
@@ -85,7 +85,7 @@ def test_what_cannot_be_had_is_one_sentence(path, message, tmp_path):
     (package / "__init__.py").touch()
     (package / "model.py").touch()
     (package / "needy.py").write_text("import no_such", encoding="utf-8")
-    texts = {"own": "x = 1\n\n\ndef func(): pass", "leaves": "import sys\nsys.exit(3)"}
+    texts = {"mine": "x = 1\n\n\ndef func(): pass", "leaves": "import sys\nsys.exit(3)"}
     with own_modules(tmp_path, **texts):
         with pytest.raises(ValueError, match=f'^model is "{path}", but .*{message}') as caught:
             load_user_code("model", path)
@@ -93,7 +93,7 @@ def test_what_cannot_be_had_is_one_sentence(path, message, tmp_path):
         assert user_code_files("pack.model:f") == [
             package / name for name in ("__init__.py", "model.py", "needy.py")
         ]
-        assert user_code_files("own:func") == [tmp_path / "own.py"]
+        assert user_code_files("mine:func") == [tmp_path / "own.py"]
         (tmp_path / "folder").mkdir()
         (tmp_path / "folder/digits.py").touch()
         (tmp_path / "folder/other.py").touch()
@@ -105,25 +105,25 @@ def test_what_cannot_be_had_is_one_sentence(path, message, tmp_path):
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("return 1 / 0", r"ZeroDivisionError: division by zero \(own\.py, line 2\)\.$"),
-        ("raise ValueError('two\\nlines')", r"ValueError: two lines \(own\.py, line 2\)\.$"),
-        ("raise SystemExit", r"SystemExit \(own\.py, line 2\)\.$"),
+        ("return 1 / 0", r"ZeroDivisionError: division by zero \(mine\.py, line 2\)\.$"),
+        ("raise ValueError('two\\nlines')", r"ValueError: two lines \(mine\.py, line 2\)\.$"),
+        ("raise SystemExit", r"SystemExit \(mine\.py, line 2\)\.$"),
     ],
 )
-def test_what_a_function_raises_is_said_with_its_line(body, message, tmp_path):
+def test_what_a_function_raises_is_shown_with_its_line(body, message, tmp_path):
     with (
-        own_modules(tmp_path, own=f"def f(shape, classes):\n    {body}"),
+        own_modules(tmp_path, mine=f"def f(shape, classes):\n    {body}"),
         pytest.raises(ValueError, match=rf"but the call f\(.*\) fails: .*{message}"),
     ):
-        call_user_code("model", "own:f", (1,), 2)
+        call_user_code("model", "mine:f", (1,), 2)
 
 
 def test_a_wrong_signature_says_how_it_is_called(tmp_path):
     with (
-        own_modules(tmp_path, own="def f(): pass"),
+        own_modules(tmp_path, mine="def f(): pass"),
         pytest.raises(ValueError, match=r"the call f\(samples\) fails: TypeError: f\(\) t"),
     ):
-        call_user_code("features", "own:f", 1)
+        call_user_code("features", "mine:f", 1)
 
 
 def test_what_lies_in_no_file_has_none():

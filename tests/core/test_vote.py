@@ -1,4 +1,4 @@
-"""What one device's survey can do to all others: nothing, whatever it says."""
+"""What one device's survey can do to all others: nothing."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def test_tables_are_of_floats():
 @pytest.mark.parametrize(
     ("usual", "other", "reason"),
     [
-        # Words that look alike, of other columns.
+        # Similar words, of other columns.
         (table(age=(), sex=()), table(**{"age, sex": ()}), "has the column age"),
         (HONEST, table(age=(), **{"sex (texts)": ()}), "has the column sex"),
         (
@@ -53,16 +53,16 @@ def test_tables_are_of_floats():
     ],
 )
 def test_a_kind_is_no_words(name, usual, other, reason):
-    told = {name: other, **dict.fromkeys(OTHERS, usual)}
-    found = outvoted(told)
+    surveys = {name: other, **dict.fromkeys(OTHERS, usual)}
+    found = outvoted(surveys)
     assert list(found) == [name]
     assert reason in found[name]
-    del told[name]
-    assert agree(told).columns == usual.columns
+    del surveys[name]
+    assert agree(surveys).columns == usual.columns
 
 
 @pytest.mark.parametrize("name", ["aaron", "zoe"])
-def test_a_device_with_values_that_nobody_has_is_left_out(name):
+def test_a_device_with_values_that_no_other_has_is_left_out(name):
     made_up = table(age=(), sex=values(50))
     found = outvoted({name: made_up, **OTHERS})
     assert list(found) == [name]
@@ -71,33 +71,34 @@ def test_a_device_with_values_that_nobody_has_is_left_out(name):
     assert outvoted({name: few, **OTHERS}) == {}
 
 
-def test_who_has_fewer_values_than_others_is_left_out_if_these_are_its_own():
+def test_who_has_fewer_values_than_others_is_left_out_if_no_other_has_them():
     usual = dict.fromkeys(OTHERS, table(age=(), sex=values(48)))
     alone = table(age=(), sex=values(3, start=60))
     assert list(outvoted({"aaron": alone, **usual})) == ["aaron"]
-    # Of none's own: 40 shared by two devices, a half each, are more than 47 by three, a third.
+    # Shared ones: 40 of two devices, a half each, are more than 47 of three, a third each.
     two = table(age=(), sex=("v00", *values(40, start=50)))
     assert list(outvoted({"aaron": two, "zoe": two, **usual})) == ["aaron", "zoe"]
 
 
-def test_where_all_have_values_of_their_own_it_is_nobodys_fault():
-    told = {name: table(age=(), sex=values(20, 20 * i)) for i, name in enumerate("abcde")}
-    assert outvoted(told) == {}
+def test_where_all_have_different_values_none_is_left_out():
+    surveys = {name: table(age=(), sex=values(20, 20 * i)) for i, name in enumerate("abcde")}
+    assert outvoted(surveys) == {}
     with pytest.raises(ValueError, match="column sex has 100 different texts"):
-        agree(told)
+        agree(surveys)
 
 
-def test_a_device_with_classes_that_nobody_has_is_left_out():
+def test_a_device_with_classes_that_no_other_has_is_left_out():
     def images(first, count):
         names = tuple(f"{number:05}" for number in range(first, first + count))
         return Survey(names, (1, 28, 28), in_folders=True)
 
     usual = {f"site-{i:02}": images(1000 * i, 1000 - i) for i in range(9)}
-    told = {**usual, "other": images(20_000, 1000), **{f"z{i}": images(0, 900) for i in range(4)}}
-    assert outvoted(told) == {}
-    told["more"] = images(30_000, 100)
-    found = outvoted(told)
+    similar = {f"z{i}": images(0, 900) for i in range(4)}
+    surveys = {**usual, "other": images(20_000, 1000), **similar}
+    assert outvoted(surveys) == {}
+    surveys["more"] = images(30_000, 100)
+    found = outvoted(surveys)
     assert list(found) == ["other"]
     assert found["other"].startswith("there are 10064 different classes at all devices together")
-    del told["other"]
-    assert len(agree(told).class_names) == 9064
+    del surveys["other"]
+    assert len(agree(surveys).class_names) == 9064

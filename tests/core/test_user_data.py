@@ -1,4 +1,4 @@
-"""Data of one's own: what a function may return, and partitions already made."""
+"""User-defined data: what a function may return, and given partitions."""
 
 import numpy as np
 import pytest
@@ -19,15 +19,15 @@ def returned(expression):
 
 
 def read(folder, expression):
-    with own_modules(folder, own=returned(expression)):
-        return read_user_data("own:load")
+    with own_modules(folder, mine=returned(expression)):
+        return read_user_data("mine:load")
 
 
 def test_a_table_is_a_data_set_of_rows(tmp_path):
-    with own_modules(tmp_path, own=TABLE):
-        data = load_dataset("own:load")
-        assert load_dataset("own:load") is data
-    assert (data.name, data.image_shape, data.num_classes) == ("own:load", (6,), 4)
+    with own_modules(tmp_path, mine=TABLE):
+        data = load_dataset("mine:load")
+        assert load_dataset("mine:load") is data
+    assert (data.name, data.image_shape, data.num_classes) == ("mine:load", (6,), 4)
     assert data.is_float
     assert data.class_names == ("0", "1", "2", "3")
     assert data.train_labels.dtype == torch.int64
@@ -50,11 +50,11 @@ def load():
     hospitals = torch.arange(8) // 4
     return Dataset("x", x, y, x, y, ("ill", "well"), Groups(hospitals, hospitals, ("A", "B")))
 """
-    with own_modules(tmp_path, own=text):
-        data = load_dataset("own:load")
-    assert (data.name, data.group_names) == ("own:load", ("A", "B"))
+    with own_modules(tmp_path, mine=text):
+        data = load_dataset("mine:load")
+    assert (data.name, data.group_names) == ("mine:load", ("A", "B"))
     settings = FederationSettings(
-        dataset="own:load", num_clients=2, seed=0, minority=0.0, min_samples=1
+        dataset="mine:load", num_clients=2, seed=0, minority=0.0, min_samples=1
     )
     federation = spread(settings, data)
     assert federation.partition.tasks == ((0,), (1,))
@@ -90,7 +90,7 @@ def load():
         ),
         (f"({X}[:, 0], {Y}, {X}, {Y})", r"float32 \(4,\), but the shape must be \(n, …\)"),
         (f"({X} + np.nan, {Y}, {X}, {Y})", "training samples contain infinity or NaN"),
-        (f"({X}[:0], {Y}[:0], {X}, {Y}, ['a', 'b'])", "data set own:load: it has no training"),
+        (f"({X}[:0], {Y}[:0], {X}, {Y}, ['a', 'b'])", "data set mine:load: it has no training"),
         (f"({X}, {Y}, {X}, {Y}, 2)", "class names are a int; give a list of texts"),
         (f"({X}, {Y}, {X}, {Y}, 'ab')", "class names are a str; give a list"),
         (f"([object()], {Y}, {X}, {Y})", r"training samples are object \(1,\), a type that"),
@@ -103,7 +103,7 @@ def load():
 )
 def test_what_is_no_data_set_is_one_sentence(expression, message, tmp_path):
     with pytest.raises(
-        ValueError, match=f'^dataset is "own:load", but it returned unusable.*{message}'
+        ValueError, match=f'^dataset is "mine:load", but it returned unusable.*{message}'
     ) as e:
         read(tmp_path, expression)
     assert str(e.value).endswith(".")
@@ -113,10 +113,10 @@ def test_what_is_no_data_set_is_one_sentence(expression, message, tmp_path):
 def test_a_function_that_changes_what_it_returned_is_noticed(made, tmp_path):
     text = returned(f"(X, {Y}, X, {Y})").replace("load():", "load():\n    global X\n    X *= 0.5")
     with (
-        own_modules(tmp_path, own=f"{text}\n\n\nX = {made}"),
+        own_modules(tmp_path, mine=f"{text}\n\n\nX = {made}"),
         pytest.raises(ValueError, match="returned other data when it was called again"),
     ):
-        read_repeatable("dataset", "own:load", read_user_data, "every worker")
+        read_repeatable("dataset", "mine:load", read_user_data, "every worker")
 
 
 # ------------------------------------------------------------------------ partitions already made
@@ -129,10 +129,10 @@ def partitions(clients, rest=""):
 
 
 def settings(clients, **options):
-    return FederationSettings(dataset="own:load", num_clients=clients, seed=0, **options)
+    return FederationSettings(dataset="mine:load", num_clients=clients, seed=0, **options)
 
 
-def test_each_client_has_its_own_partition(tmp_path):
+def test_each_client_has_its_partition(tmp_path):
     other = "(np.ones((3, 2), np.float32), [1, 1, 0], np.ones((1, 2), np.float32), [1])"
     data = read(tmp_path, partitions(f"{PART}, {other}, {PART}", ", tasks=[7, 2, 7]"))
     federation = spread(settings(3), data)
@@ -152,7 +152,7 @@ def test_clients_are_called_as_their_names_say(tmp_path):
     assert spread(settings(2), read(tmp_path, partitions(f"{PART}, {PART}"))).names == ()
 
 
-def test_each_is_tested_on_its_own_samples_whatever_is_said(tmp_path):
+def test_each_is_tested_on_its_samples_for_any_client_test(tmp_path):
     other = "(np.ones((3, 2), np.float32), [1, 1, 0], np.ones((1, 2), np.float32), [1])"
     data = read(tmp_path, partitions(f"{PART}, {other}"))
     for client_test in ("task", "own"):
@@ -163,8 +163,8 @@ def test_each_is_tested_on_its_own_samples_whatever_is_said(tmp_path):
 @pytest.mark.parametrize(
     ("clients", "options", "message"),
     [
-        (3, {}, "num-clients is 3, but own:load comes in 2 partitions: set num-clients to 2"),
-        (2, {"tasks": "0|1"}, "tasks is 0|1, but own:load comes in partitions: leave"),
+        (3, {}, "num-clients is 3, but mine:load comes in 2 partitions: set num-clients to 2"),
+        (2, {"tasks": "0|1"}, "tasks is 0|1, but mine:load comes in partitions: leave"),
         (2, {"clients_per_task": "1,1"}, "clients-per-task is 1,1, .*: leave it empty"),
         (2, {"noise": "class-dependent"}, "noise is class-dependent, .*: leave it at none"),
         (
@@ -172,10 +172,10 @@ def test_each_is_tested_on_its_own_samples_whatever_is_said(tmp_path):
             {"drift_clients": 2, "drift_round": 2},
             "comes in partitions: leave it at 0",
         ),
-        (2, {"shift": "concept"}, 'shift is "concept", but own:load has tasks that are'),
+        (2, {"shift": "concept"}, 'shift is "concept", but mine:load has tasks that are'),
     ],
 )
-def test_what_would_spread_them_anew_is_refused(clients, options, message, tmp_path):
+def test_options_that_change_given_partitions_are_refused(clients, options, message, tmp_path):
     data = read(tmp_path, partitions(f"{PART}, {PART}"))
     with pytest.raises(ValueError, match=message):
         spread(settings(clients, **options), data)
@@ -340,7 +340,7 @@ def test_a_column_that_is_not_there_is_named():
 def test_labels_of_a_partitioner_that_are_no_classes_are_refused(labels, said):
     thirds = Thirds(Columns(a=np.arange(30.0), label=np.array(labels)))
     with pytest.raises(ValueError, match=said):
-        dataset_of_partitions("own:load", from_partitioner(thirds, ["a"], "label"))
+        dataset_of_partitions("mine:load", from_partitioner(thirds, ["a"], "label"))
 
 
 X4, NUMBERS = "np.zeros((4, 2), np.float32)", "np.float32([1.5, 2, 0, -3])"
@@ -354,7 +354,7 @@ def test_a_number_to_predict_has_a_name(name, tmp_path):
     assert data.train_labels.tolist() == [1.5, 2, 0, -3]
     assert data.train_groups.tolist() == data.test_groups.tolist() == [0] * 4
     settings = FederationSettings(
-        dataset="own:load", num_clients=2, seed=0, num_tasks=1, min_samples=1, partition="equal"
+        dataset="mine:load", num_clients=2, seed=0, num_tasks=1, min_samples=1, partition="equal"
     )
     federation = spread(settings, data)
     assert sorted(map(len, federation.partition.train)) == [2, 2]
@@ -382,14 +382,14 @@ def test_what_is_no_number_to_predict_is_one_sentence(expression, message, tmp_p
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "num-tasks is 2, but own:load predicts a number"),
-        ({"tasks": "0"}, "tasks is 0, but own:load predicts a number"),
+        ({}, "num-tasks is 2, but mine:load predicts a number"),
+        ({"tasks": "0"}, "tasks is 0, but mine:load predicts a number"),
         ({"num_tasks": 1, "noise": "class-independent"}, "noise is .* not a class"),
-        ({"num_tasks": 1, "shift": "concept"}, 'shift is "concept", but own:load predicts'),
+        ({"num_tasks": 1, "shift": "concept"}, 'shift is "concept", but mine:load predicts'),
     ],
 )
 def test_what_needs_classes_is_refused_for_a_number(options, message, tmp_path):
     data = read(tmp_path, f"({X4}, {NUMBERS}, {X4}, {NUMBERS}, 'dose')")
-    settings = FederationSettings(dataset="own:load", num_clients=2, seed=0, **options)
+    settings = FederationSettings(dataset="mine:load", num_clients=2, seed=0, **options)
     with pytest.raises(ValueError, match=message):
         spread(settings, data)

@@ -9,16 +9,6 @@ from fl_core.data.given_partition import GivenPartition
 X, Y, NAMES = torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]), ("a", "b")
 
 
-@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
-@pytest.mark.parametrize("which", ["training", "test"])
-def test_samples_are_finite(wrong, which):
-    wrong_samples = X.clone()
-    wrong_samples[3, 1] = wrong
-    train, test = (wrong_samples, X) if which == "training" else (X, wrong_samples)
-    with pytest.raises(ValueError, match=f"d: {which} samples contain infinity"):
-        Dataset("d", train, Y, test, Y, NAMES)
-
-
 @pytest.mark.parametrize(
     ("train", "test", "said"),
     [
@@ -33,11 +23,6 @@ def test_each_sample_has_a_client_and_each_client_samples(train, test, said):
     assert Dataset(
         "d", X, Y, X, Y, NAMES, given_partition=GivenPartition((1, 3), (2, 2))
     ).given_partition.train == (1, 3)
-
-
-def test_classes_have_different_names():
-    with pytest.raises(ValueError, match="d: two classes are named a: rename one"):
-        Dataset("d", X, Y, X, Y, ("a", "a"))
 
 
 def test_a_class_name_that_is_no_text_is_refused():

@@ -70,26 +70,6 @@ def test_folders_come_from_the_option_then_the_environment_then_the_cache(monkey
     assert cache_dir() == Path.home() / ".cache" / "fedkin"
 
 
-@pytest.mark.parametrize(
-    ("images", "labels", "message"),
-    [
-        (torch.zeros(0, 1, 4, 4, dtype=torch.uint8), [], "x: it has no test images"),
-        (torch.zeros(2, 1, 4, 4), [0, 1], "test samples are float32 .* convert"),
-        (torch.zeros(2, 1, 4, 5, dtype=torch.uint8), [0, 1], "test samples are uint8 .* convert"),
-        (torch.zeros(2, 1, 4, 4, dtype=torch.uint8), [0], r"labels are int64 \(1,\), but"),
-        (
-            torch.zeros(2, 1, 4, 4, dtype=torch.uint8),
-            [0, 2],
-            "labels are from 0 to 2, but it",
-        ),
-    ],
-)
-def test_what_is_no_data_set_is_refused(images, labels, message):
-    good = torch.zeros(2, 1, 4, 4, dtype=torch.uint8)
-    with pytest.raises(ValueError, match=message):
-        Dataset("x", good, torch.tensor([0, 1]), images, torch.tensor(labels).long(), ("a", "b"))
-
-
 def test_groups_are_the_labels_unless_given():
     images, labels = torch.zeros(2, 1, 4, 4, dtype=torch.uint8), torch.tensor([0, 1])
     plain = Dataset("x", images, labels, images, labels, ("a", "b"))
@@ -363,17 +343,6 @@ def mnist_server(monkeypatch, tmp_path):
     return Server(monkeypatch, site)
 
 
-def test_a_download_is_stored(mnist_server, tmp_path):
-    data = load_dataset("mnist", str(tmp_path / "data"))
-    assert len(data.train_samples) == 20
-    assert len(mnist_server.served) == 4
-    assert [path.name for path in (tmp_path / "data").iterdir()] == ["MNIST"]
-    assert torch.equal(
-        load_dataset("mnist", str(tmp_path / "data"), download=False).test_samples,
-        data.test_samples,
-    )
-
-
 def test_two_that_want_the_same_files_download_them_once(mnist_server, tmp_path):
     mnist_server.seconds = 0.05
     with ThreadPoolExecutor(2) as pool:
@@ -476,17 +445,6 @@ def test_gray_among_colour_is_refused_with_an_example_of_each(folder):
     save(folder / "test" / "cat" / "t.png", pixels(8, 6, 3))
     with pytest.raises(ValueError, match=r"grey images \(\S+\) and colour images \(test/cat/t.p"):
         read(folder)
-
-
-def test_other_sizes_become_the_median_by_four(tmp_path):
-    flat = np.full((1, 1), 77, np.uint8)
-    for i, (height, width) in enumerate([(30, 90), (41, 100), (500, 120)]):
-        save(tmp_path / "train" / "a" / f"{i}.png", np.tile(flat, (height, width)))
-    save(tmp_path / "test" / "a" / "0.png", np.tile(flat, (7, 7)))
-    found = read(tmp_path)
-    assert found.train_samples.shape == (3, 1, 40, 100)
-    assert found.test_samples.shape == (1, 1, 40, 100)
-    assert found.train_samples.unique().tolist() == found.test_samples.unique().tolist() == [77]
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def sources_of(config: Config) -> list[str]:
     names = config.dataset.split(PLUS)
     if any("encoder" in parameters(system_of(name).clustering) for name in config.strategy):
         kind = dataset_info(config.dataset)
-        channels = kind.image_shape[0] if kind else 1
+        channels = kind.sample_shape[0] if kind else 1
         names.append(AUTOMATIC.get(channels, "") if config.encoder == AUTO else config.encoder)
     found = [part for name in names for part in _MADE_OF.get(name, (name,))]
     if shares_eigenvectors(config.strategy):

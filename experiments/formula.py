@@ -35,7 +35,7 @@ def expected_bytes(strategy: str, config: Config, num_clients: int, folder: Path
         return one_way * (clusters + 1) if isinstance(clusters, int) else None
     if strategy == "fedsem":
         return 2 * one_way
-    channels = load_dataset(config.dataset, config.data_dir).image_shape[0]
+    channels = load_dataset(config.dataset, config.data_dir).sample_shape[0]
     encoder = build_autoencoder(channels, 0).encoder
     encoder_size: int = sum(array.numel() for array in encoder.state_dict().values())
     centroids = int(config.as_run_config()["num-centroids"])

@@ -95,7 +95,7 @@ def _read_images(
     model_path: Path, card: ModelCard, folder: Path, undecoded: list[Path]
 ) -> Iterator[Batch]:
     """Find images, and return an iterator over them; it adds the ones that cannot be read."""
-    shape = card.image_shape
+    shape = card.sample_shape
     if is_table(folder):
         raise ValueError(
             f"{folder} is a table, but {model_path} was not trained on tables: name samples of the "
@@ -144,10 +144,10 @@ def _read_tables(folder: Path, card: ModelCard) -> list[Batch]:
 def _read_function(model_path: Path, card: ModelCard, data: str) -> list[Batch]:
     """Read the training samples that a user-defined function returns."""
     samples = read_user_part("--data", data).train_samples
-    if tuple(samples.shape[1:]) != card.image_shape:
+    if tuple(samples.shape[1:]) != card.sample_shape:
         raise ValueError(
             f"--data is {data}, whose samples have shape {_times(samples.shape[1:])}, but "
-            f"{model_path} takes {_times(card.image_shape)}: convert them first."
+            f"{model_path} takes {_times(card.sample_shape)}: convert them first."
         )
     if samples.dtype == torch.float32:
         samples = card.preparation.prepare_samples(samples)

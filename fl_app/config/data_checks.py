@@ -60,7 +60,7 @@ def check_fits(config: Config, kind: SampleKind, federation: Federation | None =
     samples = (
         federation.dataset.train_samples[:3]
         if federation
-        else random_samples(kind.image_shape, is_float=kind.is_float)
+        else random_samples(kind.sample_shape, is_float=kind.is_float)
     )
     if kind.is_regression and config.attack == "label-flip":
         raise ValueError(
@@ -99,7 +99,7 @@ def _check_file(config: Config, kind: SampleKind) -> None:
     if isinstance(kind, Dataset | Agreement):
         names = kind.class_names
     try:
-        ModelCard(config.model, kind.image_shape, names, strategy="", cluster=0, num_rounds=0)
+        ModelCard(config.model, kind.sample_shape, names, strategy="", cluster=0, num_rounds=0)
     except ValueError as error:
         raise ValueError(
             f"models of {config.dataset} could not be kept: {error}; give smaller samples, fewer "
@@ -108,7 +108,7 @@ def _check_file(config: Config, kind: SampleKind) -> None:
 
 
 def _check_model(config: Config, kind: SampleKind, samples: Tensor) -> None:
-    model = build_model(config.model, kind.image_shape, kind.num_classes, config.seed)
+    model = build_model(config.model, kind.sample_shape, kind.num_classes, config.seed)
     if not is_import_path(config.model):
         return
     pixels = as_pixels(samples)
@@ -127,10 +127,10 @@ def _check_model(config: Config, kind: SampleKind, samples: Tensor) -> None:
 
 
 def _check_encoder(strategy: str, kind: SampleKind) -> None:
-    if not are_images(kind.image_shape, is_float=kind.is_float):
+    if not are_images(kind.sample_shape, is_float=kind.is_float):
         raise ValueError(
             f"strategy names {strategy}, but its encoder takes images, grey or in colour, of "
-            f"bytes, and these samples are {described(kind.image_shape, is_float=kind.is_float)}: "
+            f"bytes, and these samples are {described(kind.sample_shape, is_float=kind.is_float)}: "
             "leave that strategy out, or use pca-km-hc."
         )
 
@@ -142,7 +142,7 @@ def _check_num_eigenvectors(config: Config, kind: SampleKind) -> None:
     """
     dimension = compared_dimension(
         config.features,
-        kind.image_shape,
+        kind.sample_shape,
         is_float=kind.is_float,
         is_private=config.pre_round_epsilon > 0,
     )

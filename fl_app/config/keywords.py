@@ -42,7 +42,7 @@ def spelt_out(values: Mapping[str, Any]) -> dict[str, Any]:
     if found["num_clients"] == ALL:
         found["num_clients"] = 0
     if found["features"] == AUTO and (kind := dataset_info(found["dataset"])) is not None:
-        found["features"] = chosen_features(AUTO, kind.image_shape, is_float=kind.is_float)
+        found["features"] = chosen_features(AUTO, kind.sample_shape, is_float=kind.is_float)
     if found["model"] == AS_PAPER:
         found["model"] = paper_model(found["dataset"])
     if found["dataset"] == REAL_DEVICES and found["num_clusters"] == AS_TASKS:

@@ -267,7 +267,7 @@ class Config(
 
     def for_samples(self, kind: SampleKind) -> Config:
         """Return the configuration with the features that `auto` stands for with such samples."""
-        name = chosen_features(self.features, kind.image_shape, is_float=kind.is_float)
+        name = chosen_features(self.features, kind.sample_shape, is_float=kind.is_float)
         return replace(self, features=name)
 
     def spent(self) -> dict[str, float]:

@@ -206,7 +206,7 @@ def wanted_clusters(setting: Setting) -> int | None:
 def initial_model(setting: Setting) -> nn.Module:
     """Return the configured model with random weights."""
     images = setting.images
-    return build_model(setting.config.model, images.image_shape, images.num_classes, setting.seed)
+    return build_model(setting.config.model, images.sample_shape, images.num_classes, setting.seed)
 
 
 @lru_cache(maxsize=2)
@@ -241,7 +241,7 @@ FOUND: dict[str, Callable[[Setting], Any]] = {
     "seed": lambda setting: setting.seed,
     "dimension": lambda setting: compared_dimension(
         setting.config.features,
-        setting.images.image_shape,
+        setting.images.sample_shape,
         is_float=setting.images.is_float,
         is_private=setting.config.pre_round_epsilon > 0,
     ),
@@ -253,7 +253,7 @@ FOUND: dict[str, Callable[[Setting], Any]] = {
     ),
     "encoder": lambda setting: _encoder(
         setting.config.encoder,
-        setting.images.image_shape[0],
+        setting.images.sample_shape[0],
         # A folder is the user's own.
         "" if setting.config.dataset in ("folder", SITES) else setting.config.data_dir,
         setting.config.device,

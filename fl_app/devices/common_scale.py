@@ -56,7 +56,7 @@ def add_common_scale(agreement: Agreement, conversation: Conversation) -> Agreem
     A device with an invalid answer is excluded.
     """
     check_no_pixels("devices", ALL_SITES, agreement.is_float)
-    num_values = agreement.image_shape[0] + agreement.is_regression
+    num_values = agreement.sample_shape[0] + agreement.is_regression
 
     statistics = conversation.query(
         protocol.MOMENTS,
@@ -64,7 +64,7 @@ def add_common_scale(agreement: Agreement, conversation: Conversation) -> Agreem
         options={**agreement.as_config()},
     )
     found = ColumnStatistics.merged(list(statistics.values()))
-    num_columns = agreement.image_shape[0]
+    num_columns = agreement.sample_shape[0]
     for note in constant_notes([found], num_columns, agreement.column_names, ALL_SITES):
         logger.warning(note)
     scaling = Scaling.fit(found, is_regression=agreement.is_regression)

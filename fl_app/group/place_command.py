@@ -145,10 +145,10 @@ def _samples(card: SpectraCard, path: Path | None, data: str) -> list[tuple[str,
     from fl_core.data.tables import prepared_rows, tables_in  # noqa: PLC0415
     from fl_core.data.user_data import read_user_part  # noqa: PLC0415
 
-    of_run = described(card.image_shape, is_float=card.is_float)
+    of_run = described(card.sample_shape, is_float=card.is_float)
     if path is None:
         part = read_user_part("--data", data)
-        own = described(part.image_shape, is_float=part.is_float)
+        own = described(part.sample_shape, is_float=part.is_float)
         if own != of_run:
             raise ValueError(
                 f"--data is {data}, whose samples are {own}, but the run's were {of_run}: convert "
@@ -172,22 +172,22 @@ def _samples(card: SpectraCard, path: Path | None, data: str) -> list[tuple[str,
             f"--data-path is {path}, a table, but the run's samples were images: name a folder "
             "of them."
         )
-    return [("", read_images(path, card.image_shape))]
+    return [("", read_images(path, card.sample_shape))]
 
 
-def read_images(folder: Path, image_shape: tuple[int, ...]) -> Tensor:
+def read_images(folder: Path, sample_shape: tuple[int, ...]) -> Tensor:
     """Return all images below a folder, resized as in the run: uint8, shape (n, C, H, W)."""
     from fl_core.data.image_files import find_images  # noqa: PLC0415
     from fl_core.data.image_folder import in_words, read_each  # noqa: PLC0415
     from fl_core.data.samples import grey_or_colour  # noqa: PLC0415
 
     paths = find_images(folder)
-    images, outcomes = read_each(paths, image_shape)
+    images, outcomes = read_each(paths, sample_shape)
     for path, outcome in zip(paths, outcomes, strict=True):
         if isinstance(outcome, Exception):
             raise ValueError(f"{path} cannot be decoded: {in_words(outcome)}. Repair or remove it.")
         if outcome:
-            channels, height, width = image_shape
+            channels, height, width = sample_shape
             raise ValueError(
                 f"{path} is {grey_or_colour(4 - channels)}, but the run's images were "
                 f"{grey_or_colour(channels)} ones of {height}×{width} pixels: convert it first."

@@ -76,7 +76,7 @@ class Grouped:
 def cost_of(strategy: ClusteredStrategy, config: Config, images: Dataset | Agreement) -> Cost:
     """Return the cost of a strategy's pre-round, and of a round with the model."""
     traffic, clients = strategy.training.pre_round_traffic, len(strategy.clusters.of_client)
-    model = build_model(config.model, images.image_shape, images.num_classes, seed=0)
+    model = build_model(config.model, images.sample_shape, images.num_classes, seed=0)
     both_ways = 2 * protocol.payload_bytes(
         RecordDict({protocol.ARRAYS: ArrayRecord(model.state_dict())})
     )

@@ -55,7 +55,7 @@ class SpectraCard:
         The formula by which clients were compared.
     num_eigenvectors : int
         How many of each are compared.
-    image_shape : tuple of int
+    sample_shape : tuple of int
         Of a sample: of an image, channels, height and width.
     is_private : bool
         Whether features were projected and noise was added.
@@ -73,7 +73,7 @@ class SpectraCard:
     features: str
     relevance: str
     num_eigenvectors: int
-    image_shape: tuple[int, ...]
+    sample_shape: tuple[int, ...]
     is_private: bool
     names: tuple[str, ...]
     is_float: bool = False
@@ -89,12 +89,12 @@ class SpectraCard:
             "features": self.features in FEATURES or is_import_path(self.features),
             "relevance": self.relevance in FORMULAS,
             "num_eigenvectors": self.num_eigenvectors > 0,
-            "image_shape": is_shape(self.image_shape),
+            "sample_shape": is_shape(self.sample_shape),
         }
         for name, is_right in right.items():
             if not is_right:
                 raise ValueError(f"its {name} is not one that this app writes")
-        self.preparation.check(self.image_shape)
+        self.preparation.check(self.sample_shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +140,7 @@ def keep_spectra(
         features=config.features,
         relevance=config.relevance,
         num_eigenvectors=config.eigenvectors(),
-        image_shape=images.image_shape,
+        sample_shape=images.sample_shape,
         is_private=bool(config.pre_round_epsilon),
         names=tuple(found.names[client] for client in spectra),
         is_float=images.is_float,

@@ -79,7 +79,7 @@ class Node(Client, ABC):
 
     def model(self) -> nn.Module:
         """Return the configured model without weights."""
-        shape, classes = self.kind.image_shape, self.kind.num_classes
+        shape, classes = self.kind.sample_shape, self.kind.num_classes
         return empty_model(self.config.model, shape, classes, self.device)
 
     def training_settings(self) -> TrainingSettings:

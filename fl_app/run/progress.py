@@ -184,7 +184,7 @@ def _columns(names: Sequence[str]) -> str:
 
 
 def _kind(samples: SampleKind) -> str:
-    shape, is_float = samples.image_shape, samples.is_float
+    shape, is_float = samples.sample_shape, samples.is_float
     if not are_images(shape, is_float=is_float):
         return described(shape, is_float=is_float)
     channels, height, width = shape

@@ -102,7 +102,7 @@ class ResultsFolder:
             kind, _, number = name.partition("-")
             card = ModelCard(
                 architecture=self.config.model,
-                image_shape=images.image_shape,
+                sample_shape=images.sample_shape,
                 class_names=tuple(images.class_names),
                 strategy=run.strategy,
                 cluster=int(number) if kind == "cluster" else run.of_client[int(number)],

@@ -181,7 +181,7 @@ class ArrivingNodes(GridAround):
 def uninformative_clients(features: str, federation: Federation) -> dict[int, str]:
     """Return why clients' features say little, of samples that are no images."""
     data = federation.dataset
-    if are_images(data.image_shape, is_float=data.is_float):
+    if are_images(data.sample_shape, is_float=data.is_float):
         return {}
     phi, found = feature_map(features), {}
     for client in range(federation.partition.num_clients):

@@ -38,21 +38,20 @@ class Kind:
     num_names: ClassVar[tuple[int, int]]
 
     class_names: tuple[str, ...]  # of a number to predict, its name
-    image_shape: tuple[int, ...]  # of a sample: of an image, channels, height and width
+    sample_shape: tuple[int, ...]  # of a sample: of an image, channels, height and width
     is_float: bool = False  # float32; otherwise pixels, uint8
     is_regression: bool = False
     columns: Columns = field(default_factory=dict)  # of tables, without the label's
 
     def __post_init__(self) -> None:
         check_names(self.class_names, *((1, 1) if self.is_regression else self.num_names))
-        if not is_shape(self.image_shape):
-            raise ValueError(
-                f"image_shape is {reprlib.repr(self.image_shape)}, but it must be {ALLOWED_SHAPE}."
-            )
+        if not is_shape(self.sample_shape):
+            shape = reprlib.repr(self.sample_shape)
+            raise ValueError(f"sample_shape is {shape}, but it must be {ALLOWED_SHAPE}.")
         _check_texts(tuple(self.columns))
         for name, values in self.columns.items():
             _check_texts(values, of_column=name)
-        self.preparation.check(self.image_shape)
+        self.preparation.check(self.sample_shape)
 
     @property
     def num_classes(self) -> int:
@@ -90,7 +89,7 @@ class Kind:
             names = [f"{name}{' (texts)' * bool(values)}" for name, values in self.columns.items()]
             kind = f"tables of {', '.join(names)}"
         else:
-            kind = described(self.image_shape, is_float=self.is_float)
+            kind = described(self.sample_shape, is_float=self.is_float)
         return f'{kind} with the number "{self.class_names[0]}"' if self.is_regression else kind
 
 
@@ -116,14 +115,14 @@ class Survey(Kind):
         if self.in_folders and not _fits_folders(self):
             raise ValueError(
                 f"images in folders have at most {MAX_SIDE} pixels a side, grey or in colour, not "
-                f"{described(self.image_shape, is_float=self.is_float)}."
+                f"{described(self.sample_shape, is_float=self.is_float)}."
             )
 
     def __str__(self) -> str:
         """Describe the samples without the size of images in folders, which can be changed."""
         if not self.in_folders:
             return super().__str__()
-        return f"{grey_or_colour(self.image_shape[0])} images in folders"
+        return f"{grey_or_colour(self.sample_shape[0])} images in folders"
 
 
 @dataclass(frozen=True)
@@ -151,7 +150,7 @@ class Agreement(Kind):
 
 
 def _fits_folders(kind: Kind) -> bool:
-    shape = kind.image_shape
+    shape = kind.sample_shape
     return are_images(shape, is_float=kind.is_float) and max(shape[1:]) <= MAX_SIDE
 
 

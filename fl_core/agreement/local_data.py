@@ -69,7 +69,7 @@ def survey_of(data: Dataset) -> Survey:
     """Describe samples that `read_user_part` read."""
     try:
         names = tuple(sorted(map(composed, data.class_names)))
-        return Survey(names, data.image_shape, data.is_float, data.is_regression)
+        return Survey(names, data.sample_shape, data.is_float, data.is_regression)
     except ValueError as error:
         raise ValueError(f'{DATA} is "{data.name}", which cannot be used: {error}') from error
 
@@ -91,7 +91,7 @@ def read_local_images(path: Path, cache: Path, agreement: Agreement) -> Split:
         raise ValueError(
             f"{path} has images, but {agreement} was agreed: exclude this device from the run."
         )
-    channels, height, width = agreement.image_shape
+    channels, height, width = agreement.sample_shape
     split = read_image_folder(path, cache, size=(height, width))
     found = split.train_samples.shape[1]
     if found != channels:

@@ -27,12 +27,12 @@ def agree(surveys: Mapping[str, Survey]) -> Agreement:
     if not surveys:
         raise ValueError("no device described its samples: connect devices that have some.")
     first = next(iter(surveys.values()))
-    columns, shape, names = first.columns, first.image_shape, first.class_names
+    columns, shape, names = first.columns, first.sample_shape, first.class_names
     if columns:
         columns = common_columns({name: survey.columns for name, survey in surveys.items()})
         shape = (len(sample_columns(columns)),)
     elif first.in_folders:
-        shape = _common_shape({name: survey.image_shape for name, survey in surveys.items()})
+        shape = _common_shape({name: survey.sample_shape for name, survey in surveys.items()})
     if not first.is_regression:
         names = agreed_classes({name: survey.class_names for name, survey in surveys.items()})
     return Agreement(names, shape, first.is_float, first.is_regression, columns)
@@ -88,7 +88,7 @@ def outvoted(surveys: Mapping[str, Survey]) -> dict[str, str]:
 
 def _must_agree(survey: Survey) -> tuple[object, ...]:
     """Return what must be equal at all devices; the description hides some of it."""
-    shape = () if survey.columns else survey.image_shape
+    shape = () if survey.columns else survey.sample_shape
     return (
         survey.in_folders,
         shape[:1] if survey.in_folders else shape,

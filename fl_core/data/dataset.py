@@ -124,7 +124,7 @@ class Dataset:
         return replace(self, **{name: getattr(self, name).to(device) for name in TENSORS})
 
     @property
-    def image_shape(self) -> tuple[int, ...]:
+    def sample_shape(self) -> tuple[int, ...]:
         """Return the shape of a sample: of an image, channels, height and width."""
         return tuple(self.train_samples.shape[1:])
 

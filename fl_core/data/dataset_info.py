@@ -20,8 +20,8 @@ def dataset_info(dataset: str) -> DatasetInfo | None:
     parts = [one for one in known if one is not None]
     if len(parts) < len(known):
         return None
-    check_one_shape(dataset, [one.image_shape for one in parts])
-    return DatasetInfo(parts[0].image_shape, sum(one.num_classes for one in parts))
+    check_one_shape(dataset, [one.sample_shape for one in parts])
+    return DatasetInfo(parts[0].sample_shape, sum(one.num_classes for one in parts))
 
 
 def check_one_shape(dataset: str, shapes: Sequence[tuple[int, ...]]) -> None:

@@ -162,7 +162,7 @@ def rotated(base: Dataset, name: str) -> Dataset:
     Labels do not change, so only images distinguish the rotations. The groups are
     rotation·C + label, rotations counted counterclockwise from 0 (Ghosh et al. 2020).
     """
-    _, height, width = base.image_shape
+    _, height, width = base.sample_shape
     if height != width:
         raise ValueError(
             f"data set {base.name} has images of {height}×{width}, but only square images can be "
@@ -209,7 +209,7 @@ def joined(first: Dataset, second: Dataset) -> Dataset:
     A class name of the second that the first has, too, is followed by its data set's.
     """
     name = f"{first.name}{PLUS}{second.name}"
-    check_one_shape(name, [first.image_shape, second.image_shape])
+    check_one_shape(name, [first.sample_shape, second.sample_shape])
     others = [
         f"{label} ({second.name})" if label in first.class_names else label
         for label in second.class_names

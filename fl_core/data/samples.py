@@ -9,7 +9,7 @@ class SampleForm(Protocol):
     """The shape and type of samples, independent of labels."""
 
     @property
-    def image_shape(self) -> tuple[int, ...]:
+    def sample_shape(self) -> tuple[int, ...]:
         """Return the shape of a sample: of an image, channels, height and width."""
 
     @property
@@ -41,7 +41,7 @@ def grey_or_colour(channels: int) -> str:
 
 def sample_word(kind: SampleForm) -> str:
     """Return the word for one of the samples: image, or sample."""
-    return "image" if are_images(kind.image_shape, is_float=kind.is_float) else "sample"
+    return "image" if are_images(kind.sample_shape, is_float=kind.is_float) else "sample"
 
 
 def described(shape: tuple[int, ...], *, is_float: bool) -> str:

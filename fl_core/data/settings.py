@@ -50,7 +50,7 @@ def name_of_test(client_test: str) -> str:
 class DatasetInfo(NamedTuple):
     """The samples and classes of a data set, known before its files are read."""
 
-    image_shape: tuple[int, ...]  # channels, height and width
+    sample_shape: tuple[int, ...]  # channels, height and width
     num_classes: int
     is_float: bool = False
     is_regression: bool = False
@@ -92,7 +92,7 @@ class Entry:
 _HERE = "fl_core.data.datasets:"
 _MNIST_5K = DatasetInfo((1, 28, 28), 10)
 _PUBLISHED = {
-    name: DatasetInfo(one.image_shape, one.num_classes) for name, one in PUBLISHED.items()
+    name: DatasetInfo(one.sample_shape, one.num_classes) for name, one in PUBLISHED.items()
 }
 # RCC-PFL, section V: one model per data set.
 _PAPER_MODELS = {"mnist": "logistic-regression", "fashion-mnist": "mlp"}

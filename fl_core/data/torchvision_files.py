@@ -20,7 +20,7 @@ class Published:
     num_classes: int = 10
     options: Mapping[str, str] = field(default_factory=dict)  # of torchvision's class
     transposed: bool = False  # its files have rows and columns swapped
-    image_shape: tuple[int, int, int] = (1, 28, 28)
+    sample_shape: tuple[int, int, int] = (1, 28, 28)
 
     def open(self, root: Path, *, train: bool, download: bool) -> Any:
         """Return torchvision's data set; its import takes seconds."""
@@ -45,8 +45,8 @@ PUBLISHED = {
             *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
         ),
     ),
-    "cifar10": Published("CIFAR10", image_shape=(3, 32, 32)),
-    "cifar100": Published("CIFAR100", num_classes=100, image_shape=(3, 32, 32)),
+    "cifar10": Published("CIFAR10", sample_shape=(3, 32, 32)),
+    "cifar100": Published("CIFAR100", num_classes=100, sample_shape=(3, 32, 32)),
     "emnist-balanced": Published(
         "EMNIST",
         _idx_files("EMNIST", "emnist-balanced-train", "emnist-balanced-test"),

@@ -42,7 +42,7 @@ class ModelCard:
 
     __pydantic_config__ = STRICT
     architecture: str  # one of `MODELS`, or an import path
-    image_shape: ImageShape
+    sample_shape: ImageShape
     class_names: tuple[str, ...]  # the name of each output, at most 10,000
     strategy: str  # that trained it, with the cluster and the number of rounds
     cluster: int
@@ -55,14 +55,14 @@ class ModelCard:
                 self.architecture in MODELS or is_import_path(self.architecture),
                 f"one of {', '.join(MODELS)}, or an import path",
             ),
-            "image_shape": (is_shape(self.image_shape), ALLOWED_SHAPE),
+            "sample_shape": (is_shape(self.sample_shape), ALLOWED_SHAPE),
             "class_names": (1 <= len(self.class_names) <= MAX_CLASSES, f"1 to {MAX_CLASSES} texts"),
         }
         for name, (is_allowed, what) in allowed.items():
             if not is_allowed:
                 value = reprlib.repr(getattr(self, name))
                 raise ValueError(f"the card's {name} is {value}, but it must be {what}")
-        self.preparation.check(self.image_shape)
+        self.preparation.check(self.sample_shape)
 
 
 def save_model(
@@ -96,7 +96,7 @@ def save_model(
 
 
 def _model_of(card: ModelCard) -> nn.Module:
-    return unfilled_model(card.architecture, card.image_shape, len(card.class_names))
+    return unfilled_model(card.architecture, card.sample_shape, len(card.class_names))
 
 
 def load_model(path: Path, allowed_code: str = "") -> tuple[nn.Module, ModelCard]:
@@ -163,7 +163,7 @@ def _check_arrays(given: Mapping[str, _Form], model: nn.Module, card: ModelCard)
     names = [*expected, *sorted(given.keys() - expected.keys())]
     wrong = [name for name in names if given.get(name) != expected.get(name)]
     if wrong:
-        shape = "×".join(map(str, card.image_shape))
+        shape = "×".join(map(str, card.sample_shape))
         # An unknown name may be as long as the file.
         raise ValueError(
             f"{len(wrong)} of its arrays do not fit model {card.architecture} for "

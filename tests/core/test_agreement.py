@@ -59,7 +59,7 @@ def test_a_survey_says_names_kind_and_size_only(site):
     assert survey_images(site) == survey(("bolt", "nut"), True, 32, 40)
     assert json.loads(survey_images(site).as_config()["survey"]) == {
         "class_names": ["bolt", "nut"],
-        "image_shape": [1, 32, 40],
+        "sample_shape": [1, 32, 40],
         "is_float": False,
         "is_regression": False,
         "columns": {},
@@ -75,7 +75,7 @@ def test_a_survey_decodes_nothing(site, monkeypatch):
         return original(image)
 
     monkeypatch.setattr(ImageFile.ImageFile, "load", load)
-    assert survey_images(site).image_shape == (1, 32, 40)
+    assert survey_images(site).sample_shape == (1, 32, 40)
     assert not loaded
     read_local_images(site, site.parent / "cache", agreement())
     assert loaded
@@ -117,7 +117,7 @@ def test_a_config_goes_there_and_back(record):
 
 @pytest.mark.parametrize("record", [SURVEY, AGREEMENT])
 def test_no_field_may_be_missing(record):
-    for key in ("class_names", "image_shape"):
+    for key in ("class_names", "sample_shape"):
         fields = json.loads(record.as_config()[record.entry])
         del fields[key]
         with pytest.raises(ValueError, match=rf"lacks the key {key}"):
@@ -132,13 +132,16 @@ def test_no_field_may_be_missing(record):
     ("fields", "message"),
     [
         (
-            {"image_shape": [1, 0, 30]},
-            r": image_shape is \(1, 0, 30\), but it must be 1 to",
+            {"sample_shape": [1, 0, 30]},
+            r": sample_shape is \(1, 0, 30\), but it must be 1 to",
         ),
-        ({"image_shape": [1, 28.5, 30]}, r"image_shape.1 is 28\.5, but it must be a whole number"),
-        ({"image_shape": [1, True, 30]}, r"image_shape.1 is True, but it must be a whole number"),
-        ({"image_shape": [3, 1024, 1025]}, r"image_shape is \(3, 1024, 1025\), but it"),
-        ({"image_shape": 28}, r"image_shape is 28, but it must be a list"),
+        (
+            {"sample_shape": [1, 28.5, 30]},
+            r"sample_shape.1 is 28\.5, but it must be a whole number",
+        ),
+        ({"sample_shape": [1, True, 30]}, r"sample_shape.1 is True, but it must be a whole number"),
+        ({"sample_shape": [3, 1024, 1025]}, r"sample_shape is \(3, 1024, 1025\), but it"),
+        ({"sample_shape": 28}, r"sample_shape is 28, but it must be a list"),
         ({"is_float": 1}, r"is_float is 1, but it must be true or false"),
         ({"class_names": "ab"}, "class_names is 'ab', but it must be a list"),
         ({"class_names": ["a", 3]}, "class_names.1 is 3, but it must be text"),
@@ -162,8 +165,8 @@ def test_fields_that_are_refused(record, fields, message):
 @pytest.mark.parametrize("shape", [[1, 225, 30], [2, 28, 30], [28, 30]])
 def test_images_in_folders_have_sides_and_channels_that_can_be_had(shape):
     with pytest.raises(ValueError, match=r": images in folders have at most 224 pixels a side"):
-        Survey.from_config(altered(SURVEY, image_shape=shape))
-    assert not Agreement.from_config(altered(AGREEMENT, image_shape=shape)).suits_folders
+        Survey.from_config(altered(SURVEY, sample_shape=shape))
+    assert not Agreement.from_config(altered(AGREEMENT, sample_shape=shape)).suits_folders
 
 
 def test_the_bounds_themselves_are_allowed():
@@ -184,7 +187,7 @@ fields = st.fixed_dictionaries(
     {},
     optional={
         "class_names": st.lists(st.text(max_size=3), max_size=4) | anything,
-        "image_shape": st.lists(st.integers(0, 230), max_size=4) | anything,
+        "sample_shape": st.lists(st.integers(0, 230), max_size=4) | anything,
         "is_float": st.booleans() | anything,
         "in_folders": st.booleans() | anything,
         "is_regression": st.booleans() | anything,
@@ -231,7 +234,7 @@ def test_classes_are_united_and_one_size_stays():
 )
 def test_sizes_become_the_median_over_devices(sizes, expected):
     surveys = {str(i): survey(("a", "b"), False, *size) for i, size in enumerate(sizes)}
-    assert agree(surveys).image_shape == (3, *expected)
+    assert agree(surveys).sample_shape == (3, *expected)
 
 
 def test_gray_and_colour_devices_are_named():

@@ -105,7 +105,7 @@ def test_what_are_no_groups_is_refused(groups, message):
 @pytest.mark.faults
 def test_mnist_5k_is_mlxtends_mnist_split_by_the_seed():
     data = load_dataset("mnist-5k")
-    assert data.image_shape == (1, 28, 28)
+    assert data.sample_shape == (1, 28, 28)
     assert data.class_names == tuple("0123456789")
     assert data.train_samples.dtype == data.test_samples.dtype == torch.uint8
     assert data.train_labels.bincount().tolist() == [400] * 10
@@ -388,7 +388,7 @@ def read(root):
 def test_a_folder_becomes_a_data_set(folder):
     data = load_dataset("folder", str(folder))
     assert data.class_names == ("bird", "cat")
-    assert data.image_shape == (1, 8, 6)
+    assert data.sample_shape == (1, 8, 6)
     assert data.train_labels.tolist() == [0, 0, 1, 1, 1]
     assert data.test_labels.tolist() == [0, 1]
     assert np.array_equal(data.train_samples[2, 0].numpy(), pixels(8, 6, seed=0))
@@ -685,7 +685,7 @@ def test_cifar10_may_be_an_archive_of_images(tmp_path, caplog):
     assert data.name == "cifar10"
     assert data.class_names == CIFAR10_CLASSES
     assert data.train_labels.tolist() == list(range(10))
-    assert data.image_shape == (3, 32, 32)
+    assert data.sample_shape == (3, 32, 32)
 
 
 def test_an_archive_of_other_classes_is_not_cifar10(tmp_path):

@@ -33,7 +33,7 @@ def femnist(tmp_path):
 
 def test_by_hand_images_are_those_of_their_writers(femnist):
     data = load_dataset("femnist", str(femnist))
-    assert data.image_shape == (1, 28, 28)
+    assert data.sample_shape == (1, 28, 28)
     assert data.num_classes == 62
     assert [data.class_names[label] for label in TRAINING["f0_01"]] == ["0", "A", "a"]
     assert data.group_names == ("f0_01", "f1_02", "f2_03")

@@ -18,7 +18,7 @@ FORMAT = "fedkin model 1"
 
 
 def arrays_of(card, seed=3):
-    model = build_model(card.architecture, card.image_shape, len(card.class_names), seed)
+    model = build_model(card.architecture, card.sample_shape, len(card.class_names), seed)
     return {name: tensor.numpy() for name, tensor in model.state_dict().items()}
 
 
@@ -26,7 +26,7 @@ def write(path, fields=None, arrays=None, card_text=None):
     """Write a file as `save_model` does, with other fields in its card, arrays or card."""
     card = {
         "architecture": "mlp-32",
-        "image_shape": [1, 4, 5],
+        "sample_shape": [1, 4, 5],
         "class_names": ["cat", "dog"],
         "strategy": "rcc-pfl",
         "cluster": 1,
@@ -87,13 +87,13 @@ WRONG_FIELDS = [
     ("architecture", ["mlp"], "must be text"),
     ("architecture", "mlp", r"3 of its arrays do not fit model mlp for .*'hidden.weight' is"),
     ("architecture", "cnn", "images are 4×5, and it needs at least 16×16"),
-    ("image_shape", [1, 4, 6], r"'hidden.weight' is float32 \(32, 20\) but .* \(32, 24\)"),
-    ("image_shape", [4], r"fit model mlp-32 for 4 images .* \(32, 20\) but .* \(32, 4\)"),
-    ("image_shape", [3, 1024, 1025], r"is \(3, 1024, 1025\), but it must be 1 to 8 .* 3,145,728"),
-    ("image_shape", [1, 0, 5], "1 to 8 whole numbers of at least 1"),
-    ("image_shape", [1, 4.5, 5], "image_shape.1 is 4.5, but it must be a whole number"),
-    ("image_shape", [1] * 9, "1 to 8 whole numbers"),
-    ("image_shape", "145", "image_shape is '145', but it must be a list"),
+    ("sample_shape", [1, 4, 6], r"'hidden.weight' is float32 \(32, 20\) but .* \(32, 24\)"),
+    ("sample_shape", [4], r"fit model mlp-32 for 4 images .* \(32, 20\) but .* \(32, 4\)"),
+    ("sample_shape", [3, 1024, 1025], r"is \(3, 1024, 1025\), but it must be 1 to 8 .* 3,145,728"),
+    ("sample_shape", [1, 0, 5], "1 to 8 whole numbers of at least 1"),
+    ("sample_shape", [1, 4.5, 5], "sample_shape.1 is 4.5, but it must be a whole number"),
+    ("sample_shape", [1] * 9, "1 to 8 whole numbers"),
+    ("sample_shape", "145", "sample_shape is '145', but it must be a list"),
     ("class_names", [], "1 to 10000 texts"),
     ("class_names", ["a"] * 10_001, r"\('a', .*1 to 10000 texts"),
     ("class_names", ["cat", 3], "class_names.1 is 3, but it must be text"),
@@ -172,7 +172,7 @@ def test_a_forged_card_takes_no_memory_for_what_it_claims(forged):
     # 3·1024·1024 pixels to 10,000 classes are 31 billion weights, 126 GB: no test would survive.
     fields = {
         "architecture": "logistic-regression",
-        "image_shape": [3, 1024, 1024],
+        "sample_shape": [3, 1024, 1024],
         "class_names": ["a"] * 10_000,
     }
     write(forged, fields)
@@ -209,7 +209,7 @@ def test_any_damaged_byte_is_refused_or_leaves_a_model_that_fits(tmp_path_factor
     except ValueError as error:
         assert "damaged.safetensors is not a model of this app" in str(error)
     else:
-        answers = model(torch.zeros(1, *card.image_shape))
+        answers = model(torch.zeros(1, *card.sample_shape))
         assert answers.shape == (1, len(card.class_names))
 
 

@@ -53,7 +53,7 @@ def of_client(data, client):
 
 def test_arms_of_ten_people_are_twenty_sites(recordings):
     data = load_dataset("watch")
-    assert (data.image_shape, data.is_float, data.num_classes) == ((6, 100), True, 7)
+    assert (data.sample_shape, data.is_float, data.num_classes) == ((6, 100), True, 7)
     assert (
         len(data.given_partition.names)
         == len(data.given_partition.train)
@@ -131,7 +131,7 @@ def test_another_file_is_not_even_opened(tmp_path, monkeypatch):
 
 def test_the_busiest_airports_are_twenty_sites(flights):
     data = load_dataset("flights")
-    assert (data.image_shape, data.is_float) == ((29,), True)
+    assert (data.sample_shape, data.is_float) == ((29,), True)
     assert data.class_names == ("on time", "late")
     assert data.given_partition.names == SITES
     assert data.given_partition.tasks is None

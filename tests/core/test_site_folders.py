@@ -41,7 +41,7 @@ def test_each_site_is_a_client_with_the_classes_of_all(write):
     assert sites_of("sites", str(root)) == 3
     data = load_dataset("sites", str(root))
     assert (data.name, data.class_names) == ("sites", ("bolt", "nut", "screw"))
-    assert data.image_shape == (1, 32, 40)
+    assert data.sample_shape == (1, 32, 40)
     held = data.given_partition
     assert held.names == ("berlin", "oslo", "paris")
     assert held.tasks is None
@@ -65,7 +65,7 @@ def test_images_of_other_sizes_are_brought_to_one(write):
     write("b/bolt", [1, 2], size=(40, 40))
     write("b/nut", [1, 2], size=(40, 40))
     root = write("c/nut", [1, 2], size=(80, 60))
-    assert load_dataset("sites", str(root)).image_shape == (1, 40, 40)
+    assert load_dataset("sites", str(root)).sample_shape == (1, 40, 40)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_at_the_ends_tasks_are_the_same_or_unrelated(without_noise):
 
 def test_each_class_of_each_task_has_as_many_images():
     data = synthetic(3, 0.5, seed=0)
-    assert data.image_shape == (1, 28, 28)
+    assert data.sample_shape == (1, 28, 28)
     assert np.bincount(data.train_groups).tolist() == [134] * 30  # 4,000 / 30, rounded up
     assert np.bincount(data.test_groups).tolist() == [67] * 30
     assert torch.equal(data.train_labels, data.train_groups % 10)

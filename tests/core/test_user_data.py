@@ -27,7 +27,7 @@ def test_a_table_is_a_data_set_of_rows(tmp_path):
     with own_modules(tmp_path, mine=TABLE):
         data = load_dataset("mine:load")
         assert load_dataset("mine:load") is data
-    assert (data.name, data.image_shape, data.num_classes) == ("mine:load", (6,), 4)
+    assert (data.name, data.sample_shape, data.num_classes) == ("mine:load", (6,), 4)
     assert data.is_float
     assert data.class_names == ("0", "1", "2", "3")
     assert data.train_labels.dtype == torch.int64
@@ -36,7 +36,7 @@ def test_a_table_is_a_data_set_of_rows(tmp_path):
 def test_names_of_classes_and_samples_of_any_shape(tmp_path):
     pixels = "torch.zeros(4, 3, 5, dtype=torch.uint8)"
     data = read(tmp_path, f"({pixels}, [0, 0, 2, 2], {pixels}, {Y}, ['a', 'b', 'c'])")
-    assert (data.image_shape, data.is_float, data.class_names) == ((3, 5), False, ("a", "b", "c"))
+    assert (data.sample_shape, data.is_float, data.class_names) == ((3, 5), False, ("a", "b", "c"))
     assert data.train_labels.tolist() == [0, 0, 2, 2]
 
 

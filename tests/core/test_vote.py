@@ -24,7 +24,7 @@ def values(count, start=0):
     ("said", "message"),
     [
         ({"is_regression": True, "class_names": ["x"]}, "images in folders have classes, not"),
-        ({"image_shape": [1, 28, 225]}, "images in folders have at most 224 pixels a side"),
+        ({"sample_shape": [1, 28, 225]}, "images in folders have at most 224 pixels a side"),
     ],
 )
 def test_images_in_folders_have_no_number(said, message):

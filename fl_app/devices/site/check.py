@@ -115,7 +115,7 @@ def describe_images(path: Path) -> str:
     files = hold_out(list_images(path))
     for_each_image(files.all_images(), path, lambda image, _: image.load() and None)
     counts = ((name, len(own), len(files.test.get(name, ()))) for name, own in files.train.items())
-    return f"{grey_or_colour(survey.image_shape[0])}, {_counted(counts)}"
+    return f"{grey_or_colour(survey.sample_shape[0])}, {_counted(counts)}"
 
 
 def describe_table(path: Path, label: str, target: str = AUTO_TARGET) -> str:
@@ -133,7 +133,7 @@ def describe_samples(path: str) -> str:
     """Call the site's function as a run would, and return how many samples each class has."""
     found = read_repeatable(DATA, path, partial(read_user_part, DATA), "each message of a run")
     survey = survey_of(found)
-    kind = described(survey.image_shape, is_float=survey.is_float)
+    kind = described(survey.sample_shape, is_float=survey.is_float)
     if found.is_regression:
         labels = found.train_labels.numpy(), found.test_labels.numpy()
         return f"{kind}, {_numbers(found.class_names[0], *labels)}"

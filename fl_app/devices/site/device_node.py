@@ -277,7 +277,7 @@ class DeviceNode(Node):
             path = candidate_path(folder, str(self._message_config[protocol.CANDIDATE]))
         card = ModelCard(
             architecture=self.config.model,
-            image_shape=self.kind.image_shape,
+            sample_shape=self.kind.sample_shape,
             class_names=self.kind.class_names,
             strategy=str(self._message_config[protocol.STRATEGY]),
             cluster=protocol.setting(self.message, protocol.CLUSTER),

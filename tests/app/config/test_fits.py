@@ -12,7 +12,7 @@ from tests.own_modules import own_modules
 @pytest.mark.parametrize(
     ("samples", "names", "said"),
     [
-        ("np.zeros((4, 1, 150, 150, 150), np.float32)", "['a', 'b']", "image_shape is .1, 150"),
+        ("np.zeros((4, 1, 150, 150, 150), np.float32)", "['a', 'b']", "sample_shape is .1, 150"),
         (
             "np.zeros((4, 2), np.float32)",
             "list(map(str, range(10_001)))",

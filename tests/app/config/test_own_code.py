@@ -85,7 +85,7 @@ def test_model_and_features_of_ones_own_do_what_they_say(own):
     files = sorted((own / "out/models/single").rglob("*.safetensors"))
     model, card = load_model(files[0], "own:make_model")
     assert [type(layer).__name__ for layer in model] == ["Linear", "ReLU", "Linear"]
-    assert (card.architecture, card.image_shape) == ("own:make_model", (6,))
+    assert (card.architecture, card.sample_shape) == ("own:make_model", (6,))
     with pytest.raises(ValueError, match='its model is "own:make_model", user-defined code'):
         load_model(files[0])
     with pytest.raises(ValueError, match="which a file may not start"):

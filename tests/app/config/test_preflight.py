@@ -445,7 +445,7 @@ def test_what_is_known_before_the_images_are_read_is_true(name):
         pytest.skip("FL_DATA_DIR is not set")
     read = load_dataset(name, download=False)
     assert num_labels(name) == len(read.group_names)
-    assert dataset_info(name)[:2] == (read.image_shape, read.num_classes)
+    assert dataset_info(name)[:2] == (read.sample_shape, read.num_classes)
 
 
 def test_as_many_as_can_be_are_not_refused():

@@ -80,7 +80,7 @@ def pictures(tmp_path):
 def digits(tmp_path_factory):
     """Train a model on 1,000 real digits and write 300 test images as PNG files."""
     data = load_dataset("mnist-5k", "", seed=0)
-    model = build_model("mlp-32", data.image_shape, data.num_classes, seed=0)
+    model = build_model("mlp-32", data.sample_shape, data.num_classes, seed=0)
     train(
         model,
         data.train_samples[::4],
@@ -89,7 +89,7 @@ def digits(tmp_path_factory):
         torch.Generator().manual_seed(0),
     )
     root = tmp_path_factory.mktemp("digits")
-    card = ModelCard("mlp-32", data.image_shape, data.class_names, "rcc-pfl", 0, 4)
+    card = ModelCard("mlp-32", data.sample_shape, data.class_names, "rcc-pfl", 0, 4)
     save_model(root / "model.safetensors", arrays_of(model), card)
     images, labels = data.test_samples[::3][:300], data.test_labels[::3][:300]
     for i, (image, label) in enumerate(zip(images, labels, strict=True)):

@@ -126,7 +126,7 @@ def test_devices_with_tables_are_grouped_by_kind_and_learn(tmp_path, capsys, mod
     said = capsys.readouterr().out
     assert f"2 classes: ill, well\nfloat32 of shape 6, {model}; " in said
     card = load_model(kept, model if ":" in model else "")[1]
-    assert (card.image_shape, card.class_names) == ((6,), ("ill", "well"))
+    assert (card.sample_shape, card.class_names) == ((6,), ("ill", "well"))
 
 
 @pytest.mark.slow  # runs

@@ -103,7 +103,7 @@ def test_a_class_that_only_some_sites_have_and_sizes_that_differ(tmp_path):
     assert "on-its-" not in json.dumps(summary)  # a device has one test set
     _, card = load_model(tmp_path / "m.safetensors")
     # Sides 40, 28, 28, 64: their median is 34, and 36 is the multiple of 4 that is nearest.
-    assert card.image_shape in {(1, 32, 32), (1, 36, 36)}
+    assert card.sample_shape in {(1, 32, 32), (1, 36, 36)}
     assert card.class_names == tuple(f"digit {d}" for d in (0, 1, 2, 4, 6, 8))
 
 
@@ -204,7 +204,7 @@ def say(**entries):
     ("of_lyon", "of_rome"),
     [
         (
-            (say(image_shape=[1, 9999, 28]), "images in folders have at most 224 pixels"),
+            (say(sample_shape=[1, 9999, 28]), "images in folders have at most 224 pixels"),
             (say(class_names=["b", "a"]), "class names must be sorted"),
         ),
         ((say(is_float="perhaps"), "is_float"), (fail, "the disk is full")),

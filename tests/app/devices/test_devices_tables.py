@@ -32,7 +32,7 @@ def test_columns_and_their_values_are_agreed_from_what_devices_tell(tmp_path):
     )
     one = agreed(berlin=berlin, oslo=oslo)
     assert Agreement.from_config(one.as_config()) == one == agreed(oslo=oslo, berlin=berlin)
-    assert (one.class_names, one.image_shape, one.is_float) == (("ill", "well"), (4,), True)
+    assert (one.class_names, one.sample_shape, one.is_float) == (("ill", "well"), (4,), True)
     assert one.column_names == ("age", "colour=blue", "colour=green", "colour=red")
     read = oslo.read(one)
     assert read.train_samples.tolist() == [[20, 0, 1, 0]]
@@ -122,13 +122,13 @@ TABLE = Survey(("a",), (2,), is_float=True, columns={"x": (), "y": ("u",)})
             {"columns": {"x": [], "y": ["u" * 201]}},
             "column y has a value that is not allowed: it must",
         ),
-        ({"image_shape": [3]}, "its samples have more or fewer numbers than its columns"),
+        ({"sample_shape": [3]}, "its samples have more or fewer numbers than its columns"),
         (
-            {"columns": {"x": [], "y": [f"{i:02}" for i in range(51)]}, "image_shape": [52]},
+            {"columns": {"x": [], "y": [f"{i:02}" for i in range(51)]}, "sample_shape": [52]},
             "column y has 51 different texts",
         ),
         (
-            {"columns": {f"{i:05}": [] for i in range(10_001)}, "image_shape": [10_001]},
+            {"columns": {f"{i:05}": [] for i in range(10_001)}, "sample_shape": [10_001]},
             "10001 columns, but at most 10000",
         ),
     ],

@@ -355,7 +355,7 @@ def test_colours_are_seen_in_images_of_every_kind(tmp_path, ending, side):
 def kept(vectors, clusters, **changes):
     card = {
         **{"strategy": "rcc-pfl", "seed": 0, "features": "hog"},
-        **{"relevance": "paper", "num_eigenvectors": 1, "image_shape": (1, 28, 28)},
+        **{"relevance": "paper", "num_eigenvectors": 1, "sample_shape": (1, 28, 28)},
         **{"is_private": False, "names": tuple(map(str, range(len(clusters))))},
         **changes,
     }
@@ -400,7 +400,7 @@ def test_the_features_must_be_the_run_s():
         {"strategy": "\x1b[2J"},
         {"seed": -1},
         {"features": "colours"},
-        {"image_shape": (0, 3)},
+        {"sample_shape": (0, 3)},
     ],
 )
 def test_a_card_that_no_run_wrote_is_refused(change):

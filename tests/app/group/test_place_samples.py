@@ -75,7 +75,7 @@ def placed(capsys, *words):
 
 def test_a_table_is_placed_and_classified(places, tmp_path, capsys):
     card = load_spectra(places / "raw/spectra-rcc-pfl-seed-0.safetensors").card
-    assert (card.image_shape, card.is_float) == ((6,), True)
+    assert (card.sample_shape, card.is_float) == ((6,), True)
     table = tmp_path / "found.csv"
     words = ("--data", "place_sites:newcomer")
     status, said = placed(capsys, places / "raw", *words)

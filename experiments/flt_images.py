@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from fl_core.data.datasets import load_dataset
-from fl_core.data.user_data import Part, Partitions
+from fl_core.data.user_data import ClientArrays, Partitions
 
 CLUSTERS = ((5, 3, 7), (7, 9, 6), (6, 2, 0), (0, 1, 8), (8, 4, 5))
 CLIENTS_PER_CLUSTER = 20
@@ -68,7 +68,7 @@ def _dealt(name: str, shares: int, deal: Deal) -> Partitions:
     data = load_dataset(name)
     num_clients = len(CLUSTERS) * CLIENTS_PER_CLUSTER
     size = len(data.train_labels) // num_clients // shares
-    clients: list[Part] = []
+    clients: list[ClientArrays] = []
     for classes in CLUSTERS:
         of_class = [torch.nonzero(data.train_labels == label)[:, 0] for label in classes]
         tested = torch.isin(data.test_labels, torch.tensor(classes))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
 from fl_core.data.datasets import load_dataset
-from fl_core.data.user_data import Part, Partitions
+from fl_core.data.user_data import ClientArrays, Partitions
 
 STYLES = ("plain", "inverted", "low contrast", "blurred", "background")
 CLIENTS_PER_STYLE = 2
@@ -28,7 +28,7 @@ def load() -> Partitions:
     """Return ten clients, two of each style, with images that no other has; a task is a style."""
     digits = load_dataset("mnist-5k")
     rng = np.random.default_rng(0)
-    clients: list[Part] = []
+    clients: list[ClientArrays] = []
     train, test = (
         rng.permutation(len(labels)) for labels in (digits.train_labels, digits.test_labels)
     )

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from clients.training.train import as_pixels
 from fl_core.data.folders import is_table
 from fl_core.data.image_files import find_images
-from fl_core.data.image_folder import in_words, read_each
+from fl_core.data.image_folder import decoding_error, read_each
 from fl_core.data.samples import are_images, grey_or_colour
 from fl_core.data.settings import SITE
 from fl_core.data.tables import prepared_rows, tables_in
@@ -120,7 +120,7 @@ def _read_images(
             for path, error in zip(part, outcomes, strict=True):
                 if isinstance(error, Exception):
                     undecoded.append(path)
-                    reason = f"{printable(str(path))} cannot be decoded: {in_words(error)}."
+                    reason = f"{printable(str(path))} cannot be decoded: {decoding_error(error)}."
                     print(reason, file=sys.stderr)
         if recoloured:
             was, became = grey_or_colour(4 - shape[0]), grey_or_colour(shape[0])

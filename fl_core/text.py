@@ -44,7 +44,7 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def composed(text: object) -> str:
+def normalised_name(text: object) -> str:
     """Strip a name and convert it to Unicode's composed form: some systems store é as e and ´."""
     return unicodedata.normalize("NFC", str(text).strip())
 

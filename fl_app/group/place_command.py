@@ -178,14 +178,16 @@ def _samples(card: SpectraCard, path: Path | None, data: str) -> list[tuple[str,
 def read_images(folder: Path, sample_shape: tuple[int, ...]) -> Tensor:
     """Return all images below a folder, resized as in the run: uint8, shape (n, C, H, W)."""
     from fl_core.data.image_files import find_images  # noqa: PLC0415
-    from fl_core.data.image_folder import in_words, read_each  # noqa: PLC0415
+    from fl_core.data.image_folder import decoding_error, read_each  # noqa: PLC0415
     from fl_core.data.samples import grey_or_colour  # noqa: PLC0415
 
     paths = find_images(folder)
     images, outcomes = read_each(paths, sample_shape)
     for path, outcome in zip(paths, outcomes, strict=True):
         if isinstance(outcome, Exception):
-            raise ValueError(f"{path} cannot be decoded: {in_words(outcome)}. Repair or remove it.")
+            raise ValueError(
+                f"{path} cannot be decoded: {decoding_error(outcome)}. Repair or remove it."
+            )
         if outcome:
             channels, height, width = sample_shape
             raise ValueError(

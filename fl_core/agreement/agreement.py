@@ -26,7 +26,7 @@ MAX_COLUMNS = 10_000  # of one device, which could otherwise make the common mod
 
 
 @dataclass(frozen=True)
-class Kind:
+class SampleDescription:
     """What samples are, and what a model predicts of them.
 
     Class names and columns are sorted, different lines of 1 to 200 characters, in Unicode's
@@ -94,7 +94,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Survey(Kind):
+class Survey(SampleDescription):
     """What a device sends about its samples before an agreement: 1 to 1,000 classes."""
 
     entry: ClassVar[str] = SURVEY
@@ -126,7 +126,7 @@ class Survey(Kind):
 
 
 @dataclass(frozen=True)
-class Agreement(Kind):
+class Agreement(SampleDescription):
     """What all devices' samples have in common, so that one model suits them all.
 
     It has every class of any device, 2 to 10,000, and every value of a column. A label is an index
@@ -149,7 +149,7 @@ class Agreement(Kind):
         return _fits_folders(self) and not self.is_regression
 
 
-def _fits_folders(kind: Kind) -> bool:
+def _fits_folders(kind: SampleDescription) -> bool:
     shape = kind.sample_shape
     return are_images(shape, is_float=kind.is_float) and max(shape[1:]) <= MAX_SIDE
 

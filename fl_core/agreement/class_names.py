@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from fl_core.models.model_file import MAX_CLASSES
-from fl_core.text import brief, composed, printable, similar_names
+from fl_core.text import brief, normalised_name, printable, similar_names
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ _NOT_ALLOWED = {"Cc", "Cs", "Zl", "Zp"}  # controls, bytes that are not text, an
 def is_name(text: str) -> bool:
     """Return whether a text is one composed line of 1 to 200 characters."""
     is_line = all(unicodedata.category(character) not in _NOT_ALLOWED for character in text)
-    return 1 <= len(text) <= MAX_NAME and is_line and text == composed(text)
+    return 1 <= len(text) <= MAX_NAME and is_line and text == normalised_name(text)
 
 
 def check_names(names: tuple[str, ...], least: int, most: int) -> None:

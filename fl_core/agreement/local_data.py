@@ -13,15 +13,21 @@ import torch
 from fl_core.agreement.agreement import Agreement, Survey
 from fl_core.data.dataset import Dataset
 from fl_core.data.image_files import list_images
-from fl_core.data.image_folder import common_shape, few, read_image_folder
+from fl_core.data.image_folder import common_shape, first_names, read_image_folder
 from fl_core.data.preparation import Columns, sample_columns
 from fl_core.data.samples import grey_or_colour
 from fl_core.data.settings import AUTO_TARGET
 from fl_core.data.split import Split
-from fl_core.data.table_file import as_numbers, kinds_of, read_table
-from fl_core.data.tables import class_names, common_columns, encoded, notes_on_classes, numbered
+from fl_core.data.table_file import as_numbers, category_values, read_table
+from fl_core.data.tables import (
+    common_columns,
+    encode_rows,
+    label_indices,
+    list_classes,
+    notes_on_classes,
+)
 from fl_core.data.user_data import read_user_part
-from fl_core.text import composed, printable
+from fl_core.text import normalised_name, printable
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +42,7 @@ def survey_images(path: Path) -> Survey:
         logger.warning(note)
     shape = common_shape(files, path)
     try:
-        return Survey(tuple(sorted(map(composed, files.train))), shape, in_folders=True)
+        return Survey(tuple(sorted(map(normalised_name, files.train))), shape, in_folders=True)
     except ValueError as error:
         raise ValueError(f"the class folders of {path} cannot be used: {error}") from error
 
@@ -45,15 +51,15 @@ def survey_table(path: Path, label: str, target: str = AUTO_TARGET) -> Survey:
     """Describe a device's table; log notes on its classes, which only its owner sees."""
     table = read_table(path, label, target)
     is_number = table.labels.dtype != object
-    classes = () if is_number else class_names([table.labels])
+    classes = () if is_number else list_classes([table.labels])
     names = (table.label,) if is_number else tuple(sorted(classes))
     try:
-        columns = kinds_of(table.columns)
+        columns = category_values(table.columns)
         survey = Survey(names, (len(sample_columns(columns)),), True, is_number, columns)
     except ValueError as error:
         raise ValueError(f"{path.name} cannot be used: {error}") from error
     if not is_number:
-        labels = torch.from_numpy(numbered(table.labels, classes))
+        labels = torch.from_numpy(label_indices(table.labels, classes))
         test = torch.from_numpy(table.is_test)
         for note in notes_on_classes(labels[~test], labels[test], classes):
             logger.warning("%s: %s", printable(path.name), note)
@@ -68,7 +74,7 @@ def survey_samples(path: str) -> Survey:
 def survey_of(data: Dataset) -> Survey:
     """Describe samples that `read_user_part` read."""
     try:
-        names = tuple(sorted(map(composed, data.class_names)))
+        names = tuple(sorted(map(normalised_name, data.class_names)))
         return Survey(names, data.sample_shape, data.is_float, data.is_regression)
     except ValueError as error:
         raise ValueError(f'{DATA} is "{data.name}", which cannot be used: {error}') from error
@@ -111,8 +117,8 @@ def read_local_table(
             f"{path} is a table, but {agreement} was agreed: exclude this device from the run."
         )
     table = read_table(path, label, target)
-    common_columns({"the agreement": agreement.columns, path.name: kinds_of(table.columns)})
-    rows = torch.from_numpy(encoded(table.columns, agreement.columns, table.site))
+    common_columns({"the agreement": agreement.columns, path.name: category_values(table.columns)})
+    rows = torch.from_numpy(encode_rows(table.columns, agreement.columns, table.site))
     test = torch.from_numpy(table.is_test)
     column = f"column {printable(table.label)} of {table.site}"
     classes = agreement.class_names
@@ -128,8 +134,8 @@ def read_local_table(
             "device from the run."
         )
     else:
-        classes = class_names([table.labels])
-        labels = torch.from_numpy(numbered(table.labels, classes))
+        classes = list_classes([table.labels])
+        labels = torch.from_numpy(label_indices(table.labels, classes))
     parts = rows[~test], labels[~test], rows[test], labels[test]
     split = Split(*parts, classes, is_in_time=table.is_in_time)
     return split if agreement.is_regression else _relabelled(split, agreement, str(path))
@@ -153,12 +159,13 @@ def read_local_samples(path: str, agreement: Agreement) -> Split:
 def _relabelled(split: Split, agreement: Agreement, where: str) -> Split:
     """Return samples with labels that are indices into the agreed classes."""
     index = {name: label for label, name in enumerate(agreement.class_names)}
-    names = [composed(name) for name in split.class_names]
+    names = [normalised_name(name) for name in split.class_names]
     unknown = [name for name in names if name not in index]
     if unknown:
         raise ValueError(
-            f"{few(unknown)} in {where} is not among the agreed classes: start the run again with "
-            "this device, so that all agree on the classes again, or move these samples elsewhere."
+            f"{first_names(unknown)} in {where} is not among the agreed classes: start the run "
+            "again with this device, so that all agree on the classes again, or move these samples "
+            "elsewhere."
         )
     labels = torch.tensor([index[name] for name in names])
     return split._replace(

@@ -9,7 +9,7 @@ from statistics import mode
 
 from fl_core.agreement.agreement import Agreement, Survey
 from fl_core.agreement.class_names import agreed_classes
-from fl_core.data.image_folder import common_size, few
+from fl_core.data.image_folder import common_size, first_names
 from fl_core.data.preparation import sample_columns
 from fl_core.data.table_file import are_whole
 from fl_core.data.tables import MOST_VALUES, common_columns
@@ -43,8 +43,9 @@ def _common_shape(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
     colour = sorted(name for name, shape in shapes.items() if shape[0] != 1)
     if grey and colour:
         raise ValueError(
-            f"some devices have grey images ({few(grey)}) and some colour images ({few(colour)}): "
-            "convert them to one kind everywhere, or start a run for each kind."
+            f"some devices have grey images ({first_names(grey)}) and some colour images "
+            f"({first_names(colour)}): convert them to one kind everywhere, or start a run for "
+            "each kind."
         )
     sizes = [(height, width) for _, height, width in shapes.values()]
     return 1 if grey else 3, *common_size(sizes)
@@ -70,7 +71,7 @@ def outvoted(surveys: Mapping[str, Survey]) -> dict[str, str]:
     first, *others = sorted(of_kind.values(), key=lambda names: -len(names))
     if others and len(others[0]) == len(first):
         kinds = " and ".join(
-            f"{described[names[0]]} ({few(names)})" for names in (first, others[0])
+            f"{described[names[0]]} ({first_names(names)})" for names in (first, others[0])
         )
         raise ValueError(
             f"as many devices have one kind of samples as another, {kinds}: convert them to one "

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fl_core.data.dataset import Dataset
 from fl_core.data.settings import Source
-from fl_core.data.user_data import Part, Partitions, dataset_of_partitions
+from fl_core.data.user_data import ClientArrays, Partitions, dataset_of_partitions
 from fl_core.extras import folder_of, load_extra
 
 LATE = 15
@@ -96,7 +96,7 @@ def _of_sites(folder: Path) -> list[Any]:
     return sites
 
 
-def _part(site: Any, share: float, *, in_minutes: bool) -> Part:
+def _part(site: Any, share: float, *, in_minutes: bool) -> ClientArrays:
     """Return one client's flights, float32 (n, d), of the first days and of later ones."""
     dates = zip(site["month"], site["day"], strict=True)
     days = np.array([date(2013, *month_and_day).timetuple().tm_yday - 1 for month_and_day in dates])

@@ -191,7 +191,7 @@ def _pixels(
     return np.asarray(image).reshape(*shape[1:], -1).transpose(2, 0, 1)
 
 
-def in_words(error: Exception) -> str:
+def decoding_error(error: Exception) -> str:
     """Return why an image cannot be decoded, without a full stop."""
     if isinstance(error, UnidentifiedImageError):  # its text shows an object's address
         return f"it is none of {', '.join(FORMATS)}"
@@ -199,7 +199,7 @@ def in_words(error: Exception) -> str:
     return one_line(reason).rstrip(". ") or type(error).__name__
 
 
-def few(names: Sequence[str]) -> str:
+def first_names(names: Sequence[str]) -> str:
     """Return the first three names, and how many more there are."""
     return printable(listed(names, 3, ", "))
 
@@ -229,8 +229,8 @@ def for_each_image(
     results = _attempt_each(paths, function)
     failures = {i: result for i, result in enumerate(results) if isinstance(result, Exception)}
     if failures:
-        names = few([str(paths[i].relative_to(root)) for i in failures])
-        reason = in_words(next(iter(failures.values())))
+        names = first_names([str(paths[i].relative_to(root)) for i in failures])
+        reason = decoding_error(next(iter(failures.values())))
         raise ValueError(
             f"{len(failures)} of {len(paths)} images in {root} cannot be decoded, {names} "
             f"(the first: {reason}): remove or replace them."

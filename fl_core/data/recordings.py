@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fl_core.data.dataset import Dataset
 from fl_core.data.settings import Source
-from fl_core.data.user_data import Part, Partitions, dataset_of_partitions
+from fl_core.data.user_data import ClientArrays, Partitions, dataset_of_partitions
 from fl_core.extras import folder_of
 
 EXERCISES = {
@@ -83,7 +83,7 @@ def _recordings(path: Path) -> list[Recording]:
     ]
 
 
-def _part(recordings: list[Recording], window: int, share: float) -> Part:
+def _part(recordings: list[Recording], window: int, share: float) -> ClientArrays:
     """Return one client's windows, (n, 6, window), in order of exercise and of time."""
     train, test = [], []
     for one in sorted(recordings, key=lambda one: one.label):

@@ -71,7 +71,7 @@ class Source(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Entry:
+class DatasetEntry:
     """A data set by its name in `DATASETS`."""
 
     reader: str  # the import path of a function from `Source` to `Dataset`
@@ -97,26 +97,28 @@ _PUBLISHED = {
 # RCC-PFL, section V: one model per data set.
 _PAPER_MODELS = {"mnist": "logistic-regression", "fashion-mnist": "mlp"}
 DATASETS = {
-    "mnist-5k": Entry(
+    "mnist-5k": DatasetEntry(
         f"{_HERE}mnist_5k", _MNIST_5K, "logistic-regression", joinable=True, by_seed=True
     ),
     **{
-        name: Entry(f"{_HERE}published", known, _PAPER_MODELS.get(name, "cnn"), joinable=True)
+        name: DatasetEntry(
+            f"{_HERE}published", known, _PAPER_MODELS.get(name, "cnn"), joinable=True
+        )
         for name, known in _PUBLISHED.items()
     },
-    "cifar20": Entry(f"{_HERE}cifar20", DatasetInfo((3, 32, 32), 20)),
-    "rotated-mnist": Entry(
+    "cifar20": DatasetEntry(f"{_HERE}cifar20", DatasetInfo((3, 32, 32), 20)),
+    "rotated-mnist": DatasetEntry(
         f"{_HERE}rotated_mnist",
         _PUBLISHED["mnist"],
         "mlp",  # IFCA's experiment
         groups_per_class=NUM_ROTATIONS,
     ),
-    "femnist": Entry("fl_core.data.leaf:read_femnist", model="leaf-cnn", by_writer=True),
-    "watch": Entry("fl_core.data.recordings:read_watch", model="mlp", sites=20),
-    "flights": Entry("fl_core.data.flights:read_flights", model="mlp", sites=20),
-    "folder": Entry(f"{_HERE}folder"),
-    SITES: Entry("fl_core.agreement.site_folders:read_sites"),
-    TABLES: Entry("fl_core.data.tables:read_tables", model="mlp"),
+    "femnist": DatasetEntry("fl_core.data.leaf:read_femnist", model="leaf-cnn", by_writer=True),
+    "watch": DatasetEntry("fl_core.data.recordings:read_watch", model="mlp", sites=20),
+    "flights": DatasetEntry("fl_core.data.flights:read_flights", model="mlp", sites=20),
+    "folder": DatasetEntry(f"{_HERE}folder"),
+    SITES: DatasetEntry("fl_core.agreement.site_folders:read_sites"),
+    TABLES: DatasetEntry("fl_core.data.tables:read_tables", model="mlp"),
 }
 JOINABLE = tuple(name for name, entry in DATASETS.items() if entry.joinable)
 BY_WRITER = tuple(name for name, entry in DATASETS.items() if entry.by_writer)

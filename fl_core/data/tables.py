@@ -29,12 +29,12 @@ from fl_core.data.table_file import (
     Table,
     are_whole,
     as_numbers,
-    kinds_of,
+    category_values,
     read_features,
     read_table,
 )
 from fl_core.options import Refusals
-from fl_core.text import composed, listed, printable, similar_names
+from fl_core.text import listed, normalised_name, printable, similar_names
 
 MOST_VALUES = 50  # of a category: more are names or numbers of rows, which predict nothing
 MOST_CLASSES = 1_000
@@ -50,8 +50,8 @@ def read_tables(source: Source) -> Dataset:
         with wrong:
             tables.append(read_table(path, source.label, source.target))
     wrong.refuse()
-    columns = common_columns({table.site: kinds_of(table.columns) for table in tables})
-    encoded_tables = [encoded(table.columns, columns, table.site) for table in tables]
+    columns = common_columns({table.site: category_values(table.columns) for table in tables})
+    encoded_tables = [encode_rows(table.columns, columns, table.site) for table in tables]
     rows = torch.from_numpy(np.concatenate(encoded_tables))
     labels, classes = _targets(tables, source.root)
     test = torch.from_numpy(np.concatenate([table.is_test for table in tables]))
@@ -70,17 +70,17 @@ def read_tables(source: Source) -> Dataset:
         *(rows[~test], labels[~test], rows[test], labels[test], classes),
         given_partition=partition,
         column_names=sample_columns(columns),
-        preparation=Preparation(columns, composed(source.label)),
+        preparation=Preparation(columns, normalised_name(source.label)),
         notes=tuple(notes),
     )
 
 
 def prepared_rows(path: Path, preparation: Preparation) -> Tensor:
     """Return a table's rows, labelled or not, as samples of a run of tables, float32 (n, d)."""
-    ignored = {composed(preparation.label), *LABELS} - preparation.columns.keys()
+    ignored = {normalised_name(preparation.label), *LABELS} - preparation.columns.keys()
     table = read_features(path, ignored)
-    common_columns({"the run": preparation.columns, printable(path.name): kinds_of(table)})
-    rows = encoded(table, preparation.columns, printable(path.name))
+    common_columns({"the run": preparation.columns, printable(path.name): category_values(table)})
+    rows = encode_rows(table, preparation.columns, printable(path.name))
     return preparation.prepare_samples(torch.from_numpy(rows))
 
 
@@ -147,7 +147,7 @@ def common_columns(sites: Mapping[str, Columns]) -> Columns:
     return common
 
 
-def encoded(table: Any, columns: Columns, where: str) -> NDArray[np.float32]:
+def encode_rows(table: Any, columns: Columns, where: str) -> NDArray[np.float32]:
     """Return a table as samples, shape (n, d): numbers, and 0 or 1 for each value of a category.
 
     `table` is a data frame as `Table.columns`, and `where` names it.
@@ -192,16 +192,16 @@ def _targets(tables: Sequence[Table], root: Path) -> tuple[Tensor, tuple[str, ..
             "all labels in one way at all sites."
         )
     labels = [table.labels for table in tables]
-    classes = class_names(labels)
+    classes = list_classes(labels)
     if len(classes) < 2:
         raise ValueError(
             f'all rows in {root} have the label "{printable(classes[0])}", but at least two '
             "classes are needed: choose another column by label."
         )
-    return torch.from_numpy(numbered(np.concatenate(labels), classes)), classes
+    return torch.from_numpy(label_indices(np.concatenate(labels), classes)), classes
 
 
-def class_names(labels: Iterable[NDArray[Any]]) -> tuple[str, ...]:
+def list_classes(labels: Iterable[NDArray[Any]]) -> tuple[str, ...]:
     """Return the names of all sites' classes: whole numbers by their size, texts sorted."""
     names = {name for values in labels for name in values.tolist()}
     if len(names) > MOST_CLASSES:
@@ -214,7 +214,7 @@ def class_names(labels: Iterable[NDArray[Any]]) -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda name: (int(name) if by_size else 0, name)))
 
 
-def numbered(labels: NDArray[Any], classes: tuple[str, ...]) -> NDArray[np.int64]:
+def label_indices(labels: NDArray[Any], classes: tuple[str, ...]) -> NDArray[np.int64]:
     """Return labels, names of classes, as indices into these."""
     index = {name: number for number, name in enumerate(classes)}
     return np.array([index[name] for name in labels], dtype=np.int64)

@@ -31,7 +31,7 @@ _PART_EXPECTED = (
 )
 _MAX_UNNAMED = 999  # a wrong label could otherwise name a billion classes
 
-Part = tuple[Any, Any, Any, Any]
+ClientArrays = tuple[Any, Any, Any, Any]
 """Training samples and labels, test samples and labels, as arrays or tensors."""
 
 
@@ -57,7 +57,7 @@ class Partitions:
         validate (`validation-share`), instead of drawn ones.
     """
 
-    clients: Sequence[Part]
+    clients: Sequence[ClientArrays]
     tasks: Sequence[int] | None = None
     class_names: Sequence[str] | str | None = None
     names: Sequence[str] | None = None

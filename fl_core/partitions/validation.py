@@ -12,7 +12,7 @@ STREAM = 0x7A11D
 """The random stream of all validation samples."""
 
 
-class Parts(NamedTuple):
+class ValidationSplit(NamedTuple):
     """Masks of a client's samples, shape (n,)."""
 
     train: NDArray[np.bool_]
@@ -21,7 +21,7 @@ class Parts(NamedTuple):
 
 def split_validation(
     labels: NDArray[Any], share: float, rng: np.random.Generator | None = None
-) -> Parts:
+) -> ValidationSplit:
     """Hold out a share of a client's samples of each class.
 
     Counts are rounded so that their sum is right to half a sample, too. Of two samples or more, one
@@ -54,7 +54,7 @@ def split_validation(
         validation[by_class[end - count : end]] = True
         if rng is None and count and of_class - count > 1:
             between[by_class[end - count - 1]] = True
-    return Parts(~validation & ~between, validation)
+    return ValidationSplit(~validation & ~between, validation)
 
 
 def split_clients(
@@ -62,7 +62,7 @@ def split_clients(
     labels: Sequence[NDArray[Any]],
     share: float,
     draws: Sequence[np.random.Generator | None],
-) -> list[Parts]:
+) -> list[ValidationSplit]:
     """Split each client's samples by `split_validation`, where several clients may share one.
 
     `samples` are the indices of each client's samples. A sample that one client validates on trains
@@ -80,6 +80,6 @@ def split_clients(
     for indices, part in clients:
         is_held_out[indices[part.validation & ~is_spared[indices]]] = True
     return [
-        Parts(part.train & ~is_held_out[indices], part.validation & is_held_out[indices])
+        ValidationSplit(part.train & ~is_held_out[indices], part.validation & is_held_out[indices])
         for indices, part in clients
     ]

@@ -16,7 +16,7 @@ from fl_core.data import datasets
 from fl_core.data.dataset_info import sites_of
 from fl_core.data.datasets import load_dataset
 from fl_core.data.preparation import Preparation, sample_columns
-from fl_core.data.table_file import kinds_of, read_table
+from fl_core.data.table_file import category_values, read_table
 from fl_core.data.tables import common_columns, prepared_rows
 from fl_core.partitions.federation import spread
 from fl_core.partitions.settings import FederationSettings
@@ -94,7 +94,7 @@ def test_neither_the_order_of_rows_nor_of_columns_changes_the_samples(
     frame = pd.read_csv(folder / "berlin.csv")
     frame.iloc[list(order), list(columns)].to_csv(folder / "mixed.csv", index=False)
     mixed = read_table(folder / "mixed.csv", "outcome")
-    assert kinds_of(mixed.columns) == kinds_of(whole.columns)
+    assert category_values(mixed.columns) == category_values(whole.columns)
     assert list(mixed.columns) == ["age [years]", "colour", "smokes"]
     for name, values in whole.columns.items():
         assert mixed.columns[name].tolist() == [values[row] for row in order]

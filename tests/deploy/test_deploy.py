@@ -63,15 +63,15 @@ def read(words: list[str]) -> argparse.Namespace:
     return parser.parse_args(rest)
 
 
-def composed(name: str) -> dict[str, Any]:
+def normalised_name(name: str) -> dict[str, Any]:
     document: dict[str, Any] = yaml.safe_load((DEPLOY / name).read_text(encoding="utf-8"))
     return document
 
 
-SERVER = composed("docker-compose.yml")
+SERVER = normalised_name("docker-compose.yml")
 SERVICES = {
     **SERVER["services"],
-    **composed("docker-compose.device.yml")["services"],
+    **normalised_name("docker-compose.device.yml")["services"],
 }
 
 
@@ -206,7 +206,7 @@ def test_containers_have_the_secrets_they_need_and_data_read_only():
     assert filled_in(data) == "/srv/my scans:/srv/data:ro"
     assert state == "state:/var/lib/fedkin"
     for name in ("docker-compose.yml", "docker-compose.device.yml"):
-        document = composed(name)
+        document = normalised_name(name)
         files = {key: value["file"] for key, value in document["secrets"].items()}
         assert files == {key: f"./certificates/{key}" for key in files}
         used = {one for service in document["services"].values() for one in service["secrets"]}

@@ -50,7 +50,7 @@ from fl_core.extras import need_extra
 from fl_core.files import replacing
 from fl_core.messages import protocol
 from fl_core.models.model_file import ModelCard, save_model
-from fl_core.partitions.validation import STREAM, Parts, split_validation
+from fl_core.partitions.validation import STREAM, ValidationSplit, split_validation
 from fl_core.text import ALLOWED_NAME, printable, readable_name
 from fl_core.user_code import is_import_path
 
@@ -191,10 +191,10 @@ class DeviceNode(Node):
         return ColumnStatistics.of(read.train_samples[training], read.train_labels[training])
 
     @cached_property
-    def _parts(self) -> Parts:
+    def _parts(self) -> ValidationSplit:
         return self._split(self._images)
 
-    def _split(self, read: Split) -> Parts:
+    def _split(self, read: Split) -> ValidationSplit:
         """Split the samples that are not for testing into training and validation."""
         rng = None if read.is_in_time else np.random.default_rng([self.index, STREAM])
         return split_validation(read.train_labels.numpy(), self.config.validation_share, rng)

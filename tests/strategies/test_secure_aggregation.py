@@ -696,4 +696,4 @@ def test_no_client_counts_five_times_where_clients_count_similar(caplog):
 
     grid = grid_of({(protocol.TRAIN, 0): with_arrays(heavy)})
     assert weights(run(optimum(), grid)) == [0, 7]
-    assert any("the sum is not one of updates to updates" in line for line in logged(caplog))
+    assert any("the sum is not one of updates" in line for line in logged(caplog))

@@ -154,9 +154,9 @@ def test_a_folder_of_tables_is_placed_one_by_one(places, newcomer, tmp_path, cap
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda f: f.drop(columns="b"), "the run has the column b, but oslo.csv has not"),
-        (lambda f: f.assign(extra=1), "oslo.csv has the column extra, but the run has not"),
-        (lambda f: f.assign(lab="east"), "column lab of oslo.csv has a text in row 1 which was"),
+        (lambda f: f.drop(columns="b"), "the run has the column b, but oslo.csv does not"),
+        (lambda f: f.assign(extra=1), "oslo.csv has the column extra, but the run does not"),
+        (lambda f: f.assign(lab="east"), "column lab of oslo.csv has a text in row 1 that is"),
         (lambda f: f.assign(b="x"), "column b has numbers in the run, but texts in oslo.csv"),
         (lambda f: f.assign(b=f["b"].where(f["b"] > 0)), "column b has no value in row "),
         (lambda f: f[:0], "oslo.csv has no rows: fill it"),

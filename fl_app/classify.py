@@ -44,7 +44,7 @@ def classify(
     source: Path | None = None,
     data: str = "",
     output: Path | None = None,
-    own: str = "",
+    user_model: str = "",
 ) -> int:
     """Write a CSV with the class and probability of each sample; return 1 if any failed, else 0.
 
@@ -59,7 +59,7 @@ def classify(
         Instead of `source`, the import path of a function that returns samples.
     output : Path, optional
         The file, which is written completely or not at all (default: standard output).
-    own : str
+    user_model : str
         The import path of the model, if it is user-defined.
 
     Raises
@@ -71,7 +71,7 @@ def classify(
         raise ValueError(
             "fedkin classify needs a folder of images, a table, or --data, one of them."
         )
-    model, card = load_model(model_path, own)
+    model, card = load_model(model_path, user_model)
     undecoded: list[Path] = []
     heading: tuple[str, ...]
     batches: Iterable[Batch]

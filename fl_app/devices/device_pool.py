@@ -80,7 +80,7 @@ class DevicePool(ClientPool):
         """Print which devices take part."""
         self._results, self._progress = results, progress
         names = [self._known.names[client] for client in self._known.nodes]
-        progress.meet(names, self._agreement, self._config, results.folder)
+        progress.show_devices(names, self._agreement, self._config, results.folder)
 
     def begin_run(self, setting: Setting, done: int) -> Grid:
         """Register newcomers, so that every strategy starts with all connected devices."""
@@ -116,14 +116,14 @@ class DevicePool(ClientPool):
         judged = self._config.validation_share > 0
         if self._results.runs and not (judged and run.seed == self._config.seed):
             return
-        told = {**self.message_config, protocol.SEED: run.seed, protocol.STRATEGY: run.strategy}
+        content = {**self.message_config, protocol.SEED: run.seed, protocol.STRATEGY: run.strategy}
         if judged:
-            told[protocol.CANDIDATE] = run.label
+            content[protocol.CANDIDATE] = run.label
         deadline = self._config.round_deadline
-        failures = deliver_models(strategy, self._grid, ConfigRecord(told), deadline)
+        failures = deliver_models(strategy, self._grid, ConfigRecord(content), deadline)
         _note_not_kept(run, failures)
         if not judged:
-            self._progress.handed_out(failures, self._known.names)
+            self._progress.show_delivery(failures, self._known.names)
 
     def end_seed(self, seed: int, verdicts: SeedVerdicts | None) -> None:
         """Let each device use the model of its verdict.
@@ -155,7 +155,7 @@ class DevicePool(ClientPool):
         failures |= dict.fromkeys(sorted(away), "it is not connected")
         for run in runs.values():  # a failure concerns the model that a device is to use
             _note_not_kept(run, {c: why for c, why in failures.items() if c < run.num_clients})
-        self._progress.handed_out(failures, self._known.names)
+        self._progress.show_delivery(failures, self._known.names)
 
 
 def _note_not_kept(run: RunResult, failures: Mapping[int, str]) -> None:
@@ -165,14 +165,14 @@ def _note_not_kept(run: RunResult, failures: Mapping[int, str]) -> None:
         run.not_kept.update(failures)
 
 
-def wait_for_devices(grid: Grid, wanted: int, deadline: float) -> None:
-    """Wait `deadline` seconds at most until `wanted` devices, or at least one, are connected."""
+def wait_for_devices(grid: Grid, expected: int, deadline: float) -> None:
+    """Wait `deadline` seconds at most until `expected` devices, or at least one, are connected."""
     started = time.monotonic()
     shown = -1
-    while (count := len(list(grid.get_node_ids()))) < max(wanted, 1):
+    while (count := len(list(grid.get_node_ids()))) < max(expected, 1):
         if count != shown:
             shown = count
-            there = f"{count} of {wanted} devices are" if wanted else "no device is"
+            there = f"{count} of {expected} devices are" if expected else "no device is"
             print(f"{there} connected yet, waiting up to {deadline:g} seconds", flush=True)
         if time.monotonic() - started > deadline:
             break
@@ -182,10 +182,10 @@ def wait_for_devices(grid: Grid, wanted: int, deadline: float) -> None:
             f"no SuperNode has connected in {deadline:g} seconds: start some as described in "
             "docs/devices.md, and look at their logs."
         )
-    if count < wanted:
+    if count < expected:
         logger.warning(
             "the run starts with %d devices of %d, since no more have connected in %g seconds",
-            *(count, wanted, deadline),
+            *(count, expected, deadline),
         )
 
 

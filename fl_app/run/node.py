@@ -84,8 +84,8 @@ class Node(Client, ABC):
 
     def training_settings(self) -> TrainingSettings:
         """Return the configured settings, with the values that the strategy tries (`tune`)."""
-        told = self.message.content.config_records[protocol.CONFIG].get(protocol.TUNED, "{}")
-        values = {field_of(key): tried for key, tried in tried_values(str(told)).items()}
+        tried = self.message.content.config_records[protocol.CONFIG].get(protocol.TUNED, "{}")
+        values = {field_of(key): value for key, value in tried_values(str(tried)).items()}
         return replace(self.config.training_settings(), **values)
 
     def loss(self) -> str:

@@ -1,4 +1,4 @@
-"""Live progress: one line for each evaluated round, with the time left."""
+"""Progress of a run in lines: one for each evaluated round, with the time left."""
 
 from __future__ import annotations
 
@@ -26,10 +26,7 @@ _IN_FIRST_LINE = (
 
 
 class Progress:
-    """Prints how far a run is, of the rounds of all strategies and seeds together.
-
-    Lines, not a moving bar: Flower's log stream carries lines.
-    """
+    """Prints the progress of a run over all strategies and seeds, in lines for Flower's log."""
 
     def __init__(self, total_rounds: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.total_rounds = total_rounds
@@ -46,7 +43,7 @@ class Progress:
         data: Dataset,
         names: Sequence[str] = (),
     ) -> None:
-        """Say what is about to happen; clients may have names."""
+        """Print the plan of a run; `names` are those of its clients, if they have any."""
         self._width = _longest(config)
         if names:
             print(f"clients: {listed(names, _MOST_NAMES)}")
@@ -55,7 +52,7 @@ class Progress:
         changed = {
             key: value
             for key, (value, default) in changed_options(config.as_run_config()).items()
-            # What is a keyword by default has been replaced by what it stands for.
+            # Keywords have been replaced by the values that they stand for.
             if key not in _IN_FIRST_LINE and default not in ("auto", "paper")
         }
         print(
@@ -71,10 +68,10 @@ class Progress:
                 flush=True,
             )
 
-    def meet(
+    def show_devices(
         self, names: Sequence[str], agreement: Agreement, config: Config, folder: Path
     ) -> None:
-        """Say which devices have come together, and what they have agreed."""
+        """Print the devices of a run, and their agreement on the data."""
         columns = agreement.column_names
         kind = f"{_columns(columns)}\n" if columns else f"{_kind(agreement)}, "
         self._width = _longest(config)
@@ -87,37 +84,40 @@ class Progress:
         self._rounds_started = self._clock()
 
     def took_features(self, features: str, samples: SampleKind) -> None:
-        """Say which features `auto` is here, and why."""
+        """Print the features that `auto` stands for, and why."""
         print(f"features=auto: {features}, since samples are {_kind(samples)}", flush=True)
 
     def resumed(self, strategy: str, seed: int, done: int) -> None:
-        """Say that rounds before an interruption need not be done again."""
+        """Print after which round a strategy is resumed."""
         self.total_rounds -= done
         print(f"{strategy:<{self._width}}  seed {seed}  resumed after round {done}", flush=True)
 
     def ended(self, strategy: str, seed: int, report: RoundReport) -> None:
-        """Say that a strategy ends early, and count on no more rounds of it."""
+        """Print that a strategy ends early, and count no more rounds of it."""
         self.total_rounds -= report.num_rounds - report.round
         said = f"ends after round {report.round}: its validation scores improve no more"
         print(f"{strategy:<{self._width}}  seed {seed}  {said}", flush=True)
 
     def chose(self, label: str, seed: int, count: int) -> None:
-        """Say which of the values that a strategy tried it takes."""
+        """Print the best of the values that a strategy tried."""
         said = f"is the best of {count} on validation samples"
         print(f"{label:<{self._width}}  seed {seed}  {said}", flush=True)
 
     def joined(self, name: str, server_round: int, cluster: int) -> None:
-        """Say where a device belongs that was not there at the start."""
+        """Print the cluster of a device that has joined after the start."""
         print(f"{name} joined in round {server_round}, in cluster {cluster}", flush=True)
 
-    def handed_out(self, not_kept: Mapping[int, str], names: Mapping[int, str]) -> None:
-        """Say which devices do not have their model."""
-        for client, reason in not_kept.items():
-            print(f"{names[client]} did not keep its model: {reason}", flush=True)
-        print(f"{len(names) - len(not_kept)} of {len(names)} devices keep their model", flush=True)
+    def show_delivery(self, failures: Mapping[int, str], names: Mapping[int, str]) -> None:
+        """Print which devices did not store their model, and why."""
+        for client, reason in failures.items():
+            print(f"{names[client]} did not store its model: {reason}", flush=True)
+        print(
+            f"{len(names) - len(failures)} of {len(names)} devices have stored their model",
+            flush=True,
+        )
 
     def clients_ready(self) -> None:
-        """Say how long it took until the clients had their data; rounds are timed from here."""
+        """Print how long the clients took to load their data, and time rounds from now."""
         print(f"clients are ready after {self._clock() - self._started:.0f} s", flush=True)
         self._rounds_started = self._clock()
 
@@ -133,14 +133,11 @@ class Progress:
 
     @property
     def rounds_left(self) -> int:
-        """Return how many rounds of all strategies and seeds are still to come."""
+        """Return the number of rounds left of all strategies and seeds."""
         return self.total_rounds - self.done
 
     def seconds_left(self) -> float:
-        """Return for how long they will last if they are like those so far, of which there is one.
-
-        Pre-rounds and tests count among the rounds so far.
-        """
+        """Return the seconds left if rounds take as long as those so far, pre-rounds included."""
         return (self._clock() - self._rounds_started) / max(self.done, 1) * self.rounds_left
 
     def line(self, strategy: str, seed: int, report: RoundReport) -> str:

@@ -239,7 +239,7 @@ def test_the_page_from_the_first_command_to_the_last(tmp_path, monkeypatch):
         with site.started_run(path) as started:
             assert started.wait_for_exit(_PATIENCE) == 0, started.text
     assert "2 devices: oslo, rome" in started.text
-    assert "2 of 2 devices keep their model" in started.text
+    assert "2 of 2 devices have stored their model" in started.text
     summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
     (one,) = summary["runs"]
     assert groups(one) == [["oslo", "rome"]]
@@ -296,7 +296,7 @@ def test_a_device_that_is_killed_in_a_round_comes_back(tmp_path, monkeypatch):
             assert started.wait_for_exit(_PATIENCE) == 0, started.text
     log = started.text
     assert "3 devices: berlin, oslo, rome" in log
-    assert "3 of 3 devices keep their model" in log
+    assert "3 of 3 devices have stored their model" in log
     summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
     (one,) = summary["runs"]
     assert groups(one) == [["berlin"], ["oslo", "rome"]]
@@ -345,7 +345,7 @@ def test_a_superlink_that_is_killed_costs_nothing_but_time(tmp_path, monkeypatch
         with site.started_run(path) as again:
             assert again.wait_for_exit(_PATIENCE) == 0, again.text
     assert "ditto  seed 0  resumed after round 1" in again.text
-    assert "2 of 2 devices keep their model" in again.text
+    assert "2 of 2 devices have stored their model" in again.text
 
     monkeypatch.setattr(TaskIdentity, "_run_id", 1)
     undisturbed = {

@@ -74,28 +74,28 @@ class NodeConfig(NamedTuple):
     target: str = AUTO_TARGET  # "auto" or "number"; by default, the run's
 
     @classmethod
-    def of(cls, own: Mapping[str, object]) -> NodeConfig:
+    def of(cls, config: Mapping[str, object]) -> NodeConfig:
         """Read a node's configuration; unknown keys may belong to other apps."""
-        for key in own:
+        for key in config:
             if key not in _KEYS and (meant := get_close_matches(key, _KEYS, 1, 0.8)):
                 raise ValueError(f"--node-config has no {printable(key)}. Did you mean {meant[0]}?")
-        data = str(own.get(DATA) or "")
+        data = str(config.get(DATA) or "")
         for key, is_there in (
-            ("name", str(own.get("name", ""))),  # Flower reads `name=0` as a number
-            (f"data-path and no {DATA}", own.get("data-path") or data),
+            ("name", str(config.get("name", ""))),  # Flower reads `name=0` as a number
+            (f"data-path and no {DATA}", config.get("data-path") or data),
         ):
             if not is_there:
                 raise ValueError(
                     f'dataset is "{REAL_DEVICES}", but this node has no {key}: {_START}'
                 )
-        if readable_name(name := str(own["name"])) is None:
+        if readable_name(name := str(config["name"])) is None:
             raise ValueError(
                 f'name is "{printable(name)[:120]}", but it must have {ALLOWED_NAME}: change it in '
                 "--node-config."
             )
-        if data and own.get("data-path"):
+        if data and config.get("data-path"):
             raise ValueError(
-                f"{name}: {DATA} is {data} and data-path is {own['data-path']}, but a "
+                f"{name}: {DATA} is {data} and data-path is {config['data-path']}, but a "
                 "device has one of the two: remove one from its --node-config."
             )
         if data and not is_import_path(data):
@@ -103,7 +103,9 @@ class NodeConfig(NamedTuple):
                 f'{name}: {DATA} is "{data}", but it must be an import path, MODULE:NAME, '
                 'such as "my_package.data:load".'
             )
-        paths = {key: expand(str(own[key])) for key in ("data-path", "model-path") if own.get(key)}
+        paths = {
+            key: expand(str(config[key])) for key in ("data-path", "model-path") if config.get(key)
+        }
         for key, one in paths.items():
             if not one.is_absolute():
                 raise ValueError(
@@ -111,9 +113,9 @@ class NodeConfig(NamedTuple):
                     "it in its --node-config."
                 )
         path, model_path = paths.get("data-path"), paths.get("model-path")
-        label = str(own.get("label", ""))  # Flower reads `label=0` as a number, too
-        target = TARGET.read("target", own.get("target", AUTO_TARGET))
-        return cls(name, path, data, model_path, allowed_by(own), label, target)
+        label = str(config.get("label", ""))  # Flower reads `label=0` as a number, too
+        target = TARGET.read("target", config.get("target", AUTO_TARGET))
+        return cls(name, path, data, model_path, allowed_by(config), label, target)
 
     def survey(self) -> Survey:
         """Describe the device's data before there is an agreement."""
@@ -137,12 +139,12 @@ class DeviceNode(Node):
 
     def __init__(self, message: Message, context: Context) -> None:
         super().__init__(message, context)
-        own = NodeConfig.of(context.node_config)
-        self.own = own._replace(
-            label=own.label or self.config.label,
-            target=self.config.target if own.target == AUTO_TARGET else own.target,
+        given = NodeConfig.of(context.node_config)
+        self.node_config = given._replace(
+            label=given.label or self.config.label,
+            target=self.config.target if given.target == AUTO_TARGET else given.target,
         )
-        self.name, self.model_path = self.own.name, self.own.model_path
+        self.name, self.model_path = self.node_config.name, self.node_config.model_path
         self._message_config = message.content.config_records[protocol.CONFIG]
 
     @property
@@ -158,7 +160,7 @@ class DeviceNode(Node):
     @cached_property
     def _read(self) -> tuple[Split, Scaling | None]:
         """The scaled data, and their scale."""
-        read, common = self.own.read(self.kind), self.kind.scaling
+        read, common = self.node_config.read(self.kind), self.kind.scaling
         if common is not None:
             return common.transform_split(read), common
         if self.config.standardise != SITE:
@@ -186,7 +188,7 @@ class DeviceNode(Node):
                 f'standardise is "{self.config.standardise}", but the server has requested means '
                 f'and deviations, which are sent for "{ALL_SITES}" only. This is a server bug.'
             )
-        read = self.own.read(self.kind)
+        read = self.node_config.read(self.kind)
         training = self._split(read).train
         return ColumnStatistics.of(read.train_samples[training], read.train_labels[training])
 
@@ -218,8 +220,8 @@ class DeviceNode(Node):
         images = self._images
         if not len(images.test_labels):
             advice = "add a folder test, or a second image of a class"
-            if self.own.path is None:
-                advice = f"let {self.own.data} return some"
+            if self.node_config.path is None:
+                advice = f"let {self.node_config.data} return some"
             raise ValueError(f"{self.name} has no test {sample_word(self.kind)}s: {advice}.")
         return images.test_samples.to(self.device), images.test_labels.to(self.device)
 
@@ -239,7 +241,7 @@ class DeviceNode(Node):
                 need_extra("opacus", "training-epsilon")
             description: dict[str, ConfigRecordValues] = {protocol.NAME: self.name}
             if AGREEMENT not in self._message_config:
-                found = self.own.survey()
+                found = self.node_config.survey()
                 if epsilon := self.config.pre_round_epsilon or self.config.training_epsilon:
                     refuse_texts(found.columns, epsilon)
                 description |= found.as_config()
@@ -260,7 +262,7 @@ class DeviceNode(Node):
 
     def restore_state(self) -> RecordDict:
         """Refuse a private state from the server."""
-        raise ValueError("a device reads its private state from its own disk only.")
+        raise ValueError("a device reads its private state from its disk only.")
 
     def keep_model(self) -> bool:
         """Save its final model, the personal one if there is such, at `model-path`.
@@ -284,7 +286,7 @@ class DeviceNode(Node):
             num_rounds=protocol.setting(self.message, protocol.SERVER_ROUND),
             preparation=replace(
                 self.kind.preparation,
-                label=self.own.label,
+                label=self.node_config.label,
                 standardise=self.config.standardise,
                 scaling=self.scaling(),
             ),

@@ -122,4 +122,4 @@ def test_a_server_gives_a_device_nothing_to_keep_for_itself(tmp_path, sites):
     message = next(m for m in grid.sent if m.metadata.message_type == "train")
     message.metadata.message_type = protocol.query(protocol.RESTORE_STATE)
     (answer,) = grid.send_and_receive([message])
-    assert "reads its private state from its own disk only" in answer.error.reason
+    assert "reads its private state from its disk only" in answer.error.reason

@@ -114,7 +114,7 @@ def test_each_device_keeps_the_model_of_its_cluster(tmp_path, capsys):
     one, single = summary["runs"]
     assert one["models-not-kept"] == {"1": "it has no model-path", "3": "it has no model-path"}
     assert single["models-not-kept"] == {}
-    assert "lyon did not keep its model: it has no model-path" in capsys.readouterr().out
+    assert "lyon did not store its model: it has no model-path" in capsys.readouterr().out
     for name, path in paths.items():
         model, card = load_model(path)
         cluster = one["clusters"][one["names"].index(name)]

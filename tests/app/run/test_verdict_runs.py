@@ -286,7 +286,7 @@ def test_a_device_that_is_away_when_a_run_goes_on_lacks_its_model(tmp_path, monk
     last = summary["runs"][-1]
     rome = str(last["names"].index("rome"))
     assert last["models-not-kept"] == {rome: "it is not connected"}
-    assert "3 of 4 devices keep their model" in capsys.readouterr().out
+    assert "3 of 4 devices have stored their model" in capsys.readouterr().out
 
 
 def test_devices_of_a_resumed_run_get_the_verdicts_of_one_that_was_not_interrupted(tmp_path):

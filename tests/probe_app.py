@@ -62,15 +62,15 @@ def main(grid, context):
             Message(content, dst_node_id=node, message_type="query.ask", ttl=config["timeout"])
             for node in nodes
         ]
-        heard = {}
+        answers = {}
         for reply in grid.send_and_receive(asked, timeout=config["timeout"]):
             node = str(reply.metadata.src_node_id)
             if reply.has_error():
-                heard[node] = reply.error.reason
+                answers[node] = reply.error.reason
             else:
                 (record,) = reply.content.array_records.values()
-                heard[node] = record["a"].numpy().tolist()
-        said = {"round": number, "heard": heard}
+                answers[node] = record["a"].numpy().tolist()
+        said = {"round": number, "answers": answers}
         said["megabytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         with open(config["said"], "a", encoding="utf-8") as file:
             print(json.dumps(said), file=file)
@@ -109,10 +109,10 @@ class Probe:
     program: Program
     said: Path
 
-    def heard(self, number: int, timeout: float = 90.0) -> dict[str, Any]:
-        """Return what the ServerApp heard in a round, once it has ended.
+    def answers(self, number: int, timeout: float = 90.0) -> dict[str, Any]:
+        """Return what the ServerApp answers in a round, once it has ended.
 
-        That is `heard`, by node id numbers or a reason, and `megabytes`, the most it has held.
+        That is `answers`, by node id numbers or a reason, and `megabytes`, the most it has held.
         """
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:

@@ -303,7 +303,7 @@ def test_the_superlink_knows_its_devices_and_is_encrypted(command):
 
 def test_the_superlink_listens_for_the_gate_alone():
     assert command_of_unit("superlink").host == "127.0.0.1"
-    # All addresses of the container, whose only network is that of the gate.
+    # All addresses of the container: its only network is that of the gate.
     assert ip_address(command_of_service("superlink").host).is_unspecified
 
 
@@ -335,12 +335,14 @@ def test_a_device_says_who_it_is(command, data):
 @pytest.mark.parametrize("name", UNITS)
 def test_units_have_few_rights_and_start_again(name):
     lines = unit(name)
-    wanted = {
+    expected = {
         **{"User": "fedkin", "NoNewPrivileges": "yes", "ProtectSystem": "strict"},
         **{"PrivateTmp": "yes", "ProtectHome": "yes", "CapabilityBoundingSet": ""},
         **{"Restart": "on-failure"},
     }
-    assert {key: lines[key] for key in wanted} == {key: [value] for key, value in wanted.items()}
+    assert {key: lines[key] for key in expected} == {
+        key: [value] for key, value in expected.items()
+    }
     credentials = {one.partition(":")[0] for one in lines["LoadCredential"]}
     used = set(re.findall(r"\$\{CREDENTIALS_DIRECTORY\}/([\w.]+)", lines["ExecStart"][0]))
     # The gate and nginx read the folder.
@@ -376,7 +378,7 @@ def test_systemd_accepts_the_units(tmp_path):
         paths.append(path)
 
     def complaints() -> list[str]:
-        """About our units; the machine's own may have faults, too."""
+        """About our units; the machine's units may have faults, too."""
         done = subprocess.run(
             [str(SYSTEMD_ANALYZE), "verify", *map(str, paths)],
             capture_output=True,

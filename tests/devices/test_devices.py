@@ -125,7 +125,7 @@ class Site:
         return done.stdout
 
     def _own(self, name: str, images: Path) -> dict[str, str]:
-        """Return what is a device's own on the page, and here."""
+        """Return what the page has for a device, and what stands for it here."""
         return {
             "berlin": name,
             "/srv/scans": str(images),
@@ -142,7 +142,7 @@ class Site:
 
     @contextmanager
     def supernode(self, name: str, images: Path) -> Iterator[Program]:
-        """Start a device as the page says; each on this machine needs a port of its own."""
+        """Start a device as the page says; each on this machine needs another port."""
         words = self.words("fedkin node", **self._own(name, images))
         home = self._home(name)
         (port,) = free_ports(1)
@@ -356,8 +356,8 @@ def test_a_superlink_that_is_killed_costs_nothing_but_time(tmp_path, monkeypatch
     }
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    kept = {name: tmp_path / "kept" / f"{name}.safetensors" for name in names}
-    grid = Devices(images, undisturbed, model_paths=kept)
+    stored = {name: tmp_path / "stored" / f"{name}.safetensors" for name in names}
+    grid = Devices(images, undisturbed, model_paths=stored)
     run_on_devices(undisturbed, grid)
     torch.set_num_threads(threads)
     said = [
@@ -368,8 +368,8 @@ def test_a_superlink_that_is_killed_costs_nothing_but_time(tmp_path, monkeypatch
     shared = "models/ditto/seed-0/cluster-0.safetensors"
     assert (out / shared).read_bytes() == (tmp_path / "undisturbed" / shared).read_bytes()
     for name in names:
-        own, model = site.model(name).read_bytes(), load_model(site.model(name))[0]
-        assert own == kept[name].read_bytes()
+        local, model = site.model(name).read_bytes(), load_model(site.model(name))[0]
+        assert local == stored[name].read_bytes()
         assert not torch.equal(model.output.bias, load_model(out / shared)[0].output.bias)
         (folder,) = site.model(name).with_name(f"{site.model(name).stem}-personal").iterdir()
         assert sorted(path.stem for path in folder.iterdir()) == [
@@ -389,10 +389,10 @@ def test_every_key_of_the_profile_exists():
 def test_no_command_on_the_page_goes_untested():
     """But for those that install, copy keys from machine to machine, or make a folder."""
     used = re.findall(r"""(?:words|call|program)\(\s*(?:"\w+", )?f?"([^"{]*)""", TESTS)
-    own = ("cd ", "python3 -m venv", "pip install", "export FLWR_", "scp ", "sudo install")
+    local = ("cd ", "python3 -m venv", "pip install", "export FLWR_", "scp ", "sudo install")
     assert len(set(used)) >= 7
     for line in commands():
-        assert line.startswith((*used, *own)), line
+        assert line.startswith((*used, *local)), line
 
 
 def node_configs(text: str) -> list[Mapping[str, str]]:

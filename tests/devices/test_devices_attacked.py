@@ -47,7 +47,7 @@ def test_nobody_answers_for_another(devices, tmp_path):
         time.sleep(3)
         mallory.reply(to_mallory, answer(2.0))
         berlin.reply(to_berlin, answer(1.0))
-        said = probe.heard(1)["heard"]
+        said = probe.answers(1)["answers"]
         assert said == {str(berlin.node_id): [1.0], str(mallory.node_id): [2.0]}
         assert "a message that is no answer is ignored" in probe.program.text
 
@@ -69,7 +69,7 @@ def test_nobody_gives_orders_to_others(devices, tmp_path):
         assert berlin.next_message() is None
         berlin.reply(to_berlin, answer(1.0))
         mallory.reply(to_mallory, answer(2.0))
-        said = probe.heard(1)["heard"]
+        said = probe.answers(1)["answers"]
         assert said == {str(berlin.node_id): [1.0], str(mallory.node_id): [2.0]}
     assert "it is an instruction, and devices only reply" in devices.gate.text
 
@@ -88,7 +88,7 @@ def test_without_the_gate_a_node_gives_orders(devices, tmp_path):
         assert order.content.array_records["arrays"]["a"].numpy().tolist() == [666.0]
         berlin.reply(to_berlin, answer(1.0))
         mallory.reply(to_mallory, answer(2.0))
-        assert set(probe.heard(1)["heard"]) == {str(berlin.node_id), str(mallory.node_id)}
+        assert set(probe.answers(1)["answers"]) == {str(berlin.node_id), str(mallory.node_id)}
 
 
 def test_an_answer_for_a_run_that_is_not_there_disturbs_no_other(devices, tmp_path):
@@ -106,7 +106,7 @@ def test_an_answer_for_a_run_that_is_not_there_disturbs_no_other(devices, tmp_pa
         assert status_of(lambda: mallory.client.PushObject(part)) == 503
         berlin.reply(to_berlin, answer(1.0))
         mallory.reply(to_mallory, answer(2.0))
-        said = probe.heard(1)["heard"]
+        said = probe.answers(1)["answers"]
         assert said == {str(berlin.node_id): [1.0], str(mallory.node_id): [2.0]}
 
 
@@ -122,11 +122,11 @@ def test_a_small_reply_that_claims_to_be_huge_is_not_put_together(devices, tmp_p
             to_berlin, to_mallory = berlin.wait_for_message(), mallory.wait_for_message()
             mallory.reply(to_mallory, content)
             berlin.reply(to_berlin, answer(1.0))
-            said = probe.heard(number)
-            assert said["heard"][str(berlin.node_id)] == [1.0]
+            said = probe.answers(number)
+            assert said["answers"][str(berlin.node_id)] == [1.0]
             if number == 1:
                 before = said["megabytes"]
-        assert "it is larger than the 16 MiB" in said["heard"][str(mallory.node_id)]
+        assert "it is larger than the 16 MiB" in said["answers"][str(mallory.node_id)]
         assert said["megabytes"] < before + 100  # 2,000 are claimed
 
 
@@ -142,17 +142,17 @@ def test_nobody_blocks_what_others_are_sent(devices, tmp_path):
         to_berlin = berlin.wait_for_message()
         reply = Message(answer(2.0), reply_to=to_mallory)
         tree = get_object_tree(reply)
-        # Its own parts, and those of the model as the next message would have it.
+        # Its parts, and those of the model as the next message would have it.
         foreseen = get_object_tree(model)
         names = [foreseen.object_id, *(array.object_id for array in foreseen.children)]
         other = ObjectTree(object_id="f" * 64)
         tree.children.extend(ObjectTree(object_id=name, children=[other]) for name in names)
         mallory.push(reply, tree)
         berlin.reply(to_berlin, answer(1.0))
-        assert probe.heard(1)["heard"][str(berlin.node_id)] == [1.0]
+        assert probe.answers(1)["answers"][str(berlin.node_id)] == [1.0]
         for device, number in ((mallory, 2.0), (berlin, 1.0)):
             device.reply(device.wait_for_message(), answer(number))
-        said = probe.heard(2)["heard"]
+        said = probe.answers(2)["answers"]
         assert said == {str(berlin.node_id): [1.0], str(mallory.node_id): [2.0]}
 
 
@@ -168,7 +168,7 @@ def test_thousands_of_names_do_not_pass(devices, tmp_path):
         tree.children.extend(ObjectTree(object_id=f"{i:064x}") for i in range(2000))
         assert status_of(lambda: mallory.push(reply, tree)) == 403
         berlin.reply(to_berlin, answer(1.0))
-        said = probe.heard(1)["heard"]  # nobody waits for one that can never answer
+        said = probe.answers(1)["answers"]  # a device that can never answer is not waited for
         assert said[str(berlin.node_id)] == [1.0]
         assert "it has more than 700 parts" in said[str(mallory.node_id)]
 
@@ -232,7 +232,7 @@ def test_a_superlink_that_fails_stops_no_supernode(tmp_path):
 
 
 def test_a_locked_database_is_waited_for(tmp_path):
-    """Flower's own programs would end, and no run would start on this SuperLink any more."""
+    """Flower's programs would end, and no run would start on this SuperLink any more."""
     with federation(tmp_path / "federation") as devices:
         devices.register("berlin", "mallory")
         with (
@@ -247,6 +247,6 @@ def test_a_locked_database_is_waited_for(tmp_path):
                     if number == 1:
                         lock(devices, 12)
                     mallory.reply(to_mallory, answer(2.0))
-                    said = probe.heard(number)["heard"]
+                    said = probe.answers(number)["answers"]
                     assert said == {str(berlin.node_id): [1.0], str(mallory.node_id): [2.0]}
         assert "database is locked" not in devices.superlink.text

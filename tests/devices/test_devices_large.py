@@ -80,12 +80,12 @@ def test_a_huge_reply_and_one_of_thousands_of_parts_end_nobodys_run(tmp_path):
                 started = time.monotonic()
                 device.reply(message, answer(place))
                 assert time.monotonic() - started < 15
-            said = probe.heard(number)
-            assert said["heard"][str(berlin.node_id)] == [0.0]
-            assert said["heard"][str(lyon.node_id)] == [1.0]
+            said = probe.answers(number)
+            assert said["answers"][str(berlin.node_id)] == [0.0]
+            assert said["answers"][str(lyon.node_id)] == [1.0]
             # Nobody waits for those that can never answer.
-            assert "more than 700 parts" in said["heard"][str(eve.node_id)]
-            assert isinstance(said["heard"][str(mallory.node_id)], str)
+            assert "more than 700 parts" in said["answers"][str(eve.node_id)]
+            assert isinstance(said["answers"][str(mallory.node_id)], str)
             print(number, said["megabytes"], before, most[-1], stored(devices))
         assert probe.program.wait_for_exit() == 0
         assert "its reply is larger than" in devices.gate.text
@@ -106,7 +106,7 @@ def test_supernodes_that_can_never_answer_are_failures_at_once_and_go_on(tmp_pat
             probing(devices, tmp_path / "probe", nodes=2, rounds=ROUNDS, timeout=PATIENCE)
         )
         for number in range(1, ROUNDS + 1):
-            said = probe.heard(number)["heard"]
+            said = probe.answers(number)["answers"]
             assert "it is longer than 262144 bytes" in said[str(many)]
             assert isinstance(said[str(huge)], str)
             print(number, said)

@@ -53,9 +53,9 @@ class Answering:
     It is connected for the length of the block.
     """
 
-    def __init__(self, devices, name, own, run_config):
+    def __init__(self, devices, name, config, run_config):
         self._device = RawDevice(devices, name)
-        self._config = own, run_config
+        self._config = config, run_config
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._answer)
 
@@ -70,11 +70,11 @@ class Answering:
         self._device.__exit__(*error)
 
     def _answer(self):
-        own, run_config = self._config
+        config, run_config = self._config
         while not self._end.wait(0.2):
             if (message := self._device.next_message()) is not None:
                 about = message.metadata.run_id, self._device.node_id
-                context = Context(*about, own, RecordDict(), dict(run_config))
+                context = Context(*about, config, RecordDict(), dict(run_config))
                 self._device.push(app(message, context))
 
 
@@ -94,8 +94,8 @@ def test_a_device_takes_no_part_under_a_name_that_is_not_its_own(started, tmp_pa
     words = [program_path("flwr"), "run", str(ROOT), "devices", "--stream"]
     with ExitStack() as stack:
         for name, said in says.items():
-            own = {"name": said, "data-path": str(images[name]), "model-path": str(models[name])}
-            stack.enter_context(Answering(devices, name, own, run_config))
+            config = {"name": said, "data-path": str(images[name]), "model-path": str(models[name])}
+            stack.enter_context(Answering(devices, name, config, run_config))
         words += ["--run-config", str(file)]
         with running("run", words, tmp_path / "home", env=devices.env) as run:
             assert run.wait_for_exit(_PATIENCE) == 0, run.text
@@ -122,7 +122,7 @@ def test_devices_are_listed_checked_and_revoked(started, tmp_path, monkeypatch, 
     monkeypatch.chdir(devices.folder / "superlink")
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flwr"))
     server = ("--superlink", f"127.0.0.1:{devices.port}", "--certificates", "../certificates")
-    own = {
+    config = {
         "superlink": f"127.0.0.1:{devices.gate_port}",
         "root_certificates": devices.certificates / "ca.crt",
         "auth_supernode_private_key": devices.certificates / "devices/berlin.key",
@@ -136,7 +136,7 @@ def test_devices_are_listed_checked_and_revoked(started, tmp_path, monkeypatch, 
 
     def check(**other):
         """Return the status at berlin, and what is wrong."""
-        options = {f"--{key.replace('_', '-')}": value for key, value in (own | other).items()}
+        options = {f"--{key.replace('_', '-')}": value for key, value in (config | other).items()}
         status, said = call("check", *(word for pair in options.items() for word in pair))
         assert len(said) == 7
         return status, [line for line in said if not line.startswith("✓")]
@@ -152,7 +152,7 @@ def test_devices_are_listed_checked_and_revoked(started, tmp_path, monkeypatch, 
     assert (status, len(wrong)) == (1, 1)
     assert re.match(r"✗ key +SHA256:\S+ is not registered: send the public key", wrong[0])
     assert [row[:3:2] for row in listed()] == [["berlin", "never"], ["lyon", "never"]]
-    with devices.supernode("berlin", own["node_config"]) as supernode:
+    with devices.supernode("berlin", config["node_config"]) as supernode:
         supernode.wait_for("SuperNode ID")
         assert check() == (0, [])  # it asks, and changes nothing
         assert listed()[0][:3:2] == ["berlin", "yes"]
@@ -161,7 +161,7 @@ def test_devices_are_listed_checked_and_revoked(started, tmp_path, monkeypatch, 
         supernode.wait_for_exit()
     assert [row[0] for row in listed()] == ["lyon"]
     assert check()[0] == 1
-    with devices.supernode("berlin", own["node_config"]) as supernode:
+    with devices.supernode("berlin", config["node_config"]) as supernode:
         assert supernode.wait_for_exit() != 0
     status = main(["devices", "revoke", "berlin", *server])
     assert status == 2

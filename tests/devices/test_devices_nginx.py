@@ -33,7 +33,7 @@ COMMAND = ["nginx", "-e", "stderr", "-p"]  # and the folder, as docs/devices.md 
 
 @pytest.fixture(scope="module")
 def devices(tmp_path_factory) -> Iterator[Federation]:
-    """A federation whose devices connect to nginx."""
+    """A federation with devices that connect to nginx."""
     with federation(tmp_path_factory.mktemp("federation")) as started:
         folder = started.certificates
         port, gate_port = free_ports(2)
@@ -74,8 +74,8 @@ def test_models_pass_in_both_directions(devices, tmp_path):
             (record,) = unpacked(message.content).array_records.values()
             np.testing.assert_array_equal(record["0"].numpy(), np.arange(1000.0))
             device.reply(message, model)
-        heard = probe.heard(1)["heard"]
-        assert heard == dict.fromkeys((str(d.node_id) for d in (berlin, lyon)), numbers.tolist())
+        answers = probe.answers(1)["answers"]
+        assert answers == dict.fromkeys((str(d.node_id) for d in (berlin, lyon)), numbers.tolist())
 
 
 @pytest.mark.parametrize(
@@ -201,11 +201,11 @@ def test_one_address_has_some_connections_and_others_have_theirs(devices):
 
 def test_without_the_gate_devices_try_again(devices, tmp_path):
     """SuperNodes try again after 502."""
-    port, nobody = free_ports(2)
+    port, unused = free_ports(2)
     folder = devices.certificates
     for name in ("server.crt", "server.key", "ca.crt"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
-    write_configuration(tmp_path, port, nobody)
+    write_configuration(tmp_path, port, unused)
     words = [*COMMAND, str(tmp_path), "-c", "nginx.conf"]
     with nginx_running(words, tmp_path / "home", port):
         assert post(replace(devices, gate_port=port), PULL) == 502

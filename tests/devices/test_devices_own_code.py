@@ -1,4 +1,4 @@
-"""Owners' data and code of one's own on real processes: SuperLink, gate, SuperNodes."""
+"""User-defined data and code on real processes: SuperLink, gate, SuperNodes."""
 
 import json
 from contextlib import ExitStack
@@ -68,13 +68,13 @@ def test_tables_are_grouped_and_learnt_by_who_allows_the_code(tmp_path, monkeypa
     monkeypatch.setenv("PYTHONPATH", str(code))  # of the SuperLink and of each SuperNode
     options = {**OPTIONS, "output-dir": str(tmp_path / "out")}
     names = ["berlin", "oslo", "rome"]
-    kept = tmp_path / "berlin.safetensors"
-    own = dict.fromkeys(names[:2], f' own-code="{ALLOWED}"')
-    own["berlin"] += f' model-path="{kept}"'
+    stored = tmp_path / "berlin.safetensors"
+    more = dict.fromkeys(names[:2], f' own-code="{ALLOWED}"')
+    more["berlin"] += f' model-path="{stored}"'
     with federation(tmp_path / "federation") as devices, ExitStack() as stack:
         devices.register(*names)
         for name in names:
-            config = f'name="{name}" data="sites:{name}"{own.get(name, "")}'
+            config = f'name="{name}" data="sites:{name}"{more.get(name, "")}'
             node = stack.enter_context(devices.supernode(name, config))
             node.wait_for("SuperNode ID")
         with devices.started_run(ROOT, options) as started:
@@ -86,4 +86,4 @@ def test_tables_are_grouped_and_learnt_by_who_allows_the_code(tmp_path, monkeypa
     assert groups(one) == [["berlin"], ["oslo"]]
     assert one["accuracy"] > 0.9
     monkeypatch.syspath_prepend(code)
-    assert load_model(kept, "study:make_model")[1].class_names == ("ill", "well")
+    assert load_model(stored, "study:make_model")[1].class_names == ("ill", "well")

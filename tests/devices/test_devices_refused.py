@@ -106,15 +106,15 @@ def test_a_device_refuses_a_server_whose_certificate_has_expired(devices, nodes,
 
 def test_a_device_speaks_only_for_itself(devices, nodes, strangers):
     berlin, eve = devices.certificates / "devices/berlin.key", strangers / "devices/eve.key"
-    own, other = (
+    request, other = (
         PullMessagesRequest(node=Node(node_id=nodes[name])) for name in ("berlin", "paris")
     )
     with fleet_client(devices, berlin) as client:
-        assert status_of(lambda: client.PullMessages(own)) == 200
+        assert status_of(lambda: client.PullMessages(request)) == 200
         assert status_of(lambda: client.PullMessages(other)) == 401
     with fleet_client(devices, eve) as client:
-        assert status_of(lambda: client.PullMessages(own)) == 401
-    body = own.SerializeToString()
+        assert status_of(lambda: client.PullMessages(request)) == 401
+    body = request.SerializeToString()
     assert post(devices, devices.gate_port, "/v1/fleet/pull-messages", body).status_code == 401
 
 
@@ -135,9 +135,9 @@ def test_nothing_but_the_fleet_api_is_reached_through_the_gate(devices):
     assert {"/v1/control/start-run", "/v1/runtime/acquire-task"} <= closed
     before = devices.superlink.text
     assert {post(devices, devices.gate_port, path).status_code for path in closed} == {404}
-    heard = devices.superlink.text.removeprefix(before)
-    assert "/v1/control" not in heard
-    assert "/v1/runtime" not in heard
+    answers = devices.superlink.text.removeprefix(before)
+    assert "/v1/control" not in answers
+    assert "/v1/runtime" not in answers
 
 
 def test_without_tls_there_is_no_answer(devices):

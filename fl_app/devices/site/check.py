@@ -114,7 +114,7 @@ def describe_images(path: Path) -> str:
     survey = survey_images(path)
     files = hold_out(list_images(path))
     for_each_image(files.all_images(), path, lambda image, _: image.load() and None)
-    counts = ((name, len(own), len(files.test.get(name, ()))) for name, own in files.train.items())
+    counts = ((name, len(of), len(files.test.get(name, ()))) for name, of in files.train.items())
     return f"{grey_or_colour(survey.sample_shape[0])}, {_counted(counts)}"
 
 

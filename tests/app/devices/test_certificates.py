@@ -35,7 +35,7 @@ def certificate(path: Path) -> x509.Certificate:
 
 
 def shake_hands(server: Path, client: Path, name: str) -> str | None:
-    """Let a client that trusts `client`'s authority meet the server as `name`, in memory."""
+    """Let a client with `client`'s authority connect to the server as `name`, in memory."""
     context = superlink_tls(client)
     context.verify_flags |= ssl.VERIFY_X509_STRICT
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -124,7 +124,7 @@ def test_flower_reads_both_halves_of_a_device(folder, name):
 
 
 def test_keys_are_secret_from_their_first_moment(tmp_path, monkeypatch):
-    """Even where a careless umask would leave new files open to everybody."""
+    """Even where a careless umask would leave new files open to all accounts."""
     seen = {}
 
     def watching(path, *arguments, really=os.open):
@@ -243,7 +243,7 @@ def test_what_is_no_authority_makes_no_server(tmp_path, file, content, problem):
 
 
 def test_a_folder_gets_no_second_authority(tmp_path):
-    """Devices with a new ca.crt would refuse the server, whose files may have been moved there."""
+    """Devices with a new ca.crt would refuse the server."""
     make_certificates(tmp_path, ["localhost"], ["berlin"])
     for names in (("ca.key", "ca.crt"), ("server.key", "server.crt")):
         for name in names:

@@ -373,7 +373,7 @@ def test_gray_images_get_three_channels_for_a_colour_model(tmp_path, pictures, c
     arrays = {"output.weight": np.eye(2, 3, dtype=np.float32), "output.bias": np.float32([0, 0.1])}
     card = ModelCard("logistic-regression", (3, 1, 1), ("red", "green"), "x", 0, 1)
     save_model(tmp_path / "model.safetensors", arrays, card)
-    save(pictures / "gray.png", gray(200, 1, 1))  # red and green alike: the bias decides
+    save(pictures / "gray.png", gray(200, 1, 1))  # red and green are equal: the bias decides
     save(pictures / "red.png", np.uint8([[[255, 0, 0]]]))
     assert call(tmp_path / "model.safetensors", pictures) == 0
     out, err = capsys.readouterr()
@@ -434,7 +434,7 @@ def test_a_folder_that_cannot_be_read_is_not_passed_over(pictures, monkeypatch):
             raise PermissionError(13, "Permission denied", str(folder))
         return scan(folder)
 
-    monkeypatch.setattr(os, "scandir", refused)  # root may read whatever chmod says
+    monkeypatch.setattr(os, "scandir", refused)  # root may read any file
     with pytest.raises(PermissionError, match="closed"):
         find_images(pictures)
 

@@ -26,18 +26,20 @@ def table(values=range(50), labels=LABELS):
 def devices(folder, **texts):
     """Return what each device is, and what all tell of their tables."""
     owners = {name: device(folder, name, text) for name, text in texts.items()}
-    told = {name: Survey.from_config(own.survey().as_config()) for name, own in owners.items()}
-    return owners, told
+    surveys = {
+        name: Survey.from_config(config.survey().as_config()) for name, config in owners.items()
+    }
+    return owners, surveys
 
 
-def node(folder, name, told, **options):
+def node(folder, name, surveys, **options):
     """Return a device that has a message."""
-    config = {protocol.SEED: 0, protocol.SERVER_ROUND: 0, protocol.NUM_CLIENTS: len(told)}
-    content = RecordDict({protocol.CONFIG: ConfigRecord({**config, **agree(told).as_config()})})
-    own = {"name": name, "data-path": str(folder / f"{name}.csv"), "label": "outcome"}
+    config = {protocol.SEED: 0, protocol.SERVER_ROUND: 0, protocol.NUM_CLIENTS: len(surveys)}
+    content = RecordDict({protocol.CONFIG: ConfigRecord({**config, **agree(surveys).as_config()})})
+    config = {"name": name, "data-path": str(folder / f"{name}.csv"), "label": "outcome"}
     words = {**DEFAULTS, "dataset": "devices", "strategy": "local,single"}
     words |= {key.replace("_", "-"): value for key, value in options.items()}
-    context = Context(1, 1, own, RecordDict(), words)
+    context = Context(1, 1, config, RecordDict(), words)
     return DeviceNode(Message(content, dst_node_id=1, message_type="query"), context)
 
 
@@ -47,26 +49,26 @@ def simulated(folder, **options):
 
 
 def test_the_last_rows_of_a_table_in_order_of_time_validate(tmp_path):
-    _, told = devices(tmp_path, berlin=table(), oslo=table())
-    one = node(tmp_path, "berlin", told, validation_share=0.2)
+    _, surveys = devices(tmp_path, berlin=table(), oslo=table())
+    one = node(tmp_path, "berlin", surveys, validation_share=0.2)
     found = simulated(tmp_path, validation_share=0.2)
     hours = found.dataset.train_samples[:, 0].numpy()
-    for own, theirs in (
+    for config, theirs in (
         (one.training_data(), found.partition.train[0]),
         (one.validation_data(), found.validation[0]),
     ):
-        assert sorted(own[0][:, 0].tolist()) == sorted(hours[theirs].tolist())
+        assert sorted(config[0][:, 0].tolist()) == sorted(hours[theirs].tolist())
     assert min(one.validation_data()[0][:, 0].tolist()) >= 32
 
 
 def test_a_column_that_says_which_rows_test_says_nothing_of_time(tmp_path):
     lines = table().splitlines()
     split = "\n".join([f"{lines[0]},split", *(f"{one},train" for one in lines[1:-1])])
-    _, told = devices(tmp_path, berlin=f"{split}\n{lines[-1]},test\n", oslo=table())
-    drawn = node(tmp_path, "berlin", told, validation_share=0.2).validation_data()
+    _, surveys = devices(tmp_path, berlin=f"{split}\n{lines[-1]},test\n", oslo=table())
+    drawn = node(tmp_path, "berlin", surveys, validation_share=0.2).validation_data()
     assert min(drawn[0][:, 0].tolist()) < 32
     # The other one's rows are in order of time all the same, on its device and simulated.
-    last = node(tmp_path, "oslo", told, validation_share=0.2).validation_data()
+    last = node(tmp_path, "oslo", surveys, validation_share=0.2).validation_data()
     found = simulated(tmp_path, validation_share=0.2)
     hours = found.dataset.train_samples[:, 0].numpy()
     assert sorted(last[0][:, 0].tolist()) == [*range(32, 40)]
@@ -78,15 +80,15 @@ def test_a_column_that_says_which_rows_test_says_nothing_of_time(tmp_path):
 def test_rows_that_validate_do_not_scale(tmp_path, share):
     """They are the last ones, the largest; all training rows' mean is another."""
     squares = table([hour**2 for hour in range(50)])
-    _, told = devices(tmp_path, berlin=squares, oslo=squares)
-    alone = node(tmp_path, "berlin", told, validation_share=share, standardise="site")
+    _, surveys = devices(tmp_path, berlin=squares, oslo=squares)
+    alone = node(tmp_path, "berlin", surveys, validation_share=share, standardise="site")
     found = simulated(tmp_path, validation_share=share, standardise="site")
     assert alone.scaling() == found.dataset.scalings[0]
-    told_to_all = node(
-        tmp_path, "berlin", told, validation_share=share, standardise="all"
+    of_all = node(
+        tmp_path, "berlin", surveys, validation_share=share, standardise="all"
     ).column_statistics()
-    assert told_to_all.mean.tolist() == pytest.approx(list(alone.scaling().mean))
-    assert told_to_all.num_rows == (40 if not share else len(alone.training_data()[1]))
+    assert of_all.mean.tolist() == pytest.approx(list(alone.scaling().mean))
+    assert of_all.num_rows == (40 if not share else len(alone.training_data()[1]))
 
 
 @pytest.mark.parametrize(
@@ -99,9 +101,9 @@ def test_rows_that_validate_do_not_scale(tmp_path, share):
     ],
 )
 def test_a_device_tells_no_means_that_are_not_for_all_whoever_asks(tmp_path, options, reason):
-    _, told = devices(tmp_path, berlin=table(), oslo=table())
+    _, surveys = devices(tmp_path, berlin=table(), oslo=table())
     with pytest.raises(ValueError, match=reason):
-        node(tmp_path, "berlin", told, **options).column_statistics()
+        node(tmp_path, "berlin", surveys, **options).column_statistics()
 
 
 def test_a_devices_owner_hears_what_is_said_of_tables_in_a_simulation(tmp_path, caplog):
@@ -127,40 +129,42 @@ def test_labels_that_are_codes_are_refused_as_in_a_simulation(tmp_path):
 def test_whole_numbers_are_the_same_classes_however_they_are_stored(tmp_path, texts):
     frame = pandas.DataFrame({"hour": range(40), "outcome": texts * 20})
     frame.to_parquet(tmp_path / "lyon.parquet")
-    owners, told = devices(tmp_path, berlin=table(labels=["1", "3"]), oslo=table(labels=[1, 2]))
+    owners, surveys = devices(tmp_path, berlin=table(labels=["1", "3"]), oslo=table(labels=[1, 2]))
     owners["lyon"] = owners["oslo"]._replace(name="lyon", path=tmp_path / "lyon.parquet")
-    told["lyon"] = owners["lyon"].survey()
-    assert outvoted(told) == {}
-    names = agree(told).class_names
+    surveys["lyon"] = owners["lyon"].survey()
+    assert outvoted(surveys) == {}
+    names = agree(surveys).class_names
     assert names == load_dataset("tables", str(tmp_path), label="outcome").class_names
     assert names == ("1", "2", "3")
-    assert all(owner.read(agree(told)).class_names == names for owner in owners.values())
+    assert all(owner.read(agree(surveys)).class_names == names for owner in owners.values())
 
 
 def test_a_device_whose_labels_are_texts_among_whole_numbers_is_left_out(tmp_path):
     names = ("berlin", "lyon", "oslo")
     labels = (["0", "1"], ["0", "1"], ["no", "yes"])
-    texts = {name: table(labels=own) for name, own in zip(names, labels, strict=True)}
-    _, told = devices(tmp_path, **texts)
-    assert outvoted(told) == {
+    texts = {name: table(labels=config) for name, config in zip(names, labels, strict=True)}
+    _, surveys = devices(tmp_path, **texts)
+    assert outvoted(surveys) == {
         "oslo": "its samples are tables of hour with labels that are texts, but those of most "
         "devices are tables of hour with labels that are whole numbers: convert them, or exclude "
         "this device from the run."
     }
-    del told["lyon"]
+    del surveys["lyon"]
     with pytest.raises(ValueError, match="as many devices have one kind of samples as another"):
-        outvoted(told)
+        outvoted(surveys)
 
 
 def test_texts_that_can_be_read_as_numbers_are_predicted_where_others_have_fractions(tmp_path):
     frame = pandas.DataFrame({"hour": range(40), "outcome": ["1", "2"] * 20})
     frame.to_parquet(tmp_path / "lyon.parquet")
-    owners, told = devices(tmp_path, berlin=table(labels=[0.5, 1.5]), oslo=table(labels=[0, 0.5]))
+    owners, surveys = devices(
+        tmp_path, berlin=table(labels=[0.5, 1.5]), oslo=table(labels=[0, 0.5])
+    )
     lyon = owners["oslo"]._replace(name="lyon", path=tmp_path / "lyon.parquet")
-    told = with_whole_numbers({**told, "lyon": lyon.survey()})
-    assert outvoted(told) == {}
+    surveys = with_whole_numbers({**surveys, "lyon": lyon.survey()})
+    assert outvoted(surveys) == {}
     assert load_dataset("tables", str(tmp_path), label="outcome").is_regression
-    assert lyon.read(agree(told)).train_labels.unique().tolist() == [1, 2]
+    assert lyon.read(agree(surveys)).train_labels.unique().tolist() == [1, 2]
 
 
 def test_images_are_not_asked_what_tables_call_their_classes():
@@ -170,9 +174,9 @@ def test_images_are_not_asked_what_tables_call_their_classes():
     def of_rows(*names):
         return Survey(names, (1,), True, columns={"hour": ()})
 
-    told = {"a": images("0", "1"), "b": images("cat", "dog"), "c": images("cat", "cow")}
+    surveys = {"a": images("0", "1"), "b": images("cat", "dog"), "c": images("cat", "cow")}
     rows = {"d": of_rows("0", "1"), "e": of_rows("no", "yes")}
-    assert outvoted(told | rows).keys() == rows.keys()
+    assert outvoted(surveys | rows).keys() == rows.keys()
 
 
 @pytest.mark.parametrize(
@@ -181,9 +185,9 @@ def test_images_are_not_asked_what_tables_call_their_classes():
 )
 def test_a_device_may_call_columns_and_values_what_a_simulation_may(tmp_path, name, value):
     text = f"{name},outcome\n" + f"{value},x\n{value},y\n" * 5
-    owners, told = devices(tmp_path, berlin=text, oslo=text)
+    owners, surveys = devices(tmp_path, berlin=text, oslo=text)
     assert (
-        agree(told).column_names
+        agree(surveys).column_names
         == load_dataset("tables", str(tmp_path), label="outcome").column_names
     )
-    assert len(owners["oslo"].read(agree(told)).train_labels) == 8
+    assert len(owners["oslo"].read(agree(surveys)).train_labels) == 8

@@ -1,4 +1,4 @@
-"""`fedkin devices` without processes: what is listed, who is revoked, what a site is told."""
+"""`fedkin devices` without processes: lists, revocation, and the check of a site."""
 
 import errno
 import json
@@ -53,7 +53,7 @@ def node(certificates, number, device, status, **known):
 
 @pytest.fixture
 def nodes(certificates):
-    """Oslo's key was exchanged for rome's; berlin's is registered again; nobody named lyon."""
+    """Oslo's key was exchanged for rome's; berlin's is registered again; lyon has no name."""
     return [
         node(certificates, 4, "paris", "registered", name="berlin"),
         node(certificates, 2, "berlin", "online", name="berlin", last_deactivated_at=LEFT),
@@ -212,7 +212,7 @@ def test_a_superlink_that_is_not_there(certificates, tmp_path, capsys):
 
 @contextmanager
 def listening(tls=None, says=b"hello"):
-    """A server that lets everybody in and says nothing that counts; its port."""
+    """A server that accepts all connections and sends nothing useful; yield its port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve():
@@ -286,9 +286,9 @@ unknown = answering(400, '{"code": 2004, "detail": "no such node"}')
 
 def test_a_site_that_is_ready(check, certificates, images, tmp_path):
     model = tmp_path / "models/model.safetensors"
-    own = f'name="berlin" data-path="{images}" model-path="{model}"'
+    config = f'name="berlin" data-path="{images}" model-path="{model}"'
     with listening(server_tls(certificates)) as port:
-        status, said = check(port, node_config=own)
+        status, said = check(port, node_config=config)
     assert status == 0
     assert {tick for tick, _ in said.values()} == {"✓"}
     counts = "grey, of each class for training + for testing: cat 4 + 1, dog 1 + 0"
@@ -332,15 +332,15 @@ def test_a_full_disk_is_known_before_a_run(check, images, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(model_places, "TemporaryFile", full)
-    model = f"{images.parent}/kept/model.safetensors"
-    own = f'name="berlin" data-path="{images}" model-path="{model}"'
-    status, said = check(1, node_config=own)
+    model = f"{images.parent}/stored/model.safetensors"
+    config = f'name="berlin" data-path="{images}" model-path="{model}"'
+    status, said = check(1, node_config=config)
     assert status == 1
     for what in ("cache", "apps", "model-path"):
         tick, text = said[what]
         assert tick == "✗"
         assert "(No space left on device)" in text
-    assert not list((images.parent / "kept").iterdir())
+    assert not list((images.parent / "stored").iterdir())
 
 
 def test_a_key_is_asked_for_without_becoming_a_node(check, certificates):
@@ -366,7 +366,7 @@ def test_a_key_is_asked_for_without_becoming_a_node(check, certificates):
         (answering(503), "answers 503, which does not show"),
         (lambda client, request: None, "answers 200"),
     ],
-    ids=["unknown", "clock", "busy", "odd"],
+    ids=["unknown", "clock", "busy", "success"],
 )
 def test_a_key_that_is_not_known(check, certificates, answer, wrong):
     with listening(server_tls(certificates)) as port:
@@ -484,15 +484,15 @@ def test_images_that_are_not_right(check, certificates, images):
 
 
 def test_a_model_that_cannot_be_kept(check, certificates, images):
-    own = f'name="berlin" data-path="{images}" model-path="{images}"'
+    config = f'name="berlin" data-path="{images}" model-path="{images}"'
     with listening(server_tls(certificates)) as port:
-        status, said = check(port, node_config=own)
+        status, said = check(port, node_config=config)
     assert status == 1
     assert "which is a folder: name a file in it" in said["model-path"][1]
-    own = f'name="berlin" data-path="{images}" model-path="/{"a" * 300}/model.safetensors"'
+    config = f'name="berlin" data-path="{images}" model-path="/{"a" * 300}/model.safetensors"'
     assert (
         "cannot write there (File name too long): make"
-        in check(1, node_config=own)[1]["model-path"][1]
+        in check(1, node_config=config)[1]["model-path"][1]
     )
 
 
@@ -509,8 +509,14 @@ def test_a_name_may_be_a_number(check, certificates, images, name):
         ({"superlink": "fl.example.org"}, "is not HOST:PORT"),
         ({"node_config": "name=berlin"}, "cannot be read: give key=value pairs"),
         ({"node_config": 'name="berlin"'}, "has no data-path"),
-        ({"node_config": 'name="St  Mary" data-path="/x"'}, 'name is "St  Mary", but a device'),
-        ({"node_config": f'name="{"x" * 101}" data-path="/x"'}, "has at most 100 characters"),
+        (
+            {"node_config": 'name="St  Mary" data-path="/x"'},
+            'name is "St  Mary", but it must have at most',
+        ),
+        (
+            {"node_config": f'name="{"x" * 101}" data-path="/x"'},
+            "must have at most 100 visible characters",
+        ),
         ({"node_config": 'name="berlin" data-path="scans"'}, "it must be absolute"),
         ({"node_config": 'name="a" data-path="~nosuchuser/x"'}, "~nosuchuser/x, but it must be a"),
         ({"node_config": 'name="a" data-path="/x" modelpath="/y"'}, "Did you mean model-path?"),

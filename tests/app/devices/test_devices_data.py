@@ -1,4 +1,4 @@
-"""Devices whose owners name a function that returns their data: whole runs, in this process."""
+"""Devices with user-defined functions that return their data: whole runs, in this process."""
 
 import re
 from pathlib import Path
@@ -98,8 +98,8 @@ def sites(tmp_path, monkeypatch):
         yield
 
 
-def device(name, **own):
-    return NodeConfig.of({"name": name, **{k.replace("_", "-"): v for k, v in own.items()}})
+def device(name, **config):
+    return NodeConfig.of({"name": name, **{k.replace("_", "-"): v for k, v in config.items()}})
 
 
 # ------------------------------------------------------------------------------------- whole runs
@@ -108,15 +108,15 @@ def device(name, **own):
 @pytest.mark.slow  # runs
 @pytest.mark.parametrize("model", sampled(["sites_model:make_model", "mlp-32"], 2))
 def test_devices_with_tables_are_grouped_by_kind_and_learn(tmp_path, capsys, model):
-    """Whichever order a device has its classes in; no `own-code` is needed for its own data."""
-    kept = tmp_path / "lyon.safetensors"
-    own = {"own_code": model} if ":" in model else {}
+    """Whichever order a device has its classes in; no `own-code` is needed for its data."""
+    stored = tmp_path / "lyon.safetensors"
+    config = {"own_code": model} if ":" in model else {}
     text = "from torch import nn\ndef make_model(s, n): return nn.Linear(*s, n)"
     Path("sites_model.py").write_text(text, encoding="utf-8")
     summary, _ = run(
         *(tmp_path / "out", DEVICES),
-        **TABLES | {"model": model, "learning_rate": 0.05, "num_server_rounds": 12} | own,
-        model_paths={"lyon": kept},
+        **TABLES | {"model": model, "learning_rate": 0.05, "num_server_rounds": 12} | config,
+        model_paths={"lyon": stored},
     )
     (one,) = summary["runs"]
     assert one["names"] == list(NAMES)
@@ -125,7 +125,7 @@ def test_devices_with_tables_are_grouped_by_kind_and_learn(tmp_path, capsys, mod
     assert one["accuracy"] > 0.9
     said = capsys.readouterr().out
     assert f"2 classes: ill, well\nfloat32 of shape 6, {model}; " in said
-    card = load_model(kept, model if ":" in model else "")[1]
+    card = load_model(stored, model if ":" in model else "")[1]
     assert (card.sample_shape, card.class_names) == ((6,), ("ill", "well"))
 
 
@@ -163,7 +163,7 @@ def test_most_devices_decide_between_folders_and_tables(tmp_path, caplog):
         "its samples are grey images in folders, but those of most devices are float32 of"
         in caplog.text
     )
-    # It comes back, and is told what was agreed without it.
+    # It comes back, and is sent what was agreed without it.
     assert "has images, but float32 of shape 6 was agreed" in caplog.text
 
 
@@ -191,16 +191,16 @@ def test_a_newcomer_with_other_samples_or_classes_is_told_so(tmp_path, caplog):
 
 
 @pytest.mark.parametrize(
-    ("own", "message"),
+    ("config", "message"),
     [
         ({"data": "a:b", "data_path": "/scans"}, "data is a:b and data-path is /scans, but a dev"),
         ({"data": "scans"}, 'data is "scans", but it must be an import path, MODULE:NAME'),
         ({}, "this node has no data-path and no data: start its SuperNode"),
     ],
 )
-def test_what_an_owner_may_not_say(own, message):
+def test_what_an_owner_may_not_say(config, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        device("berlin", **own)
+        device("berlin", **config)
 
 
 def returning(expression):
@@ -224,13 +224,13 @@ def returning(expression):
     ],
 )
 def test_what_a_function_may_not_return(expression, message):
-    with pytest.raises(ValueError, match=re.escape(message)) as told:
+    with pytest.raises(ValueError, match=re.escape(message)) as raised:
         returning(expression).survey()
-    assert str(told.value).startswith('data is "other:load", ')
+    assert str(raised.value).startswith('data is "other:load", ')
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "raised"),
     [
         (
             "def load():\n    assert 0, 'Maria Muster'",
@@ -241,10 +241,10 @@ def test_what_a_function_may_not_return(expression, message):
         ("def load(row): 'Maria Muster'", "the call load() fails: TypeError; the text is in"),
     ],
 )
-def test_the_text_of_what_a_function_raises_stays_in_the_devices_log(body, told, caplog):
+def test_the_text_of_what_a_function_raises_stays_in_the_devices_log(body, raised, caplog):
     """A reader of rows may say which of them it cannot read."""
     Path("other.py").write_text(body, encoding="utf-8")
-    with pytest.raises(ValueError, match=re.escape(told)) as error:
+    with pytest.raises(ValueError, match=re.escape(raised)) as error:
         device("berlin", data="other:load").survey()
     assert "Maria" not in str(error.value)
     assert "Maria" in caplog.text or "positional argument" in caplog.text
@@ -270,6 +270,6 @@ def test_the_check_of_a_site_calls_its_function():
 
 def test_labels_are_those_agreed_on():
     """Lyon has the classes in another order than the others."""
-    own = device("lyon", data="sites:lyon")
-    read = own.read(Agreement(("ill", "well"), (6,), is_float=True))
+    config = device("lyon", data="sites:lyon")
+    read = config.read(Agreement(("ill", "well"), (6,), is_float=True))
     assert read.train_labels.tolist() == (1 - np.arange(40) % 2).tolist()

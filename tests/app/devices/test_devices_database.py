@@ -48,7 +48,7 @@ def test_a_database_is_for_its_owner_alone(tmp_path):
 @pytest.mark.filterwarnings("ignore:No path_separator found:DeprecationWarning")  # Flower's
 @pytest.mark.parametrize(("query", "made"), [("", 15 + 10), ("?plugin=fedkin", 15)])
 def test_connections_are_kept_and_no_more_than_flower_has(tmp_path, query, made):
-    """Flower keeps five of fifteen that are used at once, and makes the other ten anew."""
+    """Flower keeps five of fifteen connections, and opens the other ten again each time."""
     store = ObjectStoreFactory(f"sqlite:///{tmp_path / 'state.db'}{query}").store()
     store._engine.dispose()
     connected = []

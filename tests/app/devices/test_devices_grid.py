@@ -86,7 +86,7 @@ def test_an_answer_that_cannot_be_unpacked_is_that_devices_failure():
 
 
 def test_what_replies_to_nothing_is_nobodys_answer(caplog):
-    """Flower hands it out with the next answer that is asked for, whoever's that is."""
+    """Flower returns it with the next answer that is requested, of any device."""
     replies = ask(
         {
             2: lambda message: [as_superlink(message), reply_of(message)],
@@ -370,7 +370,7 @@ def repeated(count, times):
 
 
 def shared(count, times):
-    """One array under many names: each becomes an array of its own when it is read."""
+    """One array under many names: each becomes a separate array when it is read."""
     array = Array(np.zeros(count, np.uint8))
     return RecordDict({"arrays": ArrayRecord({str(i): array for i in range(times)})})
 

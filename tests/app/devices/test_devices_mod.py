@@ -1,4 +1,4 @@
-"""How a real device hears and speaks."""
+"""The mod of real devices: which messages it accepts, and how it packs answers."""
 
 import pytest
 from flwr.app import Context, Error, Message, MetricRecord, RecordDict
@@ -10,7 +10,7 @@ from tests.app_runs import DEFAULTS
 OWN = {"dataset": "devices"}
 
 
-def hear(run_config, *, source=1, target=5, run_id=7, answer=None):
+def answer_to(run_config, *, source=1, target=5, run_id=7, answer=None):
     """Return what a node with id 5 in run 7 answers."""
     run_config = {**DEFAULTS, **run_config}
     context = Context(
@@ -31,20 +31,20 @@ def hear(run_config, *, source=1, target=5, run_id=7, answer=None):
 
 
 def test_a_device_answers_the_superlink_and_no_two_answers_are_alike():
-    one, other = (hear(OWN).content.metric_records["metrics"] for _ in range(2))
+    one, other = (answer_to(OWN).content.metric_records["metrics"] for _ in range(2))
     assert one["kept"] == other["kept"] == 1
     assert one[SALT] != other[SALT]
 
 
 def test_a_failure_is_told_as_it_is():
-    assert hear(OWN, answer=Error(3, "the disk is full")).error.reason == "the disk is full"
+    assert answer_to(OWN, answer=Error(3, "the disk is full")).error.reason == "the disk is full"
 
 
 @pytest.mark.parametrize("claim", [{"source": 6}, {"target": 6}, {"run_id": 8}])
 def test_a_device_takes_no_orders_from_others(claim):
     with pytest.raises(ValueError, match="accepts messages from the SuperLink alone"):
-        hear(OWN, **claim)
+        answer_to(OWN, **claim)
 
 
 def test_a_simulated_client_is_left_alone():
-    assert dict(hear({}, source=6).content.metric_records["metrics"]) == {"kept": 1}
+    assert dict(answer_to({}, source=6).content.metric_records["metrics"]) == {"kept": 1}

@@ -114,7 +114,7 @@ IT_IS_EVE = "its name is lyon, but its key is registered as eve"
 @pytest.mark.slow
 def test_the_name_of_one_that_is_away_is_not_given_to_another(tmp_path, folders, caplog):
     """Not in a round, and the owner is served when it comes."""
-    # Eve misses the roll call, and says in round 1 that she is lyon, who comes in round 3.
+    # Eve misses the registration, and says in round 1 that she is lyon, who comes in round 3.
     away = {"lyon": range(4), "eve": {1}}
     one, grid = run(tmp_path / "out", folders, says={"eve": "lyon"}, away=away, num_clients=3)
     assert one["names"] == ["berlin", "oslo", "eve", "lyon"]
@@ -128,7 +128,7 @@ def test_the_name_of_one_that_is_away_is_not_given_to_another(tmp_path, folders,
 
 @pytest.mark.slow
 def test_who_takes_anothers_name_during_a_run_is_no_longer_itself(tmp_path, folders, monkeypatch):
-    """Its node is not taken for its own former self, and the owner keeps its place."""
+    """Its node is not the same device any more, and the owner stays where it was."""
     looks = RegisteredDevices.get_node_ids
 
     def renamed(self):

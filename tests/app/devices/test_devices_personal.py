@@ -1,4 +1,4 @@
-"""What devices keep for themselves: on their own disks, across restarts, and in no message."""
+"""Private state of devices: on their disks, across restarts, and in no message."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def disks(folder):
 
 
 def run_listening(folder, sites, monkeypatch, *, forgetful=False, **options):
-    """Run, and return the summary, all replies, and the kept models' state dicts by name.
+    """Run, and return the summary, all replies, and the stored models' state dicts by name.
 
     `forgetful`: every device restarts between two messages.
     """
@@ -36,8 +36,8 @@ def run_listening(folder, sites, monkeypatch, *, forgetful=False, **options):
     def send_and_receive(self, messages, *, timeout=None):
         if forgetful:
             for node, one in list(self.contexts.items()):
-                own, config = dict(one.node_config), dict(one.run_config)
-                self.contexts[node] = Context(1, node, own, RecordDict(), config)
+                node_config, config = dict(one.node_config), dict(one.run_config)
+                self.contexts[node] = Context(1, node, node_config, RecordDict(), config)
         found = list(usual(self, messages, timeout=timeout))
         replies.extend(found)
         return found
@@ -72,7 +72,7 @@ def test_a_device_keeps_a_model_with_its_own_last_layer_that_nobody_else_has(
 
 
 def test_what_a_device_says_when_it_is_told_to_keep_its_layers_is_not_read(tmp_path, sites, caplog):
-    """Nothing is to be sent, and whoever sends something may send anything."""
+    """A device should send nothing here, so an answer may be anything."""
 
     def junk(message, context, answer):
         array = Array("float32", (3,), "numpy.ndarray", b"junk")
@@ -89,13 +89,13 @@ def test_what_a_device_says_when_it_is_told_to_keep_its_layers_is_not_read(tmp_p
 def test_devices_that_restart_between_all_messages_end_with_the_same_models(
     tmp_path, sites, monkeypatch
 ):
-    kept = []
+    stored = []
     for forgetful in (False, True):
         folder = tmp_path / str(forgetful)
         options = {"strategy": "fedper", "forgetful": forgetful}
-        kept.append(run_listening(folder, sites, monkeypatch, **options)[2])
+        stored.append(run_listening(folder, sites, monkeypatch, **options)[2])
     for name in NAMES:
-        for array, other in zip(kept[0][name].values(), kept[1][name].values(), strict=True):
+        for array, other in zip(stored[0][name].values(), stored[1][name].values(), strict=True):
             assert array.numpy().tobytes() == other.numpy().tobytes()
 
 

@@ -1,4 +1,4 @@
-"""The app on devices with images of their own, in this process: no SuperLink, the same handlers."""
+"""The app on devices with images, in this process: no SuperLink, the same handlers."""
 
 import csv
 import json
@@ -68,7 +68,7 @@ def test_devices_find_those_that_learn_the_same_and_no_result_speaks_of_tasks(tm
 
 SHARES = ("accuracy", "macro-f1", "balanced-accuracy")
 
-ALSO_OF_TWO = {"num_clusters": "elbow"}  # by `auto`, two devices stay together: nothing tells
+ALSO_OF_TWO = {"num_clusters": "elbow"}  # by `auto`, two devices stay together
 
 
 def test_a_device_is_sent_nothing_but_what_the_page_lists(tmp_path):
@@ -218,7 +218,7 @@ def test_a_device_that_tells_nonsense_of_its_images_is_left_out(tmp_path, of_lyo
     for _, reason in wrong.values():
         assert reason in caplog.text
     one = summary["runs"][0]
-    if of_rome[0] is fail:  # nobody knows what it is called
+    if of_rome[0] is fail:  # its name is not known
         assert "rome" not in one["names"]
     found = dict(zip(one["names"], one["clusters"], strict=True))
     assert 0 <= found["berlin"] != found["oslo"] >= 0
@@ -309,7 +309,7 @@ class PowerCutError(Exception):
 def test_an_interrupted_run_on_devices_goes_on_and_ends_as_an_undisturbed_one(tmp_path, capsys):
     folders = write_sites(tmp_path / "sites", images=20)
     options = {"checkpoint_every": 1, "fraction_train": 0.5, "strategy": "rcc-pfl,single"}
-    wanted, _ = run(tmp_path / "whole", folders, **options)
+    expected, _ = run(tmp_path / "whole", folders, **options)
 
     class Cut(Devices):
         def send_and_receive(self, messages, *, timeout=None):
@@ -335,7 +335,7 @@ def test_an_interrupted_run_on_devices_goes_on_and_ends_as_an_undisturbed_one(tm
     found, grid = run(tmp_path / "cut", folders, resume=str(tmp_path / "cut"), **options)
     assert "rcc-pfl  seed 0  resumed after round 2" in capsys.readouterr().out
     assert "query.spectrum" not in grid.asked("berlin")
-    for one, other in zip(found["runs"], wanted["runs"], strict=True):
+    for one, other in zip(found["runs"], expected["runs"], strict=True):
         for key in ("accuracy", "accuracy-per-client", "clusters", "names", "rounds"):
             assert one[key] == other[key]
     for path in sorted((tmp_path / "whole/models").rglob("*.safetensors")):
@@ -452,6 +452,6 @@ def test_a_device_without_a_name_that_can_be_used_is_left_out_for_good(tmp_path,
     summary, _ = run(tmp_path / "out", folders, corrupt=corrupt, **ALSO_OF_TWO)
     assert caplog.text.count("it gave no name that can be used") >= len(names)
     others = sorted(set(SITES) - set(wrong))
-    alike = ["berlin", "lyon"] if "lyon" in others else ["berlin"]
-    assert groups(summary["runs"][0]) == [alike, ["oslo"]]
+    together = ["berlin", "lyon"] if "lyon" in others else ["berlin"]
+    assert groups(summary["runs"][0]) == [together, ["oslo"]]
     assert summary["runs"][0]["names"] == others

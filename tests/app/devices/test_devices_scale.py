@@ -42,7 +42,7 @@ def rows_of(name, label="outcome", seed=0):
 
 
 def ran(folder, label, **options):
-    """Run on four devices, and return the summary's run and where each keeps its model."""
+    """Run on four devices, and return the summary's run and where each model is stored."""
     tables, models = {}, {}
     for name in SITES:
         tables[name] = folder / f"{name}.csv"
@@ -88,8 +88,8 @@ def test_all_devices_have_one_scale_and_their_models_carry_it(tmp_path, caplog):
         np.testing.assert_allclose(done.scaling.deviation, deviation, rtol=1e-12)
         said, truth = classified(models[name], tmp_path, name, "outcome")
         assert np.mean([row["class"] for row in said] == truth) > 0.9
-    kept = load_spectra(tmp_path / "out/spectra-rcc-pfl-seed-0.safetensors").card.preparation
-    assert kept.scaling == done.scaling
+    stored = load_spectra(tmp_path / "out/spectra-rcc-pfl-seed-0.safetensors").card.preparation
+    assert stored.scaling == done.scaling
     # Whoever goes on does not ask again: an answer might be another one by now.
     resumed = {"resume": str(tmp_path / "out"), "checkpoint_every": 3, "standardise": "all"}
     _, _, again = ran(tmp_path, "outcome", **resumed)
@@ -105,8 +105,8 @@ def test_of_its_own_scale_a_device_learns_and_warns_once(tmp_path, caplog):
     assert not [record for record in caplog.records if "constant" in record.message]
     card = load_model(models["lyon"])[1]
     assert (card.class_names, card.preparation.standardise) == (("size",), "site")
-    own = rows_of("lyon", "size")["size"][:48].to_numpy()
-    assert card.preparation.scaling.target_mean == pytest.approx(own.mean(), rel=1e-6)
+    local = rows_of("lyon", "size")["size"][:48].to_numpy()
+    assert card.preparation.scaling.target_mean == pytest.approx(local.mean(), rel=1e-6)
     said, truth = classified(models["lyon"], tmp_path, "lyon", "size")
     off = np.array([float(row["size"]) for row in said]) - truth
     assert np.sqrt(np.mean(off**2)) < 3
@@ -119,9 +119,9 @@ def test_a_constant_column_is_told_once_by_its_name(tmp_path, caplog):
     options = {"label": "outcome", "features": "raw", "num_eigenvectors": 2}
     with caplog.at_level(logging.WARNING):
         run(tmp_path / "out", tables, standardise="site", num_server_rounds=1, **options)
-    told = [r.getMessage() for r in caplog.records if "constant" in r.getMessage()]
+    parsed = [r.getMessage() for r in caplog.records if "constant" in r.getMessage()]
     words = "constant at some site: mass; standardised by a deviation of 1"
-    assert told == [f"{name}: {words}" for name in SITES]
+    assert parsed == [f"{name}: {words}" for name in SITES]
 
 
 def test_a_device_whose_moments_are_none_is_left_out(tmp_path, caplog):
@@ -150,8 +150,8 @@ def test_a_device_whose_moments_are_none_is_left_out(tmp_path, caplog):
     ],
 )
 def test_what_a_device_tells_of_its_columns_is_checked_not_believed(changed, count, message):
-    own = ColumnStatistics.of(torch.tensor([[1.0, 0], [4, 1]]))
-    answer = encode_statistics(own)
+    local = ColumnStatistics.of(torch.tensor([[1.0, 0], [4, 1]]))
+    answer = encode_statistics(local)
     back = decode_statistics(answer, 2)
     assert (back.num_rows, back.mean.tolist(), back.deviation.tolist()) == (
         2,
@@ -159,7 +159,7 @@ def test_what_a_device_tells_of_its_columns_is_checked_not_believed(changed, cou
         [1.5, 0.5],
     )
     assert back.is_flag.tolist() == [False, True]
-    rows = np.stack([own.mean, own.deviation, own.is_flag.astype(float)])
+    rows = np.stack([local.mean, local.deviation, local.is_flag.astype(float)])
     if changed is not None:
         rows[1, 0] = changed
     answer["arrays"] = ArrayRecord({"moments": Array(rows)})
@@ -237,19 +237,19 @@ def test_whole_numbers_are_numbers_where_most_have_fractions(tmp_path):
     whole = BERLIN.replace("well", "3").replace("ill", "-1")
     texts = {"berlin": MEASURED, "lyon": MEASURED, "oslo": whole}
     surveys = {n: device(tmp_path, n, text).survey() for n, text in texts.items()}
-    told = {name: Survey.from_config(one.as_config()) for name, one in surveys.items()}
-    assert told == surveys
-    assert [one.is_regression for one in told.values()] == [True, True, False]
-    taken = with_whole_numbers(told)
+    parsed = {name: Survey.from_config(one.as_config()) for name, one in surveys.items()}
+    assert parsed == surveys
+    assert [one.is_regression for one in parsed.values()] == [True, True, False]
+    taken = with_whole_numbers(parsed)
     assert outvoted(taken) == {}
     one = agree(taken)
     read = device(tmp_path, "oslo", whole).read(one)
     assert (read.train_labels.tolist(), read.test_labels.tolist()) == ([3, 3, -1, 3], [-1])
-    # Where most have classes, one with fractions is the odd one, and so is one with texts here.
-    fewer = with_whole_numbers({n: told[n] for n in ("berlin", "oslo")})
+    # Where most have classes, one with fractions is the outlier, and so is one with texts here.
+    fewer = with_whole_numbers({n: parsed[n] for n in ("berlin", "oslo")})
     assert [one.is_regression for one in fewer.values()] == [True, False]
-    told["oslo"] = device(tmp_path, "oslo", BERLIN).survey()
-    reason = outvoted(with_whole_numbers(told))["oslo"]
+    parsed["oslo"] = device(tmp_path, "oslo", BERLIN).survey()
+    reason = outvoted(with_whole_numbers(parsed))["oslo"]
     assert reason.endswith(
         'but those of most devices are tables of age, colour (texts) with the number "outcome": '
         "convert them, or exclude this device from the run."
@@ -257,8 +257,8 @@ def test_whole_numbers_are_numbers_where_most_have_fractions(tmp_path):
 
 
 def test_the_check_of_a_site_tells_its_number(tmp_path):
-    own = device(tmp_path, "berlin", MEASURED)
-    assert describe_table(own.path, own.label) == (
+    local = device(tmp_path, "berlin", MEASURED)
+    assert describe_table(local.path, local.label) == (
         "2 columns (age, colour), for training + for testing: 4 + 1, with a number to predict: "
         "outcome, 0.5 to 1"
     )

@@ -21,7 +21,7 @@ from tests.device_tables import BERLIN, OSLO, device
 
 def agreed(**devices):
     return agree(
-        {name: Survey.from_config(own.survey().as_config()) for name, own in devices.items()}
+        {name: Survey.from_config(site.survey().as_config()) for name, site in devices.items()}
     )
 
 
@@ -42,9 +42,9 @@ def test_columns_and_their_values_are_agreed_from_what_devices_tell(tmp_path):
 
 def test_site_standardises_by_the_devices_own_training_rows(tmp_path):
     """Ages 40, 60, 50, 50: mean 50, deviation √50; three of four rows are red."""
-    own = device(tmp_path, "berlin", BERLIN)
-    one = agreed(berlin=own, oslo=device(tmp_path, "oslo", OSLO))
-    read, _, _ = standardise_site(own.read(one), np.ones(4, bool))
+    site = device(tmp_path, "berlin", BERLIN)
+    one = agreed(berlin=site, oslo=device(tmp_path, "oslo", OSLO))
+    read, _, _ = standardise_site(site.read(one), np.ones(4, bool))
     np.testing.assert_allclose(read.train_samples[:, 0], [-(2**0.5), 2**0.5, 0, 0], rtol=1e-6)
     assert read.train_samples[:, 2:].tolist() == [[0, 0.25], [0, -0.75], [0, 0.25], [0, 0.25]]
     assert read.test_samples.tolist() == [[0, -0.25, 0, 0.25]]
@@ -63,10 +63,10 @@ def test_site_standardises_by_the_devices_own_training_rows(tmp_path):
 def test_a_device_with_other_columns_is_left_out_by_name(tmp_path, text, message):
     names = ("berlin", "lyon", "tunis")
     texts = (BERLIN, BERLIN, text)
-    devices = {n: device(tmp_path, n, own) for n, own in zip(names, texts, strict=True)}
+    devices = {n: device(tmp_path, n, site) for n, site in zip(names, texts, strict=True)}
     if "Age" in text:
         message = "tunis has the column Age, but berlin does not"
-    reasons = outvoted({name: own.survey() for name, own in devices.items()})
+    reasons = outvoted({name: site.survey() for name, site in devices.items()})
     assert list(reasons) == ["tunis"]
     assert message in reasons["tunis"]
 
@@ -90,11 +90,11 @@ def test_texts_that_would_be_sent_without_noise_are_refused_with_noise(tmp_path,
     numbers = "age,outcome\n20,well\n30,ill\n40,well\n"
     for name, text, refused in (("berlin", BERLIN, True), ("oslo", numbers, False)):
         (tmp_path / f"{name}.csv").write_text(text, encoding="utf-8")
-        own = {"name": name, "data-path": str(tmp_path / f"{name}.csv"), "label": "outcome"}
+        site = {"name": name, "data-path": str(tmp_path / f"{name}.csv"), "label": "outcome"}
         words = {**DEFAULTS, "dataset": "devices", "strategy": "rcc-pfl", key: 1.0}
         content = RecordDict({protocol.CONFIG: ConfigRecord({protocol.SEED: 0})})
         message = Message(content, dst_node_id=1, message_type="query")
-        node = DeviceNode(message, Context(1, 1, own, RecordDict(), words))
+        node = DeviceNode(message, Context(1, 1, site, RecordDict(), words))
         if refused:
             message = "berlin: column colour has texts, and all different ones are sent, but ε is 1"
             with pytest.raises(ValueError, match=message):
@@ -141,26 +141,26 @@ def test_a_survey_of_a_table_is_checked_not_believed(changed, message):
 
 def test_a_cell_of_free_text_is_not_told(tmp_path):
     text = "note,outcome\n" + "".join(f'"Maria{row}\nborn 4.5.",{row % 2}\n' for row in range(60))
-    with pytest.raises(ValueError, match="column note has a value that is not allowed") as told:
+    with pytest.raises(ValueError, match="column note has a value that is not allowed") as raised:
         device(tmp_path, "berlin", text).survey()
-    assert "Maria" not in str(told.value)
+    assert "Maria" not in str(raised.value)
 
 
 @pytest.mark.parametrize("label", ["outcome", "outcom", ""])
 @pytest.mark.parametrize("row", ["Maria Muster,born 4.5.,ill", "4711,4711,ill", "Maria;4.5;ill"])
 def test_the_first_row_of_a_file_without_names_is_not_told(tmp_path, row, label):
-    with pytest.raises(ValueError, match=r"^(label is .*|)berlin\.csv") as told:
+    with pytest.raises(ValueError, match=r"^(label is .*|)berlin\.csv") as raised:
         device(tmp_path, "berlin", f"{row}\n{row}\n{row}\n", label=label).survey()
-    assert not re.search("Maria|4711|4.5|ill", str(told.value))
+    assert not re.search("Maria|4711|4.5|ill", str(raised.value))
 
 
 def test_the_check_of_a_site_tells_its_columns_and_classes(tmp_path):
-    own = device(tmp_path, "berlin", BERLIN)
-    said = describe_table(own.path, own.label)
+    site = device(tmp_path, "berlin", BERLIN)
+    said = describe_table(site.path, site.label)
     counted = "of each class for training + for testing: ill 1 + 1, well 3 + 0"
     assert said == f"2 columns (age, colour), {counted}"
     with pytest.raises(ValueError, match=r"label is empty, and berlin\.csv has no column label"):
-        describe_table(own.path, "")
+        describe_table(site.path, "")
 
 
 @pytest.mark.slow  # a run
@@ -190,7 +190,7 @@ def test_devices_with_tables_are_grouped_and_learn(tmp_path, capsys):
 
 
 def test_all_devices_together_may_have_more_columns_than_one(tmp_path):
-    """What is too much is said by whoever has it, and by nobody of what was agreed."""
+    """Limits hold for one device, and not for the agreement."""
     names = [f"c{i:04}" for i in range(300)]
     one, two = (
         Survey(("ill", "well"), (6000,), True, False, dict.fromkeys(names, values))

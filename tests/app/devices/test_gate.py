@@ -1,4 +1,4 @@
-"""The gate: what it passes on, what it keeps out, and what it says when it cannot."""
+"""The gate: what it passes on, what it refuses, and what it answers on errors."""
 
 import argparse
 import asyncio
@@ -107,7 +107,7 @@ def test_only_post_without_a_query_passes(method):
 
 
 def test_headers_of_authentication_pass_and_those_of_the_connection_do_not():
-    kept = [
+    forwarded = [
         *((b"content-type", b"application/protobuf"), (b"content-length", b"0")),
         *signature(DEVICE),
     ]
@@ -124,9 +124,9 @@ def test_headers_of_authentication_pass_and_those_of_the_connection_do_not():
             stream=httpx.ByteStream(b""),
         )
     )
-    start, *_ = pass_through(upstream, headers=[*dropped, *kept], key=None)
+    start, *_ = pass_through(upstream, headers=[*dropped, *forwarded], key=None)
     got = upstream.requests[0].headers
-    assert all(got[name.decode()] == value.decode() for name, value in kept)
+    assert all(got[name.decode()] == value.decode() for name, value in forwarded)
     assert got["host"] == "127.0.0.1:8000"
     gone = {name.decode() for name, _ in dropped} - {"host", "connection"}
     assert not gone & set(got)
@@ -246,7 +246,7 @@ def through(answer, steps):
 @pytest.mark.parametrize("target", [PULL, PUSH, PUSH_MESSAGES])
 def test_who_signs_nothing_is_not_listened_to(target, caplog):
     async def receive() -> dict:
-        raise AssertionError("nobody reads this body")
+        raise AssertionError("this body is not read")
 
     upstream = Upstream()
     headers = [(b"content-length", b"1000")]
@@ -271,7 +271,7 @@ def test_a_key_becomes_a_device_once_the_superlink_has_answered_it():
 
 def test_a_push_of_an_unknown_key_is_not_listened_to():
     async def receive() -> dict:
-        raise AssertionError("nobody reads this body")
+        raise AssertionError("this body is not read")
 
     upstream = Upstream()
     start, _ = pass_through(upstream, target=PUSH, headers=LONG, receive=receive, key=STRANGER)
@@ -319,7 +319,7 @@ HEARTBEAT = b"/v1/fleet/send-node-heartbeat"
 
 
 class Slow(httpx.AsyncBaseTransport):
-    """A SuperLink that answers nobody until `go`, and says how many it has at a time."""
+    """A SuperLink that answers no request until `go`, and counts those at a time."""
 
     def __init__(self):
         self.go = asyncio.Event()
@@ -349,7 +349,7 @@ def test_the_superlink_has_a_few_requests_at_a_time_and_heartbeats_do_not_wait_f
             return at_a_time, set(await asyncio.gather(*calls))
 
     assert asyncio.run(steps(*keys)) == ({PULL: 16, HEARTBEAT: 6}, {200})
-    # One device does not take all turns: its other requests wait for its own.
+    # One device does not take all turns: its requests wait for each other.
     assert asyncio.run(steps(keys[0])) == ({PULL: 4, HEARTBEAT: 1}, {200})
 
 

@@ -1,4 +1,4 @@
-"""What a device may push: a reply of its own, and no more parts than a model has."""
+"""What a device may push: its reply, with no more parts than a model has."""
 
 import asyncio
 import math
@@ -208,11 +208,11 @@ RUN = 7
 
 
 class Answering(httpx.MockTransport):
-    """A SuperLink that hands out one message, takes what is pushed, and notes all that it hears."""
+    """A SuperLink that hands out one message, takes what is pushed, and stores all requests."""
 
     def __init__(self, pushes=200):
         self.pushes = pushes
-        self.heard = []
+        self.requests = []
         about = {"run_id": RUN, "message_id": name("asked"), "src_node_id": 1, "dst_node_id": NODE}
         about |= {"created_at": time.time(), "ttl": 60.0, "message_type": "train"}
         self.asked = MessageProto(metadata=Metadata(**about), content=ProtoRecordDict())
@@ -220,7 +220,7 @@ class Answering(httpx.MockTransport):
 
     def answer(self, request):
         path = request.url.path.encode()
-        self.heard.append((path, request.content))
+        self.requests.append((path, request.content))
         status, said = 200, b""
         if path == PULL:
             found = PullMessagesResponse(messages_list=[self.asked])
@@ -267,13 +267,13 @@ def test_a_reply_that_can_never_be_sent_is_a_failure_at_once(is_long, status, re
     too_large = (PUSH_MESSAGES, bytes(MOST_BYTES_OF_MESSAGE + 1)) if is_long else too_many()
     # A second time, the server knows.
     assert at_gate(superlink, ASKING, too_large, too_large) == [200, status, status]
-    assert [path for path, _ in superlink.heard] == [PULL, PUSH_MESSAGES, PUSH]
-    check_push(superlink.heard[1][1])
-    said = PushMessagesRequest.FromString(superlink.heard[1][1])
+    assert [path for path, _ in superlink.requests] == [PULL, PUSH_MESSAGES, PUSH]
+    check_push(superlink.requests[1][1])
+    said = PushMessagesRequest.FromString(superlink.requests[1][1])
     about = said.messages_list[0].metadata
     assert (about.reply_to_message_id, about.run_id) == (name("asked"), RUN)
     assert said.node.node_id == about.src_node_id == NODE
-    part = PushObjectRequest.FromString(superlink.heard[2][1])
+    part = PushObjectRequest.FromString(superlink.requests[2][1])
     assert (part.run_id, part.session_id, part.node.node_id) == (RUN, "session", NODE)
     assert part.object_id == about.message_id
     whole = inflate_object_from_contents(part.object_id, {part.object_id: part.object_content})
@@ -286,7 +286,7 @@ def test_a_reply_of_which_a_part_can_never_be_sent_is_lost_at_once():
     reply = (PUSH_MESSAGES, in_run(model(1)))
     (sent,) = PushMessagesRequest.FromString(reply[1]).messages_list
     assert at_gate(superlink, ASKING, reply, (PUSH, bytes(MOST_BYTES + 1))) == [200, 200, 413]
-    path, said = superlink.heard[-1]
+    path, said = superlink.requests[-1]
     assert path == b"/v1/fleet/confirm-message-received"
     lost = ConfirmMessageReceivedRequest.FromString(said)
     assert (lost.node.node_id, lost.run_id) == (NODE, RUN)
@@ -299,7 +299,7 @@ def test_nothing_is_said_for_a_device_that_can_still_answer():
     # It was handed out nothing; what it is refused is no reply; and what it asks for is too long.
     requests = [too_many(), ASKING, (PUSH_MESSAGES, order), (PULL, bytes(5000))]
     assert at_gate(superlink, *requests) == [403, 200, 403, 413]
-    assert [path for path, _ in superlink.heard] == [PULL]
+    assert [path for path, _ in superlink.requests] == [PULL]
     assert at_gate(superlink, (PUSH_MESSAGES, in_run(model(1)))) == [200]
 
 

@@ -27,7 +27,7 @@ def _questions_are_answered_at_once(monkeypatch):
 
 
 class SuperLink(httpx.MockTransport):
-    """Hands out a message with a model of some bytes to whoever asks, and takes everything."""
+    """Hands out a message with a model of some bytes to any device, and takes everything."""
 
     def __init__(self, size=0):
         self.taken = 0

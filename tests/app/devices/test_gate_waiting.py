@@ -40,23 +40,23 @@ class SuperLink(httpx.MockTransport):
         super().__init__(self.answer)
 
     def answer(self, request):
-        whose = request.content
-        self.asked.append((whose, time.monotonic()))
-        left = self.answers[whose]
+        device = request.content
+        self.asked.append((device, time.monotonic()))
+        left = self.answers[device]
         content = left.pop(0) if len(left) > 1 else left[0]
         if isinstance(content, int):
             return httpx.Response(content, stream=httpx.ByteStream(b""))
         headers = {"content-length": str(len(content))}
         return httpx.Response(200, headers=headers, stream=httpx.ByteStream(content))
 
-    def count(self, whose):
-        return sum(one == whose for one, _ in self.asked)
+    def count(self, device):
+        return sum(one == device for one, _ in self.asked)
 
 
-async def asking(gate, whose, *, key=DEVICE, target=PULL, gone=None):
+async def asking(gate, device, *, key=DEVICE, target=PULL, gone=None):
     """Ask as a device, by a body that the SuperLink here knows, and return what is answered."""
-    receive = sending(said(whose), gone=gone)
-    headers = [(b"content-length", b"%d" % len(whose))]
+    receive = sending(said(device), gone=gone)
+    headers = [(b"content-length", b"%d" % len(device))]
     answered = await ask(gate, receive, target=target, key=key, headers=headers)
     return answered and (answered[0]["status"], b"".join(one["body"] for one in answered[1:]))
 
@@ -138,14 +138,14 @@ def test_others_are_asked_for_at_once_when_one_is_handed_a_message_of_a_new_batc
 
 
 def test_further_messages_of_a_batch_are_no_news():
-    heard = Waiting()
+    state = Waiting()
     (message,) = PullMessagesResponse.FromString(handed_out("1")).messages_list
     (later,) = PullMessagesResponse.FromString(handed_out("2")).messages_list
     (other,) = PullMessagesResponse.FromString(handed_out("2", "evaluate")).messages_list
 
     async def news(of):
-        waits = heard._news
-        heard.note_message(of)
+        waits = state._news
+        state.note_message(of)
         return waits.is_set()
 
     async def all_news():
@@ -155,33 +155,33 @@ def test_further_messages_of_a_batch_are_no_news():
 
 
 def test_many_devices_together_ask_no_oftener_than_a_few():
-    heard = Waiting()
-    assert heard.pause == waiting._LONG_PAUSE
-    heard._held = Counter(range(1000))
-    assert heard.pause == 1000 / waiting._LOOKS
+    state = Waiting()
+    assert state.pause == waiting._LONG_PAUSE
+    state._held = Counter(range(1000))
+    assert state.pause == 1000 / waiting._LOOKS
     (message,) = PullMessagesResponse.FromString(handed_out()).messages_list
-    heard.note_message(message)
-    assert heard.pause == 1000 / waiting._LOOKS
-    heard._held = Counter()
-    assert heard.pause == waiting._SHORTEST_PAUSE
-    heard._held = Counter(["berlin", "lyon"])
-    with heard.waiting_device("oslo"), heard.waiting_device("oslo"), heard.waiting_device("oslo"):
-        assert heard.pause == 3 / waiting._LOOKS  # of three devices, however often one asks
-    assert heard.pause == 2 / waiting._LOOKS
+    state.note_message(message)
+    assert state.pause == 1000 / waiting._LOOKS
+    state._held = Counter()
+    assert state.pause == waiting._SHORTEST_PAUSE
+    state._held = Counter(["berlin", "lyon"])
+    with state.waiting_device("oslo"), state.waiting_device("oslo"), state.waiting_device("oslo"):
+        assert state.pause == 3 / waiting._LOOKS  # of three devices, however often one asks
+    assert state.pause == 2 / waiting._LOOKS
 
 
 def test_a_device_that_asks_often_is_answered_in_the_time_of_one(monkeypatch):
-    waited, heard = [], Waiting()
+    waited, state = [], Waiting()
 
     async def wait_for(coming, seconds):
         coming.close()
         waited.append(seconds)
 
     monkeypatch.setattr(asyncio, "wait_for", wait_for)
-    with heard.waiting_device("berlin"), heard.waiting_device("oslo"), heard.waiting_device("oslo"):
+    with state.waiting_device("berlin"), state.waiting_device("oslo"), state.waiting_device("oslo"):
         for name in ("berlin", "oslo"):
-            asyncio.run(heard.for_message(name, 100))
-        assert waited == [heard.pause, 2 * heard.pause]
+            asyncio.run(state.for_message(name, 100))
+        assert waited == [state.pause, 2 * state.pause]
 
 
 def test_many_that_wait_in_vain_have_it_asked_once_each(monkeypatch):
@@ -207,13 +207,13 @@ def test_a_part_that_is_still_being_sent_is_waited_for():
 
 
 def test_a_part_that_was_waited_for_counts_as_handed_out():
-    wanted = PullObjectRequest(object_id="part").SerializeToString()
-    superlink = SuperLink(**{wanted.decode(): [TO_COME, PART]})
+    request = PullObjectRequest(object_id="part").SerializeToString()
+    superlink = SuperLink(**{request.decode(): [TO_COME, PART]})
 
     async def steps(gate):
         device = gate._callers.device(next(iter(gate._callers._devices)))
         device.tracker._parts = {"part": 0}
-        await asking(gate, wanted, target=PULL_OBJECT)
+        await asking(gate, request, target=PULL_OBJECT)
         return device.tracker._parts, gate._largest_message._largest
 
     assert at_gate(superlink, steps) == ({"part": len(PART)}, len(PART))

@@ -1,4 +1,4 @@
-"""What a device keeps on its disk: who may read it, and what of other runs stays."""
+"""A device's files: who may read them, and which candidates of other runs stay."""
 
 import os
 import time
@@ -25,18 +25,23 @@ def test_who_may_read_the_models_folder_may_read_the_model(tmp_path, monkeypatch
         run(tmp_path / "out", folders, validation_share=share, **options)
     finally:
         os.umask(before)
-    kept = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "berlin").iterdir()}
+    stored = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "berlin").iterdir()}
     verdict = {"model.verdict.json": 0o640} if share else {}
-    assert kept == {"model.safetensors": 0o640, **verdict}
+    assert stored == {"model.safetensors": 0o640, **verdict}
 
 
 def test_models_of_a_run_that_may_go_on_stay(tmp_path):
     """Those of one that was cut short last week go; another device's are not looked at."""
-    model, own = tmp_path / "model.safetensors", tmp_path / "model-candidates-1"
-    days = {own.name: 30, "model-candidates-2": 6, "model-candidates-3": 8, "m-candidates-4": 30}
+    model, current = tmp_path / "model.safetensors", tmp_path / "model-candidates-1"
+    days = {
+        current.name: 30,
+        "model-candidates-2": 6,
+        "model-candidates-3": 8,
+        "m-candidates-4": 30,
+    }
     for name, old in days.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "0000.safetensors").touch()
         os.utime(tmp_path / name, (0, time.time() - old * 86400))
-    remove_old_candidates(model, own)
+    remove_old_candidates(model, current)
     assert {path.name for path in tmp_path.iterdir()} == {*days} - {"model-candidates-3"}

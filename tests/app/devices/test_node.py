@@ -163,8 +163,8 @@ def test_what_answers_messages_is_started_again_once_it_is_killed(node, tmp_path
 
 def test_the_model_of_a_device_is_no_other_devices(node, tmp_path, monkeypatch, capsys):
     model = tmp_path / "models/model.safetensors"
-    own = ("--node-config", f'name="berlin" model-path="{model}"')
-    process = node(SLEEPS, SLEEPS, "--port", "9195", *own)
+    config = ("--node-config", f'name="berlin" model-path="{model}"')
+    process = node(SLEEPS, SLEEPS, "--port", "9195", *config)
     starts(tmp_path, "supernode")
     monkeypatch.setattr(node_command, "program_path", lambda _: "/bin/true")
     (tmp_path / "link").symlink_to(model.parent)
@@ -172,11 +172,11 @@ def test_the_model_of_a_device_is_no_other_devices(node, tmp_path, monkeypatch, 
         other = f'name="lyon" model-path="{folder / model.name}"'
         assert main(["node", "--node-config", other]) == 2
         assert "where another fedkin node of this machine saves its" in capsys.readouterr().err
-    assert run_node(["--node-config", own[1].replace("model.saf", "lyon.saf")]) == 1
+    assert run_node(["--node-config", config[1].replace("model.saf", "lyon.saf")]) == 1
     assert run_node(["--help"]) == 0
     process.terminate()
     assert process.wait(30) == 0
-    assert run_node([*own]) == 1  # it starts, and /bin/true ends
+    assert run_node([*config]) == 1  # it starts, and /bin/true ends
 
 
 def test_what_fails_by_itself_ends_the_node(node, tmp_path):

@@ -19,7 +19,7 @@ from benchmarks.certainty import FEDERATIONS, features_and_tasks
 from benchmarks.writing import markdown
 from clients.signatures.spectrum import leading_spectrum
 from fl_app.group.placement import place
-from fl_app.results.spectra import KeptSpectra, SpectraCard
+from fl_app.results.spectra import SpectraCard, StoredSpectra
 from fl_core.relevance import MISSED_ENERGY, USUAL_EIGENVECTORS
 
 IMAGES = (10, 40)
@@ -48,10 +48,10 @@ def measure(cell: tuple[dict[str, Any], int, int]) -> dict[str, Any]:
     return {**options, "images": images, "relevance": MISSED_ENERGY, **shares}
 
 
-def _kept(seed: int, k: int, tasks: Any, vectors: Any, clients: Any) -> KeptSpectra:
+def _kept(seed: int, k: int, tasks: Any, vectors: Any, clients: Any) -> StoredSpectra:
     settings = ("rcc-pfl", seed, "hog", MISSED_ENERGY, k, (1, 28, 28), False)
     card = SpectraCard(*settings, names=tuple(map(str, clients)))
-    return KeptSpectra(card, tasks[clients], [vectors[client] for client in clients])
+    return StoredSpectra(card, tasks[clients], [vectors[client] for client in clients])
 
 
 def tables(numbers: harness.Numbers) -> dict[str, str]:

@@ -66,7 +66,7 @@ def write_results(
                     "accuracy-per-client": accuracies,
                     "accuracy-variance": float(np.var(accuracies)),
                     "clusters": list(clusters),
-                    **({"names": list(names), "models-not-kept": {}} if names else {}),
+                    **({"names": list(names), "models-not-stored": {}} if names else {}),
                     **({} if names else {"tasks": tasks, "ari": 1.0 if grouped else 0.0}),
                     "bytes": dict.fromkeys(BYTES, 1000 * clients),
                     "seconds": {"pre-round": 1.0, "train": 2.0, "evaluate": 0.5, "total": 4.0},
@@ -140,7 +140,7 @@ def write_grouping(folder: Path, names, change=None):
             ],
         },
         "bytes": {"pre_round_up_per_client": 26000, "pre_round_down_per_client": 0},
-        "odd": [],
+        "outliers": {},
         "resamples": 100,
         "command": "fedkin group num-clients=6",
     }

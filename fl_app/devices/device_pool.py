@@ -121,7 +121,7 @@ class DevicePool(ClientPool):
             content[protocol.CANDIDATE] = run.label
         deadline = self._config.round_deadline
         failures = deliver_models(strategy, self._grid, ConfigRecord(content), deadline)
-        _note_not_kept(run, failures)
+        _note_not_stored(run, failures)
         if not judged:
             self._progress.show_delivery(failures, self._known.names)
 
@@ -154,15 +154,15 @@ class DevicePool(ClientPool):
         away = self._known.names.keys() - self._known.nodes.keys()
         failures |= dict.fromkeys(sorted(away), "it is not connected")
         for run in runs.values():  # a failure concerns the model that a device is to use
-            _note_not_kept(run, {c: why for c, why in failures.items() if c < run.num_clients})
+            _note_not_stored(run, {c: why for c, why in failures.items() if c < run.num_clients})
         self._progress.show_delivery(failures, self._known.names)
 
 
-def _note_not_kept(run: RunResult, failures: Mapping[int, str]) -> None:
+def _note_not_stored(run: RunResult, failures: Mapping[int, str]) -> None:
     """Note in a run on devices, which has a table for it, which of them do not have its model."""
-    if run.not_kept is not None:
-        run.not_kept.clear()
-        run.not_kept.update(failures)
+    if run.models_not_stored is not None:
+        run.models_not_stored.clear()
+        run.models_not_stored.update(failures)
 
 
 def wait_for_devices(grid: Grid, expected: int, deadline: float) -> None:

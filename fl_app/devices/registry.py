@@ -194,7 +194,7 @@ def last_clusters(folder: Path) -> tuple[str, dict[str, int]]:
     for path in sorted(summaries, key=lambda path: path.stat().st_mtime_ns, reverse=True):
         try:
             runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
-            if runs and "models-not-kept" in runs[0]:  # a simulation has no such key
+            if runs and "models-not-stored" in runs[0]:  # a simulation has no such key
                 run = runs[0]
                 pairs = zip(run["names"], run["clusters"], strict=True)
                 of_name = {name: cluster for name, cluster in pairs if cluster >= 0}

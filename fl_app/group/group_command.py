@@ -52,7 +52,7 @@ def _group(options: argparse.Namespace) -> int:
     from fl_app.config.run_config import parse_override  # noqa: PLC0415
     from fl_app.group.pre_round_grid import PreRoundGrid  # noqa: PLC0415
     from fl_app.plan import prepare  # noqa: PLC0415
-    from fl_app.results.grouping_report import untold  # noqa: PLC0415
+    from fl_app.results.grouping_report import why_indistinguishable  # noqa: PLC0415
     from fl_app.run.experiment import run_experiment  # noqa: PLC0415
     from fl_app.simulation.simulated_clients import Simulation  # noqa: PLC0415
 
@@ -73,7 +73,7 @@ def _group(options: argparse.Namespace) -> int:
         nonlocal distinguished
         clusters = with_resamples(grid, strategy, config, options.resamples, seed)
         rule = getattr(strategy.clustering, "num_clusters", config.num_clusters)
-        distinguished = distinguished and not untold(clusters, rule)
+        distinguished = distinguished and not why_indistinguishable(clusters, rule)
         return clusters
 
     command = _command(given, options.resamples)

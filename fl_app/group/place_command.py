@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # torch is imported where it is needed
     from torch import Tensor
 
     from fl_app.group.placement import Placement
-    from fl_app.results.spectra import KeptSpectra, SpectraCard
+    from fl_app.results.spectra import SpectraCard, StoredSpectra
 
 _KEPT = re.compile(r"spectra-(?P<strategy>.+)-seed-(?P<seed>\d+)\.safetensors")
 _MOST_NAMES = 20
@@ -79,7 +79,7 @@ def _place(options: argparse.Namespace) -> int:
     return 0 if fits else 1
 
 
-def _placed(samples: Tensor, kept: KeptSpectra) -> tuple[Placement, str]:
+def _placed(samples: Tensor, kept: StoredSpectra) -> tuple[Placement, str]:
     """Place a client, and describe where."""
     from clients.features.compute import feature_map  # noqa: PLC0415
     from clients.signatures.uninformative import why_little_to_compare  # noqa: PLC0415
@@ -197,7 +197,7 @@ def read_images(folder: Path, sample_shape: tuple[int, ...]) -> Tensor:
     return images
 
 
-def describe(found: Placement, kept: KeptSpectra, num_samples: int, poor: str = "") -> str:
+def describe(found: Placement, kept: StoredSpectra, num_samples: int, poor: str = "") -> str:
     """Describe a placement in lines of text; `poor` says why the client's features say little."""
     from fl_core.data.samples import sample_word  # noqa: PLC0415
     from fl_core.text import listed, printable  # noqa: PLC0415

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from clients.privacy import bounded_features
 from clients.signatures.spectrum import Spectrum
 from fl_app.group.resampling import LEFT_OUT, scores_of, spectrum
-from fl_app.results.spectra import KeptSpectra
+from fl_app.results.spectra import StoredSpectra
 from fl_core.data.samples import sample_word
 from strategies.clusterings.agglomeration import mean_scores
 from strategies.clusterings.outliers import half_way
@@ -44,7 +44,7 @@ class Placement(NamedTuple):
 
 
 def place(
-    features: Float32, kept: KeptSpectra, resamples: int = RESAMPLES, seed: int = 0
+    features: Float32, kept: StoredSpectra, resamples: int = RESAMPLES, seed: int = 0
 ) -> Placement:
     """Return where the owner of samples with these features, (n, d), belongs.
 
@@ -123,7 +123,7 @@ def overlaps(some: Sequence[Float32], others: Sequence[Float32]) -> Float64:
     )
 
 
-def _means(own: Spectrum, kept: KeptSpectra, members: Int64) -> Float64:
+def _means(own: Spectrum, kept: StoredSpectra, members: Int64) -> Float64:
     """Return how relevant each cluster's clients are to a client on average, shape (C,)."""
     scores = np.array(scores_of(kept.card.relevance, own, kept.eigenvectors))
     return np.asarray(mean_scores(scores, members)[1], np.float64)

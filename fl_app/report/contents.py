@@ -25,7 +25,7 @@ SECTIONS: Mapping[str, Callable[[Result], Sequence[Part]]] = {
     "What each client should do": verdicts_of,
     "Who is in which cluster": clusters_of,
     "Who is like whom": matrices_of,
-    "Failures, odd clients and attacks": troubles_of,
+    "Failures, outliers and attacks": troubles_of,
     "Bytes and seconds": costs_of,
 }
 """By heading; one without parts is left out."""

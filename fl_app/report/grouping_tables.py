@@ -20,7 +20,7 @@ _HARDLY = 0.5
 
 
 def supports_groups(report: Grouping) -> bool:
-    """Return whether at least half of the clients are sure; True if nothing was drawn again."""
+    """Return whether at least half of the clients are certain; True without resamples."""
     known = _known(report.certainty)
     return not known or float(np.mean(np.array(known) >= DOUBTFUL)) >= _HARDLY
 
@@ -30,8 +30,12 @@ def _known(certainty: Sequence[float]) -> list[float]:
 
 
 def warnings_of(report: Grouping) -> list[str]:
-    """Return what makes clusters say little: that nobody was told apart, and whose data."""
-    lines = [f"Nothing was told apart: {report.untold}."] if report.untold else []
+    """Return why clusters mean little: clients are indistinguishable, or have little to compare."""
+    lines = (
+        [f"The clients could not be distinguished: {report.why_indistinguishable}."]
+        if report.why_indistinguishable
+        else []
+    )
     return lines + _by_reason("little to compare", report.uninformative)
 
 
@@ -57,7 +61,7 @@ def print_grouping(report: Grouping) -> None:
 
 def clusters_table(grouping: Grouping) -> TextTable:
     """Tabulate the members of each cluster and how sure that is."""
-    what = "Nobody can say" if grouping.untold else "Who should train with whom"
+    what = "Nobody can say" if grouping.why_indistinguishable else "Who should train with whom"
     has_certainty = bool(_known(grouping.certainty))
     numbers, rows = sorted(set(grouping.clusters)), []
     for cluster in numbers[:_MOST_CLUSTERS]:
@@ -81,13 +85,13 @@ def clusters_table(grouping: Grouping) -> TextTable:
 
 
 def _drawn(report: Grouping) -> str:
-    if report.untold:
+    if report.why_indistinguishable:
         return "\n".join(warnings_of(report))
     if not report.resamples:
         return "how sure this is, is not known: `fedkin group` leaves samples out to see"
     return (
         f"certainty: in how many of {report.resamples} resamples a client lands with its "
-        f"cluster\ndrawn again: {report.drawn}"
+        f"cluster\nresampled: {report.resampled}"
     )
 
 
@@ -145,10 +149,10 @@ def _remarks(report: Grouping) -> list[str]:
             "Fewer than half of the clients are sure: the data hardly have such groups. Train all "
             f"together (strategy=single), or bring more {report.sample}s."
         )
-    if not report.untold:  # they stand above, in the place of certainty
+    if not report.why_indistinguishable:  # they stand above, in the place of certainty
         lines += warnings_of(report)
-    lines += _by_reason("odd", report.odd_why)
-    unknown = [f"node {node}: {printable(why)}" for node, why in report.unknown.items()]
+    lines += _by_reason("outliers", report.outliers)
+    unknown = [f"node {node}: {printable(why)}" for node, why in report.unknown_nodes.items()]
     lines += [f"left out: {one}" for one in unknown[:_MOST_DOUBTS]]
     if len(unknown) > _MOST_DOUBTS:
         lines.append(f"left out: {len(unknown) - _MOST_DOUBTS} more nodes, in grouping.json")

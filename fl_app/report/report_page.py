@@ -19,7 +19,7 @@ from fl_app.report.comparisons import COMPARISONS, compared
 from fl_app.report.contents import MOST_PICTURES, content_of, differing_options
 from fl_app.report.pictures import Spec, on_page
 from fl_app.report.sentences import answer, question
-from fl_app.report.tables import said_of, shared_test, strategy_table, tests_of
+from fl_app.report.tables import notes_of, shared_test, strategy_table, tests_of
 from fl_app.report.text_table import TextTable
 from fl_app.results.reading import Result, read_result
 from fl_core.data.folders import cache_dir
@@ -164,7 +164,7 @@ def _tested(results: Sequence[Result]) -> str:
     clients = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1])))
     seeds = max(len(result.of(name)) for result in results for name in result.strategies)
     over = f" ± standard deviation over {seeds} seeds" if seeds > 1 else ", one seed"
-    once = [line for result in results for line in said_of(result.runs)]
+    once = [line for result in results for line in notes_of(result.runs)]
     said = "; ".join(
         [
             f"Test {main.title}, mean over {clients} clients{over}",

@@ -140,7 +140,7 @@ def _percent(share: float | None) -> str:
 
 
 def troubles_of(result: Result) -> list[TextTable | str]:
-    """Tabulate who failed, was odd, attacked, came late or changed: a row for each kind."""
+    """Tabulate who failed, was an outlier, attacked, came late or changed: a row for each kind."""
     attack, all_asked = result.config.get("attack"), result.config.get("fraction-evaluate", 1) == 1
     said: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for run in result.runs:
@@ -150,7 +150,7 @@ def troubles_of(result: Result) -> list[TextTable | str]:
     for name, kind, why in _troubles_of_grouping(result):
         said.setdefault((kind, why), []).append((name, "grouping"))
     if not said:
-        return ["No client was left out, was found odd or attacked."]
+        return ["No client failed, was an outlier or attacked."]
     rows = []
     for (kind, why), pairs in said.items():
         names = list(dict.fromkeys(name for name, _ in pairs))
@@ -167,13 +167,13 @@ def _troubles_of_run(
     for failure in run.failures:
         yield failure.action, failure.reason, run.names[failure.client], failure.when
     for kind, found in (
-        ("odd", run.odd),
-        ("model not kept", run.not_kept or {}),
+        ("outlier", run.outliers),
+        ("model not stored", run.models_not_stored or {}),
         ("left out of secure sums", run.left_out_of_sums),
     ):
         for client, why in found.items():
             yield kind, why, run.names[client], ""
-    for node, why in run.unknown.items():
+    for node, why in run.unknown_nodes.items():
         yield "left out", why, f"node {node}", ""
     alone = run.isolated
     if alone is not None and np.isfinite(alone):
@@ -194,16 +194,16 @@ def _troubles_of_run(
 
 
 def _troubles_of_grouping(result: Result) -> list[tuple[str, str, str]]:
-    """Return whom a grouping left out or found odd: the client, which of it, and why."""
+    """Return whom a grouping left out, and its outliers: the client, which of it, and why."""
     grouping = result.grouping
     if grouping is None:
         return []
     pairs = zip(grouping.names, grouping.clusters, strict=True)
     without = {name: "is in no cluster" for name, cluster in pairs if cluster < 0}
-    without |= {f"node {node}": why for node, why in grouping.unknown.items()}
+    without |= {f"node {node}": why for node, why in grouping.unknown_nodes.items()}
     return [
         *((name, "left out", why) for name, why in without.items() if not result.runs),
-        *((name, "odd", why) for name, why in grouping.odd.items()),
+        *((name, "outlier", why) for name, why in grouping.outliers.items()),
         *((name, "little to compare", why) for name, why in grouping.uninformative.items()),
     ]
 

@@ -80,9 +80,9 @@ def answer(result: Result) -> list[str]:
     if left_out:
         text = f"{_count(len(left_out), 'client').capitalize()} sent what cannot be right"
         said.append(f"{text} and took part in no more secure sums: {named(left_out, _MOST_NAMES)}.")
-    unknown = {node for run in result.runs for node in run.unknown}
+    unknown = {node for run in result.runs for node in run.unknown_nodes}
     if result.grouping is not None:
-        unknown |= result.grouping.unknown.keys()
+        unknown |= result.grouping.unknown_nodes.keys()
     if unknown:
         text = _count(len(unknown), "node").capitalize()
         said.append(f"{text} could not take part: see failures below.")
@@ -127,15 +127,15 @@ def _groups(grouping: Grouping) -> list[str]:
     found = len({cluster for cluster in grouping.clusters if cluster >= 0})
     why = grouping.num_clusters.why.rstrip(".")
     said = [f"The clients form {_count(found, 'cluster')}: {why}."]
-    if grouping.untold:
-        said = [f"Nothing was told apart: {grouping.untold}."]
+    if grouping.why_indistinguishable:
+        said = [f"The clients could not be distinguished: {grouping.why_indistinguishable}."]
     elif grouping.in_doubt:
         names = [one.client for one in grouping.in_doubt]
         said.append(
             f"{_count(len(names), 'client').capitalize()} in doubt: {named(names, _MOST_NAMES)}."
         )
     elif grouping.resamples and not grouping.uninformative:
-        again = f" if this is drawn again: {grouping.drawn}" if grouping.drawn else ""
+        again = f" in resamples ({grouping.resampled})" if grouping.resampled else ""
         said.append(f"No client is in doubt{again}.")
     if grouping.uninformative:
         text = _count(len(grouping.uninformative), "client").capitalize()

@@ -26,26 +26,25 @@ _NOT_KNOWN = "–"
 
 
 def strategy_table(results: Sequence[Result]) -> TextTable:
-    """Return one row per result and strategy: scores, clusters, bytes, seconds, mean over seeds.
+    """Return one row per result and strategy: scores, clusters, bytes, seconds, means over seeds.
 
-    Where clients were tested in both ways, there are two columns of scores instead of one; the
-    worst and the variance are of `shared_test`, or of each run's first. ± is the standard
-    deviation over seeds (n − 1). The variance is that of the accuracy in percent over clients
-    (FLT's measure of fairness), or of a regression's RMSE. The first column is the result's name
-    if there are several.
+    Two tests have two columns of scores; the worst score and the variance are those of
+    `shared_test`, or of each run's first test. ± is the standard deviation over seeds (n − 1). The
+    variance over clients is that of the accuracy in percent (FLT's measure of fairness), or of
+    the RMSE. Of several results, the first column is the result's name.
 
     Raises
     ------
     ValueError
-        If some results are accuracies and others errors.
+        If some results have accuracies and others errors.
     """
     kinds = {run.metrics.main.title: one.name for one in results for run in one.runs}
     if len(kinds) > 1:
-        said = " and ".join(f"{title} ({name})" for title, name in kinds.items())
-        raise ValueError(f"{said} cannot stand in one table: name results of one kind only.")
+        both = " and ".join(f"{title} ({name})" for title, name in kinds.items())
+        raise ValueError(f"{both} cannot stand in one table: name results of one kind only.")
     if not any(result.runs for result in results):
-        said = " and ".join(result.name for result in results)
-        raise ValueError(f"{said} has no tested strategy to make a table of: leave out --table.")
+        which = " and ".join(result.name for result in results)
+        raise ValueError(f"{which} has no tested strategy for a table: leave out --table.")
     has_ari = any(run.ari is not None for result in results for run in result.runs)
     runs = [run for result in results for run in result.runs]
     tests, shared = tests_of(runs), shared_test(runs)
@@ -61,31 +60,31 @@ def strategy_table(results: Sequence[Result]) -> TextTable:
         "Strategies",
         columns,
         rows=[
-            [*own, *(text for head, text, *_ in row if head)]
-            for own, row in zip(names, cells, strict=True)
+            [*name, *(text for head, text, *_ in row if head)]
+            for name, row in zip(names, cells, strict=True)
         ],
         numbers=range(len(first), len(columns)),
         exact_columns=[*first, *(exact for *_, exact, _ in cells[0])],
         exact=[
-            [*own, *(value for *_, value in row)] for own, row in zip(names, cells, strict=True)
+            [*name, *(value for *_, value in row)] for name, row in zip(names, cells, strict=True)
         ],
     )
 
 
 def tests_of(runs: Iterable[Run]) -> list[str]:
-    """Return what runs' clients were tested on, as `Run.tests` calls it."""
+    """Return the names of the tests of runs, as in `Run.tests`."""
     return list(dict.fromkeys(name for run in runs for name in run.tests))
 
 
 def shared_test(runs: Iterable[Run]) -> str:
-    """Return the test that all runs have that tested anybody, the first one's first; "": none."""
+    """Return the first test that all tested runs have; empty: none."""
     tested = [run for run in runs if np.isfinite(run.scores).any()]
     shared = [test for test in tests_of(tested) if all(test in run.tests for run in tested)]
     return shared[0] if shared else ""
 
 
 def _beside(run: Run) -> tuple[Metric, ...]:
-    """Return what stands beside a run's main metric in a table: of classes, only one's own."""
+    """Return the metrics beside a run's main one in a table; of classes, the user-defined one."""
     return run.metrics.others if run.metrics.is_regression else run.metrics.measured
 
 
@@ -97,13 +96,13 @@ def _cells(
     *,
     has_ari: bool,
 ) -> Iterator[tuple[str, str, str, float]]:
-    """Yield a strategy's numbers: as people call and read them, then as programs do."""
+    """Yield a strategy's numbers: head and text for people, then name and value for programs."""
     main = runs[0].metrics.main
     compared = [run.tests.get(shared, run) for run in runs]
     known = [one.scores[np.isfinite(one.scores)] for one in compared]
     tested = np.concatenate(known)
     worst = float(main.worst(tested)) if tested.size else math.nan
-    variance = _mean([float(own.var()) for own in known if own.size])
+    variance = _mean([float(scores.var()) for scores in known if scores.size])
     counts = [len({*run.clusters} - {-1}) for run in runs]
     yield "", "", "seeds", len(runs)
     for name in dict.fromkeys([main.name, *tests]):
@@ -114,7 +113,7 @@ def _cells(
         yield from _means(main, name, [one.score for one in found], scores, shown=name in tests)
     for other in measured:
         of_runs = _mean([run.mean(other) for run in runs if other in _beside(run)])
-        several = sum(one.name == other.name for one in measured) > 1  # each of one's own
+        several = sum(one.name == other.name for one in measured) > 1  # user-defined ones
         exact = f"{other.name}-{other.title}" if several else other.name
         counted = _some([run.scores_of(other) for run in runs if other in _beside(run)])
         yield other.head, _shown(other, of_runs) + counted, exact, of_runs
@@ -153,7 +152,7 @@ def _means(
 
 
 def print_results(runs: Sequence[Run]) -> None:
-    """Print the table of strategies, then the clusters found against the true tasks."""
+    """Print the table of strategies, then the clusters, with the true tasks."""
     print(f"\n{render(printed_strategies(runs))}", end="")
     for table in event_tables(runs):
         print(f"\n{render(table)}", end="")
@@ -163,10 +162,7 @@ def print_results(runs: Sequence[Run]) -> None:
 
 
 def printed_strategies(runs: Sequence[Run]) -> TextTable:
-    """Return one row per strategy: the same numbers, but for the worst client's.
-
-    Nor is there room for the variance beside two columns of scores.
-    """
+    """Return the table of strategies without the columns for which a terminal has no room."""
     seeds, main = len({run.seed for run in runs}), runs[0].metrics.main
     result = Result(name="", runs=list(runs))
     table, both = strategy_table([result]), len(tests_of(result.runs)) > 1
@@ -183,7 +179,7 @@ def printed_strategies(runs: Sequence[Run]) -> TextTable:
         ],
         range(1, len(shown)),
         note="\n".join(
-            [*([TESTS_EXPLAINED] if both else []), *said_of(result.runs), *failures_of(runs)]
+            [*([TESTS_EXPLAINED] if both else []), *notes_of(result.runs), *failures_of(runs)]
         ),
     )
 
@@ -203,8 +199,8 @@ def failures_of(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def said_of(runs: Sequence[Run]) -> list[str]:
-    """Return what there is to say of a table's runs: the seeds they lack, the values they chose."""
+def notes_of(runs: Sequence[Run]) -> list[str]:
+    """Return sentences on the seeds that a table's strategies lack and the values they chose."""
     seeds = {run.seed for run in runs}
     fewer = [
         f"{strategy} did not run on seed{'s' * (len(gone) > 1)} {', '.join(map(str, gone))}: "
@@ -216,7 +212,7 @@ def said_of(runs: Sequence[Run]) -> list[str]:
     return [
         *fewer,
         *(
-            f"{strategy}, seed {seed}: {choice.said(num_clients)}"
+            f"{strategy}, seed {seed}: {choice.describe(num_clients)}"
             for strategy, seed, choice, num_clients in tuned
             if choice is not None
         ),
@@ -224,36 +220,36 @@ def said_of(runs: Sequence[Run]) -> list[str]:
 
 
 def shared_seeds(runs: Sequence[Run]) -> set[int]:
-    """Return the seeds on which each strategy ran: of a stopped run, not all."""
+    """Return the seeds on which all strategies ran: of a run that was stopped, not all seeds."""
     strategies = {run.strategy for run in runs}
     ran = [{run.seed for run in runs if run.strategy == name} for name in strategies]
     return set[int].intersection(*ran) if ran else set()
 
 
 def _in_lines(strategy: str) -> str:
-    """Return a long name of parts with a line for the last ones: Rich folds anywhere else."""
+    """Return a long name of parts in two lines: Rich would fold it anywhere."""
     first, plus, last = strategy.rpartition("+")
     return f"{first}\n{plus}{last}" if plus and len(strategy) > _LONGEST_NAME else strategy
 
 
 def event_tables(runs: Sequence[Run]) -> list[TextTable]:
-    """Tabulate what attackers, newcomers and drift did to each strategy, if there are any."""
+    """Tabulate the effect of attackers, newcomers and drift on each strategy, if there are any."""
     first, main = runs[0], runs[0].metrics.main
     tables = []
     if first.malicious:
         title = (
             f"Malicious clients: {len(first.malicious)} of {first.num_clients}; "
-            f"{main.title} and ARI above are the others'"
+            f"{main.title} and ARI above are those of the others"
         )
         isolated = {"in clusters of their own %": [run.isolated for run in runs]}
         tables.append(_per_strategy(runs, title, isolated))
-    for per_round, whose in (
+    for per_round, clients in (
         ([run.newcomers_per_round for run in runs], "of newcomers after round"),
         ([run.drifters_per_round for run in runs], "of clients whose task changes, after round"),
     ):
         if per_round[0] is not None:
             columns = _score_columns([means or {} for means in per_round])
-            title = f"{main.heading}{main.sign} {whose}"
+            title = f"{main.heading}{main.sign} {clients}"
             tables.append(_per_strategy(runs, title, columns, is_share=main.is_share))
     return tables
 
@@ -286,44 +282,44 @@ def _per_strategy(
 
 
 def cluster_table(run: Run) -> TextTable:
-    """Return who is in which cluster and, where tasks are known, how many of each that is."""
+    """Tabulate the members of each cluster and, where tasks are known, how many have which."""
     tasks = run.tasks or []
     found = f" (ARI {run.ari:.2f})" if tasks and run.ari is not None else ""
     all_tasks = sorted(set(tasks))
     rows = []
     for cluster in sorted(set(run.clusters)):
         members = [i for i, c in enumerate(run.clusters) if c == cluster]
-        own = [tasks[i] for i in members] if tasks else []
+        present = [tasks[i] for i in members] if tasks else []
         rows.append(
             [
                 "left out" if cluster < 0 else str(cluster),
                 listed([run.names[i] for i in members], _MOST_NAMES),
-                *(str(own.count(task) or "·") for task in all_tasks),
+                *(str(present.count(task) or "·") for task in all_tasks),
             ]
         )
-    said = []
-    for reasons, what in ((run.odd, "odd clients"), (run.left_out_of_sums, "left out of sums")):
-        whose: dict[str, list[str]] = {}
+    notes = []
+    for reasons, what in ((run.outliers, "outliers"), (run.left_out_of_sums, "left out of sums")):
+        names_by_reason: dict[str, list[str]] = {}
         for client, why in reasons.items():
-            whose.setdefault(why, []).append(run.names[client])
-        lines = [f"{listed(own, _MOST_NAMES)}: {why}" for why, own in whose.items()]
-        said += [what, *lines] if lines else []
+            names_by_reason.setdefault(why, []).append(run.names[client])
+        lines = [f"{listed(names, _MOST_NAMES)}: {why}" for why, names in names_by_reason.items()]
+        notes += [what, *lines] if lines else []
     return TextTable(
         f"{run.strategy}, seed {run.seed}: clusters found{found}",
         ["cluster", "clients", *(f"of task {task}" for task in all_tasks)],
         rows,
         {0, *range(2, 2 + len(all_tasks))},
-        note="\n".join(said),
+        note="\n".join(notes),
     )
 
 
 def _some(scores: Sequence[NDArray[np.float64]]) -> str:
-    """Return how many clients have a score, in brackets; empty: all of them."""
+    """Return how many clients have a score, in brackets; empty: all have one."""
     return f" ({counted})" if " of " in (counted := _tested(scores)) else ""
 
 
 def _tested(scores: Sequence[NDArray[np.float64]]) -> str:
-    """Return of how many clients each run has scores: "25", "3 of 6" or "3 to 5 of 6"."""
+    """Return how many clients have a score in each run: "25", "3 of 6" or "3 to 5 of 6"."""
     counts = [np.isfinite(of_run).sum() for of_run in scores]
     least, most = min(counts, default=0), max(counts, default=0)
     clients = max(map(len, scores), default=0)

@@ -10,7 +10,7 @@ from fl_app.report.pictures import on_page, verdicts_figure
 from fl_app.report.sections import MOST_CLIENTS
 from fl_app.report.text_table import TextTable
 from fl_app.results.reading import Result
-from fl_app.results.schema import Run
+from fl_app.results.schema import largest_run
 from fl_app.results.verdict import EXPLANATION, SeedVerdicts, verdict_columns, verdict_row
 
 
@@ -19,7 +19,7 @@ def verdicts_of(result: Result) -> list[TextTable | str | Callable[[], Shown]]:
     if not result.verdicts:
         return []
     first = result.verdicts[0]
-    metric, names = result.runs[0].metrics.main, _last_met(result).names
+    metric, names = result.runs[0].metrics.main, largest_run(result.runs).names
     grids = [
         TextTable(
             f"Seed {one.seed}{_how_many(len(one.clients))}",
@@ -38,7 +38,7 @@ def verdicts_of(result: Result) -> list[TextTable | str | Callable[[], Shown]]:
 
 
 def _drawn(result: Result, shown: SeedVerdicts) -> Shown:
-    run = _last_met(result)
+    run = largest_run(result.runs)
     spec = verdicts_figure(shown.clients, run.names, run.metrics.main)
     title, note, page = on_page(spec)
     return f"{title} · seed {shown.seed}", note, page
@@ -47,8 +47,3 @@ def _drawn(result: Result, shown: SeedVerdicts) -> Shown:
 def _how_many(clients: int) -> str:
     more = clients > MOST_CLIENTS
     return f", {MOST_CLIENTS} of {clients} clients: verdicts.csv has all" if more else ""
-
-
-def _last_met(result: Result) -> Run:
-    """Return the run with the most clients: devices join later ones, too."""
-    return max(result.runs, key=lambda run: run.num_clients)

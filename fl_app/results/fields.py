@@ -1,6 +1,6 @@
-"""What the fields of files are read as, and what is checked: anybody may have written them.
+"""The types of fields in result files, and their checks: the author of a file may be malicious.
 
-Texts do no harm, numbers may be missing, and are of a size that can be drawn.
+Texts are made harmless; numbers may be missing, and are small enough to be drawn.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from pydantic import (
 from fl_core.metrics import Metric
 from fl_core.text import one_line, printable
 
-# More than float32 holds, which clients may send; sums of many, and their squares, are numbers.
+# More than the largest float32, which clients may send; sums and squares of such are finite.
 _LARGEST = 1e39
-_MOST_NAMED = 2_000  # clients of a matrix, as a run keeps it
-_FARTHEST = 1e12  # whatever is measured: what is drawn is counted in steps
+_MOST_CLIENTS = 2_000  # of a stored matrix
+_FARTHEST = 1e12  # of a similarity that can be drawn
 
 
 def _bounded(values: Any) -> Any:
-    """Return numbers as they are; raise a ValueError if one is larger than can be drawn."""
+    """Return the numbers; raise a ValueError if one is too large to be drawn."""
     if (largest := np.abs(values).max(initial=0, where=~np.isnan(values))) > _LARGEST:
         raise ValueError(f"{largest:g} is no number of a report, which are at most {_LARGEST:g}")
     return values
 
 
 def has_none(value: Any) -> bool:
-    """Return whether there is nothing to write: None, or a list, table or text without any."""
+    """Return whether a value is None or an empty list, table or text, which is not written."""
     return value is None or (hasattr(value, "__len__") and len(value) == 0)
 
 
 DASHES = ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
-"""Of a class whose keys have dashes for the underscores of its fields."""
+"""The configuration of a class whose keys have dashes where its fields have underscores."""
 IF_ANY = Field(exclude_if=has_none)
-"""A key that a file has only where there is something to say."""
+"""A key that a file has only if its value is not empty."""
 
 _NAN_IF_NULL = BeforeValidator(lambda value: math.nan if value is None else value)
 
@@ -65,20 +65,20 @@ Reasons = dict[int, Line]
 
 
 def check_scores(scores: NDArray[np.float64], metric: Metric) -> None:
-    """Raise a ValueError unless all scores that are known can be such."""
+    """Raise a ValueError if a known score is not possible."""
     if not metric.allows(scores) or np.isinf(scores).any():
         raise ValueError(f"an {metric.title} is not {metric.bounds}")
 
 
 def check_square(values: NDArray[np.float64], count: int) -> None:
-    """Raise a ValueError unless it says of so many clients how near they are to each other."""
-    if values.shape != (count, count) or count > _MOST_NAMED:
+    """Raise a ValueError unless the values are a similarity matrix of so many clients."""
+    if values.shape != (count, count) or count > _MOST_CLIENTS:
         raise ValueError(f"a matrix of {count} clients has shape {values.shape}")
     if (np.abs(values) > _FARTHEST).any():
         raise ValueError(f"clients are nearer or farther than {_FARTHEST:g}")
 
 
 def check_clients(clients: Collection[int], count: int) -> None:
-    """Raise a ValueError unless all of them are among so many."""
+    """Raise a ValueError if a client is not among so many."""
     if wrong := [client for client in clients if not 0 <= client < count]:
         raise ValueError(f"there is no client {wrong[0]}")

@@ -25,7 +25,7 @@ _MIME_TYPES = {".png": "image/png", ".svg": "image/svg+xml", ".pdf": "applicatio
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture that a run drew, as `figure-format` says; a notebook shows it, but for a PDF."""
+    """A picture of a run, in its `figure-format`; a notebook shows it unless it is a PDF."""
 
     path: Path
 
@@ -39,12 +39,12 @@ class Picture:
         return b64encode(self.path.read_bytes()).decode()
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        said = {"text/plain": repr(self)}
+        bundle = {"text/plain": repr(self)}
         if self.mime_type == "image/png":
-            return {**said, self.mime_type: self.encoded()}
+            return {**bundle, self.mime_type: self.encoded()}
         if self.mime_type == "image/svg+xml":
-            return {**said, self.mime_type: self.path.read_text(encoding="utf-8")}
-        return said
+            return {**bundle, self.mime_type: self.path.read_text(encoding="utf-8")}
+        return bundle
 
 
 class Pictures(Mapping[str, Picture]):
@@ -80,33 +80,27 @@ class Pictures(Mapping[str, Picture]):
 
 
 class Results:
-    """What a run left in its folder: `simulate` and `load_results` return it.
+    """The results of a run: `simulate` and `load_results` return them.
 
-    Data frames are read where they are first asked for.
-
-    Attributes
-    ----------
-    folder : Path
-    summary : dict
-        summary.json: the configuration, every run, the table (docs/results.md).
+    `summary` is summary.json (docs/results.md). Data frames are read when they are first used.
     """
 
     def __init__(self, folder: Path, summary: dict[str, Any]) -> None:
         self.folder, self.summary = folder, summary
 
     def __repr__(self) -> str:
-        """Say what was run and where it is."""
+        """Return the strategies and the folder."""
         names = ", ".join(row["strategy"] for row in self.summary["table"])
         return f"Results({names} in {self.folder})"
 
     @cached_property
     def table(self) -> DataFrame:
-        """A row per strategy: means over seeds, as the run has printed them."""
+        """A row per strategy: means over seeds, as the run printed them."""
         return _pandas().DataFrame(self.summary["table"]).set_index("strategy")
 
     @cached_property
     def accuracy(self) -> DataFrame:
-        """metrics.csv: a row per strategy, seed and round; NaN where it was not tested."""
+        """metrics.csv: a row per strategy, seed and round; NaN in rounds without a test."""
         return _pandas().read_csv(self.folder / METRICS)
 
     @cached_property
@@ -116,10 +110,7 @@ class Results:
 
     @cached_property
     def clusters(self) -> DataFrame:
-        """A row per strategy, seed and client: its cluster and task at the end.
-
-        Cluster −1: left out. Task and name are there where they are known.
-        """
+        """A row per strategy, seed and client: cluster (−1: left out), task and name if known."""
         rows = []
         for run in self.summary["runs"]:
             for client, cluster in enumerate(run["clusters"]):
@@ -128,25 +119,20 @@ class Results:
                     for column, key in (("name", "names"), ("task", "tasks"))
                     if key in run
                 }
-                place = {"strategy": run["strategy"], "seed": run["seed"], "client": client}
-                rows.append({**place, "cluster": cluster, **known})
+                key = {"strategy": run["strategy"], "seed": run["seed"], "client": client}
+                rows.append({**key, "cluster": cluster, **known})
         return _pandas().DataFrame(rows)
 
     @cached_property
     def verdicts(self) -> DataFrame:
-        """verdicts.csv: a row per client and seed; empty if clients compared nothing."""
+        """verdicts.csv: a row per client and seed; empty without verdicts."""
         path = self.folder / VERDICTS
         return _read(path) if path.is_file() else _pandas().DataFrame()
 
     def relevance(self, strategy: str = "", seed: int | None = None) -> DataFrame:
-        """Return how relevant clients' data are to each other, a row and a column per client.
+        """Return the relevance of clients' data to each other, a row and a column per client.
 
-        Parameters
-        ----------
-        strategy : str, optional
-            By default the first that compared its clients.
-        seed : int, optional
-            By default the first.
+        By default that of the first strategy that compared its clients, on the first seed.
 
         Raises
         ------
@@ -161,32 +147,27 @@ class Results:
                 with np.load(path, allow_pickle=False) as arrays:
                     if "similarity" in arrays:
                         names = _pandas().Index(arrays["clients"], name="client")
-                        found = arrays["similarity"]
-                        return _pandas().DataFrame(found, index=names, columns=names)
-        asked = f"{strategy or 'any strategy'}, {'any seed' if seed is None else f'seed {seed}'}"
+                        relevance = arrays["similarity"]
+                        return _pandas().DataFrame(relevance, index=names, columns=names)
+        run_name = f"{strategy or 'any strategy'}, {'any seed' if seed is None else f'seed {seed}'}"
         raise ValueError(
-            f"{self.folder} has no relevance matrix of {asked}: strategies such as rcc-pfl make "
-            "one, and it is kept for up to 2,000 clients."
+            f"{self.folder} has no relevance matrix of {run_name}: strategies such as rcc-pfl "
+            "compute one, and it is stored for up to 2,000 clients."
         )
 
     def figures(self) -> Pictures:
-        """Return the pictures that the run drew, by name: `accuracy-per-round`, …."""
+        """Return the pictures of the run, by name, such as `accuracy-per-round`."""
         return Pictures(self.folder)
 
 
 class SweepResults:
-    """What a sweep left in its folder: `sweep` and `load_sweep` return it.
-
-    Attributes
-    ----------
-    folder : Path
-    """
+    """The results of a sweep: `sweep` and `load_sweep` return them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def __repr__(self) -> str:
-        """Return where it is."""
+        """Return the number of cells and the folder."""
         return f"SweepResults({len(self.cells)} cells in {self.folder})"
 
     @cached_property
@@ -198,7 +179,7 @@ class SweepResults:
 
     @cached_property
     def cells(self) -> dict[str, Results]:
-        """The results of each simulation, by the name of the cell; deleted ones are left out."""
+        """The results of each simulation, by the cell's name; without those that were deleted."""
         names = map(str, dict.fromkeys(self.table["cell"]))
         folders = {name: self.folder / CELLS / name for name in names}
         return {
@@ -213,17 +194,17 @@ class SweepResults:
 
 
 def load_results(folder: str | Path) -> Results:
-    """Read the results folder of a run, of this or another day, simulated or on devices.
+    """Read the results folder of a run, simulated or on devices.
 
     Raises
     ------
     ValueError
-        If it holds none.
+        If the folder has no results.
     """
     path = Path(folder).expanduser()
     file = path / SUMMARY
     if not file.is_file():
-        raise ValueError(f"{path} holds no summary.json: name the results folder of a run.")
+        raise ValueError(f"{path} has no summary.json: name the results folder of a run.")
     try:
         summary = json.loads(file.read_text(encoding="utf-8"))
         for key in ("config", "runs", "table"):
@@ -239,11 +220,11 @@ def load_sweep(folder: str | Path) -> SweepResults:
     Raises
     ------
     ValueError
-        If it holds none.
+        If the folder has no sweep.
     """
     path = Path(folder).expanduser()
     if not (path / SWEEP).is_file():
-        raise ValueError(f"{path} holds no sweep.csv: name the folder of a sweep.")
+        raise ValueError(f"{path} has no sweep.csv: name the folder of a sweep.")
     return SweepResults(path)
 
 
@@ -252,7 +233,7 @@ def _pandas() -> Any:
 
 
 def _read(path: Path) -> DataFrame:
-    """Read a CSV file; clients' names are texts, though 001 looks like a number, NA like none."""
+    """Read a CSV file whose names are texts, also 001 and NA."""
     table, name = _pandas().read_csv(path), "name"
     texts = {"usecols": [name], "dtype": str, "keep_default_na": False, "na_values": [""]}
     names = _pandas().read_csv(path, **texts)[name]

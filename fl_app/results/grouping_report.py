@@ -34,42 +34,22 @@ _MOST_CANDIDATES = 50
 
 @dataclass(frozen=True, eq=False)
 class Cost:
-    """Bytes of one client, both ways, headers left out.
+    """Payload bytes of one client."""
 
-    Attributes
-    ----------
-    pre_round_up, pre_round_down : int
-        To find the clusters, on average over those that were asked.
-    round : int
-        Of one round of training with the configured model.
-    """
-
-    pre_round_up: int
+    pre_round_up: int  # to find the clusters, mean over clients
     pre_round_down: int
-    round: int
+    round: int  # up and down, of one round of training with the configured model
 
 
 @dataclass(frozen=True, eq=False)
 class Grouped:
-    """Clusters of a strategy on a seed, and what is known of their clients.
-
-    Attributes
-    ----------
-    strategy, seed
-        What found them.
-    clusters : Clusters
-    names : sequence of K str
-        Of all clients, those that were left out included.
-    tasks : list of K int, optional
-        The clients' true tasks, where they are known.
-    task_names : list of str, optional
-    """
+    """Clusters of a strategy on a seed, and what is known of their clients."""
 
     strategy: str
     seed: int
     clusters: Clusters
-    names: Sequence[str]
-    tasks: list[int] | None = None
+    names: Sequence[str]  # of all clients, those that were left out included
+    tasks: list[int] | None = None  # the true ones, where they are known
     task_names: list[str] | None = None
 
 
@@ -83,13 +63,10 @@ def cost_of(strategy: ClusteredStrategy, config: Config, images: Dataset | Agree
     return Cost(round(traffic.up / clients), round(traffic.down / clients), both_ways)
 
 
-def untold(clusters: Clusters, rule: int | str) -> str:
-    """Return why a clustering has told nobody apart; empty: it may have, or has found one group.
+def why_indistinguishable(clusters: Clusters, rule: int | str) -> str:
+    """Return why a clustering could not distinguish clients, by the `rule` for their number.
 
-    Parameters
-    ----------
-    clusters, rule
-        As of `grouping_report`.
+    Empty: it could, or there is one group.
     """
     if (clusters.uninformative or {}).keys() >= clusters.of_client.keys():
         return "no client has enough to compare"
@@ -99,7 +76,7 @@ def untold(clusters: Clusters, rule: int | str) -> str:
     labels = np.array(list(clusters.of_client.values()))
     found_one = rule == "auto" and len(set(labels)) == 1
     if found_one and len(labels) == 3 and compared.formula == MISSED_ENERGY:
-        return "of three clients, this relevance has two scores each, too few to tell groups by"
+        return "of three clients, this relevance has two scores each, too few to distinguish groups"
     # One group is an answer where clients can be compared: as if they were in two.
     return why_no_structure(
         np.arange(len(labels)) % 2 if found_one else labels, compared.similarity
@@ -118,25 +95,12 @@ def grouping_report(
 ) -> Grouping:
     """Return the content of grouping.json.
 
-    Parameters
-    ----------
-    clusters : Clusters
-        What the clustering found, with its resamples if it has any.
-    names : sequence of K str
-        Of all clients, those that were left out included.
-    rule : int or str
-        The number of clusters that was asked for, or the rule that chooses it.
-    command : str
-        That does the same again.
-    unknown : mapping of str, optional
-        Why nodes were left out that are no client, by node id.
-    sample : str
-        What one of the clients' samples is called.
-    columns : sequence of str
-        What each of a sample's numbers is called, of a table.
+    `names` are those of all K clients; `rule` is the number of clusters, or what chooses it;
+    `command` repeats the grouping; `unknown` has the reason why a node is no client, by node;
+    `sample` and `columns` are the words for a sample and, in a table, its numbers.
     """
     count, uninformative = len(names), clusters.uninformative or {}
-    if why := untold(clusters, rule):  # then resamples agree, and mean nothing
+    if why := why_indistinguishable(clusters, rule):  # resamples agree then, and mean nothing
         clusters = replace(clusters, resamples=None)
     labels = [clusters.of_client.get(client, -1) for client in range(count)]
     sure = [math.nan] * count
@@ -146,10 +110,11 @@ def grouping_report(
     if clusters.resamples is not None:
         drawn_labels, clients = list(clusters.resamples.labels), list(clusters.of_client)
         resamples = len(drawn_labels)
-        found = certainty(own := np.array(list(clusters.of_client.values())), drawn_labels)
-        for place, client in enumerate(clients):
+        labels_now = np.array(list(clusters.of_client.values()))
+        found = certainty(labels_now, drawn_labels)
+        for index, client in enumerate(clients):
             if client not in uninformative:
-                sure[client] = _rounded(found.of_client[place])
+                sure[client] = _rounded(found.of_client[index])
         doubts = [
             Doubt(
                 client=names[clients[one.client]],
@@ -157,7 +122,7 @@ def grouping_report(
                 other_cluster=one.other_cluster,
                 share=_rounded(one.share),
             )
-            for one in found.doubts(own)
+            for one in found.doubts(labels_now)
             if clients[one.client] not in uninformative
         ]
         if count <= MOST_PAIRS:
@@ -172,8 +137,8 @@ def grouping_report(
         together=together,
         certainty=sure,
         in_doubt=doubts,
-        untold=why,
-        uninformative={names[client]: said for client, said in uninformative.items()},
+        why_indistinguishable=why,
+        uninformative={names[client]: reason for client, reason in uninformative.items()},
         num_clusters=_number(clusters, rule, why),
         bytes={
             "pre_round_per_client": cost.pre_round_up + cost.pre_round_down,
@@ -181,12 +146,11 @@ def grouping_report(
             "pre_round_down_per_client": cost.pre_round_down,
             "round_per_client": cost.round,
         },
-        odd_clients=[names[client] for client in clusters.outliers],
-        odd_why={names[client]: why for client, why in clusters.outliers.items()},
-        unknown=dict(unknown or {}),
+        outliers={names[client]: reason for client, reason in clusters.outliers.items()},
+        unknown_nodes=dict(unknown or {}),
         sample=sample,
         resamples=resamples,
-        drawn="nothing" if clusters.resamples is None else clusters.resamples.drawn,
+        resampled="nothing" if clusters.resamples is None else clusters.resamples.drawn,
         command=command,
         relevance=relevance,
         columns=list(columns),
@@ -194,7 +158,7 @@ def grouping_report(
 
 
 def _among_all(table: Float64, clients: Sequence[int], count: int) -> Float64:
-    """Return a table of some clients as one of all, NaN where nothing is known."""
+    """Return a matrix of some clients as one of all, NaN for the others."""
     full = np.full((count, count), np.nan)
     full[np.ix_(clients, clients)] = table
     return full.round(4)
@@ -205,7 +169,7 @@ def _rounded(value: float) -> float:
 
 
 def _number(clusters: Clusters, rule: int | str, why_not: str) -> Chosen:
-    """Return how many clusters there are, why, and what speaks for other numbers."""
+    """Return the number of clusters, why it was chosen, and the other candidates."""
     chosen = len(set(clusters.of_client.values()))
     found: list[Weighed] = []
     weighed: Evidence | None = None
@@ -236,7 +200,7 @@ def _number(clusters: Clusters, rule: int | str, why_not: str) -> Chosen:
 
 
 def _foremost(found: Sequence[Weighed], chosen: int) -> list[Weighed]:
-    """Return the candidates with most to say for them, and the chosen one, by their number."""
+    """Return the chosen candidate and those that the evidence supports most, by their number."""
     ranked = sorted(
         found,
         key=lambda one: (one.num_clusters != chosen, -one.resamples, -np.nan_to_num(one.score)),
@@ -249,16 +213,16 @@ def _why(
     rule: int | str,
     found: Sequence[Weighed],
     weighed: Evidence | None,
-    num_odd: int,
+    num_outliers: int,
     why_not: str,
 ) -> str:
     score = "highest silhouette" if weighed or rule == "silhouette" else "widest gap between merges"
     best = sorted((one for one in found if one.num_clusters > 1), key=lambda one: -one.score)[:2]
     number = weighed.number if weighed else best[0].num_clusters if best else chosen
-    said = [f"num-clusters asks for {rule}"] if isinstance(rule, int) else []
+    reasons = [f"num-clusters asks for {rule}"] if isinstance(rule, int) else []
     if weighed:
         side = "above" if number > 1 else "not above"
-        said.append(
+        reasons.append(
             f"the {weighed.measure} ({weighed.distance:.3f}) is {side} what one group has at most "
             f"({weighed.most:g})"
         )
@@ -269,11 +233,11 @@ def _why(
         )
         if len(best) > 1:
             evidence_for += f", the next ({_rounded(best[1].score):.3f}) for {best[1].num_clusters}"
-        said.append(evidence_for)
-    if not said and why_not:
-        said.append(f"nothing was told apart, since {why_not}")
-    elif not said:
-        said.append("one client is one cluster" if chosen == 1 else "the strategy chooses it")
-    if num_odd and best and chosen != number:
-        said.append(f"{num_odd} odd client(s) come on top where they stay alone")
-    return "; ".join(said)
+        reasons.append(evidence_for)
+    if not reasons and why_not:
+        reasons.append(f"the clients could not be distinguished: {why_not}")
+    elif not reasons:
+        reasons.append("one client is one cluster" if chosen == 1 else "the strategy chooses it")
+    if num_outliers and best and chosen != number:
+        reasons.append(f"{num_outliers} outlier(s) in clusters of their own come on top")
+    return "; ".join(reasons)

@@ -1,4 +1,4 @@
-"""Where the results of a run go, and what its files are called (docs/results.md has them all)."""
+"""The folder and the file names of a run's results (docs/results.md)."""
 
 from __future__ import annotations
 
@@ -16,50 +16,48 @@ SWEEP = "sweep.csv"
 CELLS = "cells"
 CHECKPOINTS = "checkpoints"
 WHOLE = "[!.]*.safetensors"
-"""Checkpoints but not what a killed process had begun to write."""
+"""Complete checkpoints; a killed process leaves files that begin with a dot."""
 
 
 def of_run(kind: str, strategy: str, seed: int | str) -> str:
-    """Return the stem of the file of a kind, such as `similarity`, of one strategy on one seed."""
+    """Return the stem of a file of one strategy on one seed, of a kind such as `similarity`."""
     return f"{kind}-{strategy}-seed-{seed}"
 
 
 def similarity_path(folder: Path, strategy: str, seed: int | str) -> Path:
-    """Return where the similarity matrix of a strategy's clients is."""
+    """Return the path of the similarity matrix of a strategy's clients."""
     return folder / f"{of_run('similarity', strategy, seed)}.npz"
 
 
 def spectra_path(folder: Path, strategy: str, seed: int | str) -> Path:
-    """Return where the eigenvectors of a strategy's clients are."""
+    """Return the path of the eigenvectors of a strategy's clients."""
     return folder / f"{of_run('spectra', strategy, seed)}.safetensors"
 
 
 def models_folder(folder: Path, strategy: str, seed: int | str) -> Path:
-    """Return where the models of a strategy are."""
+    """Return the folder of a strategy's models."""
     return folder / MODELS / strategy / f"seed-{seed}"
 
 
 def output_folder(output_dir: str, resume: str = "") -> Path:
-    """Return the absolute output folder: the one given, else results/DATE-TIME right here.
-
-    A run that is resumed goes on in its own folder.
+    """Return the absolute output folder: `resume`, `output_dir`, or results/DATE-TIME.
 
     Raises
     ------
     ValueError
-        If it holds results already, or there is nothing to resume.
+        If the folder has results already, or no checkpoint to resume.
     """
     if resume:
         folder = Path(resume).expanduser().absolute()
         if output_dir and Path(output_dir).expanduser().absolute() != folder:
             raise ValueError(
-                f"output-dir is {output_dir}, but resume is {resume}, and a resumed run goes on in "
-                "its own folder: leave output-dir out."
+                f"output-dir is {output_dir}, but resume is {resume}, and a resumed run continues "
+                "in the folder of its checkpoint: leave output-dir out."
             )
         if not any(folder.glob(f"{CHECKPOINTS}/{WHOLE}")):
             raise ValueError(
                 f"resume is {resume}, but there is no checkpoint in {folder / CHECKPOINTS}: name "
-                "the results folder of a run with checkpoint-every, or start anew without resume."
+                "the results of a run with checkpoint-every, or start a new run without resume."
             )
         return folder
     stamp = datetime.now().strftime("%Y-%m-%d-%H%M%S-%f")
@@ -68,7 +66,7 @@ def output_folder(output_dir: str, resume: str = "") -> Path:
     there = (SUMMARY, GROUPING, f"{CHECKPOINTS}/{WHOLE}")
     if any(path for name in there for path in folder.glob(name)):
         raise ValueError(
-            f"output-dir is {folder}, which holds results already: name another folder, move them "
-            "away, or go on with an interrupted run by resume."
+            f"output-dir is {folder}, which has results already: name another folder, move them "
+            "away, or continue an interrupted run by resume."
         )
     return folder

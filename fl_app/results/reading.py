@@ -1,4 +1,4 @@
-"""Reads a results folder with care: its files may come from anybody."""
+"""Reads a results folder, and refuses files that a run would not write."""
 
 from __future__ import annotations
 
@@ -32,10 +32,7 @@ Read = TypeVar("Read")
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
-    """How near clients are to each other: an n × n matrix, and the tree of the first clients.
-
-    `merges` is SciPy's, of m ≤ n clients; the other clients came later.
-    """
+    """The similarity of n clients, (n, n), and SciPy's tree of the m ≤ n that came first."""
 
     title: str
     measure: str
@@ -48,7 +45,7 @@ class Matrix:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Result(Summary):
-    """What one results folder holds; without runs, a grouping alone."""
+    """The content of a results folder; without runs, a grouping alone."""
 
     name: str
     version: Literal[1] = 1
@@ -60,13 +57,12 @@ class Result(Summary):
 
 
 def read_result(folder: Path) -> Result:
-    """Read what a report shows of a results folder.
+    """Read a results folder for a report.
 
     Raises
     ------
     ValueError
-        One sentence with the file, if there is none that can be shown, or one is not as this
-        software writes it.
+        If it has no results, or a file is not as this software writes it.
     """
     if not folder.is_dir():
         raise ValueError(f"{folder} is no folder: name the results folder of a run.")
@@ -93,15 +89,15 @@ def read_result(folder: Path) -> Result:
         parts["grouping"] = found
         parts.setdefault("columns", found.columns)
         similarities = list(folder.glob(similarity_path(folder, "*", "*").name))
-        if not summary.is_file() and len(similarities) == 1:  # of several, one cannot say whose
-            who = (found.names, found.clusters, None)
-            one = _read(similarities[0], lambda: _matrix(similarities[0], "", *who))
+        if not summary.is_file() and len(similarities) == 1:  # of several, the strategy is unknown
+            clients = (found.names, found.clusters, None)
+            one = _read(similarities[0], lambda: _matrix(similarities[0], "", *clients))
             parts["matrices"] = [] if one is None else [one]
     return Result(name=printable(folder.resolve().name), **parts)
 
 
 def _read(path: Path, read: Callable[[], Read]) -> Read:
-    """Call `read`, and make one sentence of whatever it does not understand."""
+    """Call `read`, and raise one sentence if the content is wrong."""
     try:
         if path.stat().st_size > _LARGEST:
             raise ValueError(f"it has more than {_LARGEST / 1e6:.0f} MB")
@@ -110,12 +106,12 @@ def _read(path: Path, read: Callable[[], Read]) -> Read:
         *(KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError),
         *(RecursionError, EOFError, OSError, zipfile.BadZipFile, csv.Error),
     ) as error:
-        said = f"{type(error).__name__} {error}" if isinstance(error, KeyError) else str(error)
+        problem = f"{type(error).__name__} {error}" if isinstance(error, KeyError) else str(error)
         if isinstance(error, ValidationError):
-            said = validation_message(error)
+            problem = validation_message(error)
         raise ValueError(
-            f"{path} is not as a run writes it ({one_line(said, 120)}): restore the file, or leave "
-            "this folder out."
+            f"{path} is not as a run writes it ({one_line(problem, 120)}): restore the file, or "
+            "leave this folder out."
         ) from error
 
 
@@ -162,7 +158,7 @@ def _matrix_of_run(path: Path, run: Run) -> Matrix | None:
 def _matrix(
     path: Path, title: str, names: Sequence[str], clusters: Sequence[int], tasks: list[int] | None
 ) -> Matrix | None:
-    """Return the similarity matrix in a file; None where it has too many clients to be kept."""
+    """Return the similarity matrix of a file; None if it stores none, as of very many clients."""
     with zipfile.ZipFile(path) as archive:
         if sum(one.file_size for one in archive.infolist()) > _LARGEST:
             raise ValueError(f"it unpacks to more than {_LARGEST / 1e6:.0f} MB")
@@ -174,9 +170,9 @@ def _matrix(
         merges = saved["merges"].astype(np.float64)
         measure = str(saved["measure"]) if "measure" in saved else "relevance"
         chosen = clients.tolist()
-        held = None if tasks is None else dict(enumerate(tasks))
+        task_of = None if tasks is None else dict(enumerate(tasks))
         if "tasks" in saved:  # when they were compared: drift may have changed some since
-            held = dict(zip(chosen, saved["tasks"].astype(np.int64).tolist(), strict=True))
+            task_of = dict(zip(chosen, saved["tasks"].astype(np.int64).tolist(), strict=True))
     check_clients(chosen, len(names))
     check_square(values, len(chosen))
     return Matrix(
@@ -184,7 +180,7 @@ def _matrix(
         measure=one_line(measure, 60),
         names=[names[client] for client in chosen],
         clusters=[clusters[client] for client in chosen],
-        tasks=None if held is None else [held[client] for client in chosen],
+        tasks=None if task_of is None else [task_of[client] for client in chosen],
         values=values,
         merges=_tree(merges, len(chosen)),
     )

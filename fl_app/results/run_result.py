@@ -1,4 +1,4 @@
-"""What a run that has ended amounts to: its entry of summary.json, its rounds, its models."""
+"""The result of one run: its entry of summary.json, its rounds and its models."""
 
 from __future__ import annotations
 
@@ -21,28 +21,14 @@ from strategies import ClusteredStrategy, Failure, RoundReport
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RunResult(Run):
-    """A run that has just ended: what is written of it, and what its files are made of.
+    """A run that has just ended: its entry of summary.json, and the source of its other files."""
 
-    Attributes
-    ----------
-    reports : list of RoundReport
-        One for each round.
-    models : dict of ArrayRecord
-        The final models, as `cluster-C`, or as `client-N` where every client has its own.
-    label : str
-        What clients call it beside the other strategies, and those with other values of `tune`.
-    tasks_per_round : list of lists of int
-        The true task of each client, in each round of `reports`; empty where tasks are unknown: on
-        real devices, and of data that come in partitions.
-    other_test : str
-        What `client-test` calls the second test of `reports`, where there is one.
-    """
-
-    reports: list[RoundReport]
-    models: dict[str, ArrayRecord]
-    label: str = ""
+    reports: list[RoundReport]  # one per round
+    models: dict[str, ArrayRecord]  # the final ones: `cluster-C`, or `client-N` if per client
+    label: str = ""  # its name at clients, distinct for each strategy and values of `tune`
+    # The true task of each client, for each report; empty where tasks are unknown
     tasks_per_round: list[list[int]] = field(default_factory=list)
-    other_test: str = ""
+    other_test: str = ""  # the second test of `reports`, as `client-test` calls it
 
     @classmethod
     def of(
@@ -54,14 +40,14 @@ class RunResult(Run):
         federation: Federation | None = None,
         label: str = "",
     ) -> RunResult:
-        """Collect what a strategy that has ended knows."""
+        """Return the result of a strategy that has ended."""
         training = strategy.training
         known: dict[str, Any]
         if federation is None:
             names = training.registry.names
             num_clients = len(names)
             known = {"given_names": [names[client] for client in range(num_clients)]}
-            known["not_kept"] = {}
+            known["models_not_stored"] = {}
         else:
             num_clients = federation.partition.num_clients
             rounds = [report.round for report in strategy.reports]
@@ -75,12 +61,12 @@ class RunResult(Run):
             "evaluate": training.evaluate_traffic,
             "between-servers": training.server_traffic,
         }
-        spent, found = training.seconds, strategy.clusters.of_client
+        spent = training.seconds
         result = cls.of_reports(
             name,
             seed,
             num_clients,
-            dict(found),
+            dict(strategy.clusters.of_client),
             strategy.reports,
             label=label,
             models=_named_models(strategy),
@@ -96,8 +82,8 @@ class RunResult(Run):
                 "total": seconds,
             },
             failures=_failures(strategy, range(num_clients)),
-            odd=dict(strategy.clusters.outliers),
-            unknown=dict(training.registry.unknown),
+            outliers=dict(strategy.clusters.outliers),
+            unknown_nodes=dict(training.registry.unknown),
             **known,
         )
         malicious = () if federation is None else federation.malicious
@@ -116,11 +102,11 @@ class RunResult(Run):
         reports: list[RoundReport],
         **known: Any,
     ) -> RunResult:
-        """Return a result with the scores of the last of these rounds; `known` has the rest."""
+        """Return a result with the scores of the last round; `known` has the other fields."""
         last = reports[-1]
         known = {"models": {}, "bytes": {}, "seconds": {}, "failures": [], **known}
         scores = {one.name: last.of(one.name) for one in last.metrics.all}
-        others = {name: own for name, own in last.other_scores.items() if own}
+        others = {name: scores for name, scores in last.other_scores.items() if scores}
         if others and (test := known.get("other_test")):
             tested = Tested(**_scores_of(last, others, num_clients))
             known[name_of_test(test).replace("-", "_")] = tested
@@ -205,31 +191,25 @@ def ari_and_nmi(
 ) -> tuple[float, float]:
     """Return the adjusted Rand index and the normalised mutual information of clusters and tasks.
 
-    Parameters
-    ----------
-    tasks : sequence of int
-        The true task of each client.
-    clusters : mapping of int
-        From client to cluster; negative ones and missing clients do not count.
-    left_out : collection of int
-        Clients that do not count either.
+    `tasks` are the true ones, by client; `clusters` is from client to cluster. Clients without a
+    cluster, with a negative one, or in `left_out` do not count. NaN without any that counts.
     """
     left_out = frozenset(left_out)
     pairs = [(tasks[i], c) for i, c in clusters.items() if c >= 0 and i not in left_out]
     if not pairs:
         return math.nan, math.nan
-    true, found = zip(*pairs, strict=True)
-    # Tables are written after each run, and clusters seldom change. The labels are not kept.
-    key = sha256(np.array([true, found]).tobytes()).digest()
+    true, labels = zip(*pairs, strict=True)
+    # Tables are written after each run, and clusters seldom change.
+    key = sha256(np.array([true, labels]).tobytes()).digest()
     if key not in _SCORES:
-        _SCORES[key] = _scores(true, found)
+        _SCORES[key] = _scores(true, labels)
     return _SCORES[key]
 
 
 _SCORES: dict[bytes, tuple[float, float]] = {}
 
 
-def _scores(true: tuple[int, ...], found: tuple[int, ...]) -> tuple[float, float]:
+def _scores(true: tuple[int, ...], labels: tuple[int, ...]) -> tuple[float, float]:
     # The first round need not wait for it.
     from sklearn.metrics import (  # noqa: PLC0415 - it takes a second
         adjusted_rand_score,
@@ -237,25 +217,21 @@ def _scores(true: tuple[int, ...], found: tuple[int, ...]) -> tuple[float, float
     )
 
     return (
-        float(adjusted_rand_score(true, found)),
-        float(normalized_mutual_info_score(true, found)),
+        float(adjusted_rand_score(true, labels)),
+        float(normalized_mutual_info_score(true, labels)),
     )
 
 
 def table_rows(runs: Iterable[Run]) -> list[dict[str, Any]]:
-    """Return one row per strategy, in order of appearance: mean and std over seeds.
-
-    The standard deviation is the sample's (n − 1), as in a table of mean ± std over runs; 0 for one
-    seed.
-    """
+    """Return one row per strategy: means and standard deviations over seeds (n − 1; 0 of one)."""
     by_strategy: dict[str, list[Run]] = {}
     for run in runs:
         by_strategy.setdefault(run.strategy, []).append(run)
     rows = []
     for name, group in by_strategy.items():
         score = group[0].metrics.main.name
-        found = [run.ari for run in group if run.ari is not None]
-        known = {"ari-mean": float(np.mean(found))} if found else {}
+        aris = [run.ari for run in group if run.ari is not None]
+        known = {"ari-mean": float(np.mean(aris))} if aris else {}
         for test in map(name_of_test, TESTS):
             tested = [getattr(run, test.replace("-", "_")) for run in group]
             if others := [other.score for other in tested if other is not None]:
@@ -279,7 +255,7 @@ def _mean_and_std(name: str, values: Sequence[float]) -> dict[str, float]:
 
 
 def _mean(values: Sequence[float]) -> float:
-    """Return the mean over seeds; one on which no client was tested does not count."""
+    """Return the mean over the seeds on which some client was tested."""
     known = _known(values)
     return float(np.mean(known)) if known else math.nan
 
@@ -291,10 +267,7 @@ def _known(values: Sequence[float]) -> list[float]:
 def cluster_curves(
     run: RunResult,
 ) -> tuple[NDArray[np.int64], dict[int, NDArray[np.float64]]]:
-    """Return the evaluated rounds, (R,), and each cluster's mean score there, (R,).
-
-    The cluster with the most clients, over all these rounds, comes first.
-    """
+    """Return the evaluated rounds, (R,), and each cluster's mean score, (R,), the largest first."""
     reports = [report for report in run.reports if report.tested]
     tested: dict[int, list[list[float]]] = {}
     for place, report in enumerate(reports):

@@ -1,15 +1,15 @@
-"""What a run's result files hold (docs/results.md): each class is written, and read, as its file.
+"""The schema of a run's result files, by which they are written and read (docs/results.md).
 
-Files that are read may come from anybody: texts are made harmless, numbers are bounded, and what
-contradicts itself is refused. Attributes whose key says more than a name are explained here; all
-others are explained on the page.
+The author of a file may be malicious: texts are made harmless, numbers are bounded, and
+contradictions are refused. The page explains the keys; what it does not, is explained here.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,6 @@ from fl_app.results.fields import (
     check_square,
     has_none,
 )
-from fl_app.results.tuned import Tuned
 from fl_app.results.verdict import SeedVerdicts
 from fl_core.data.settings import TESTS
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES, Metric, Metrics, metrics_of
@@ -48,11 +47,10 @@ from fl_core.text import listed, one_line, printable
 from strategies import Failure
 
 _MOST_NAMES = 60
-_ODD = "its data are like nobody's"
 
 
 def _of_main(key: str) -> Any:
-    """Return a field whose key has the name of the main metric, `accuracy` or `rmse`."""
+    """Return a field with the name of the main metric, `accuracy` or `rmse`, in its key."""
     names = (one.main.name for one in (OF_CLASSES, OF_A_NUMBER))
     return Field(
         validation_alias=AliasChoices(*map(key.format, names)),
@@ -71,8 +69,48 @@ def _no_scores() -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tried:
+    """A strategy with some values of `tune`, and what it cost."""
+
+    values: dict[Text, Option]  # by run-config key
+    score: Number  # on validation samples, mean over clients: accuracy or mean error; NaN: none
+    rounds: int
+    bytes: Count  # of all clients, up and down
+    seconds: Number
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """The values that are best for the middle half of the clients, and all that were tried."""
+
+    values: dict[Text, Option]
+    tried: list[Tried]
+
+    def describe(self, num_clients: int) -> str:
+        """Return the chosen values, and what the choice cost.
+
+        Examples
+        --------
+        >>> tried = [
+        ...     Tried(values={"learning-rate": rate}, score=rate, rounds=4, bytes=8000, seconds=1.5)
+        ...     for rate in (0.01, 0.001)
+        ... ]
+        >>> Tuned(values={"learning-rate": 0.01}, tried=tried).describe(num_clients=2)
+        'learning-rate=0.01 (of 2 tried: 8 rounds, 8 kB/client, 3 s in all)'
+        """
+        chosen = " ".join(f"{key}={value}" for key, value in self.values.items())
+        rounds = sum(one.rounds for one in self.tried)
+        kilobytes = sum(one.bytes for one in self.tried) / num_clients / 1000
+        seconds = sum(one.seconds for one in self.tried)
+        return (
+            f"{chosen} (of {len(self.tried)} tried: {rounds:,} rounds, {kilobytes:,.0f} kB/client, "
+            f"{seconds:,.0f} s in all)"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunId:
-    """Which run it is."""
+    """The identity of a run."""
 
     strategy: Text
     seed: int
@@ -82,7 +120,7 @@ class RunId:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Tested:
-    """One way to test clients: of each score the mean, and each client's, (K,), or NaN."""
+    """One test of all clients: the mean of each score, and each client's, (K,), NaN if unknown."""
 
     __pydantic_config__ = DASHES
     is_regression: Annotated[
@@ -124,10 +162,10 @@ class Tested:
 class Run(Tested, RunId):
     """One strategy on one seed.
 
-    A cluster of −1: left out. Only a run on devices has `not_kept`, by client: why devices do not
-    have their model. `unknown` is by node: nodes that are no client. `isolated` is the share of
-    malicious clients in clusters without an honest one. `never_trained` are clients that failed
-    whenever they were to train, malicious ones left out.
+    Cluster −1: left out. `models_not_stored`, of a run on devices only: by client, why its device
+    lacks its model. `unknown_nodes`: nodes that are no client, by node. `isolated`: the share of
+    malicious clients in clusters without an honest one. `never_trained`: the clients that failed
+    whenever they were to train, but not malicious ones.
     """
 
     on_its_task: Annotated[Tested | None, IF_ANY] = None
@@ -139,21 +177,17 @@ class Run(Tested, RunId):
     given_names: Annotated[list[Text], Field(alias="names", exclude_if=has_none)] = field(
         default_factory=list
     )
-    not_kept: Annotated[
-        Reasons | None, Field(alias="models-not-kept", exclude_if=lambda value: value is None)
-    ] = None
+    models_not_stored: Annotated[Reasons | None, Field(exclude_if=lambda value: value is None)] = (
+        None
+    )
     bytes: dict[Text, Count]
     seconds: dict[Text, Number]
     failures: list[Annotated[Failure, AfterValidator(_harmless)]]
     never_trained: Annotated[tuple[int, ...], IF_ANY] = ()
     user_metric_name: Annotated[Text, IF_ANY] = ""
     tuned: Annotated[Tuned | None, IF_ANY] = None
-    odd: Annotated[Reasons, Field(alias="odd-clients", exclude_if=has_none)] = field(
-        default_factory=dict
-    )
-    unknown: Annotated[Reasons, Field(alias="unknown-nodes", exclude_if=has_none)] = field(
-        default_factory=dict
-    )
+    outliers: Annotated[Reasons, IF_ANY] = field(default_factory=dict)
+    unknown_nodes: Annotated[Reasons, IF_ANY] = field(default_factory=dict)
     left_out_of_sums: Annotated[Reasons, IF_ANY] = field(default_factory=dict)
     malicious: Annotated[tuple[int, ...], IF_ANY] = ()
     isolated: Annotated[NumberIfAny, Field(alias="malicious-isolated")] = None
@@ -168,15 +202,20 @@ class Run(Tested, RunId):
 
     @model_validator(mode="after")
     def _check(self) -> Run:
-        """Refuse what contradicts itself."""
+        """Refuse contradictions."""
         tested = [one.scores for one in self.tests.values()]
         counts = {len(self.names), len(self.clusters), len(self.tasks or self.clusters)}
         measured = [self.user_metric_per_client] if self.user_metric_name else []
         if {*counts, *map(len, [*tested, *measured])} != {self.num_clients}:
-            raise ValueError("it does not say the same of all clients")
-        said = (self.odd, self.not_kept or {}, self.left_out_of_sums, self.never_trained)
+            raise ValueError("its lists about clients differ in length")
+        reported = (
+            self.outliers,
+            self.models_not_stored or {},
+            self.left_out_of_sums,
+            self.never_trained,
+        )
         failed = [failure.client for failure in self.failures]
-        for those in (*said, failed, self.malicious, self.newcomers, self.drifters):
+        for those in (*reported, failed, self.malicious, self.newcomers, self.drifters):
             check_clients(those, self.num_clients)
         means = [one.score for one in self.tests.values()]
         check_scores(np.concatenate([*tested, means]), self.metrics.main)
@@ -184,11 +223,11 @@ class Run(Tested, RunId):
 
     @property
     def names(self) -> list[str]:
-        """Return what to call the clients: their names, or their indices."""
+        """Return the clients' names, or else their indices."""
         return self.given_names or [str(client) for client in range(self.num_clients)]
 
     def called(self, client: int) -> str:
-        """Return what to call a client in a sentence."""
+        """Return the name of a client in a sentence."""
         return self.given_names[client] if self.given_names else f"client {client}"
 
     def untrained(self) -> str:
@@ -205,12 +244,12 @@ class Run(Tested, RunId):
 
     @property
     def metrics(self) -> Metrics:
-        """Return what tests measure."""
+        """Return the metrics of the tests."""
         return metrics_of(is_regression=self.is_regression, user_metric=self.user_metric_name)
 
     @property
     def tests(self) -> dict[str, Tested]:
-        """Return the ways in which clients were tested, by name: of a single one, the metric's."""
+        """Return the tests by name; a single one has the name of the metric."""
         if other := self.on_its_own_data:
             return {TESTS["task"]: self, TESTS["own"]: other}
         if other := self.on_its_task:
@@ -229,9 +268,17 @@ class Run(Tested, RunId):
         return sum(self.bytes.get(part, 0.0) for part in parts) / taking_part / 1000
 
 
+SomeRun = TypeVar("SomeRun", bound=Run)
+
+
+def largest_run(runs: Sequence[SomeRun]) -> SomeRun:
+    """Return the run with the most clients: devices may join after the first one."""
+    return max(runs, key=lambda run: run.num_clients)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """summary.json: all runs of a folder, and what they have in common."""
+    """summary.json: all runs of a folder."""
 
     version: Literal[1]
     config: dict[Text, Option]
@@ -246,10 +293,10 @@ class Summary:
 
     @model_validator(mode="after")
     def _check(self) -> Summary:
-        """Refuse verdicts of clients that are none."""
+        """Refuse verdicts on unknown clients."""
         count = max(run.num_clients for run in self.runs)  # devices join later runs, too
         for one in self.verdicts:
-            check_clients([own.client for own in one.clients], count)
+            check_clients([verdict.client for verdict in one.clients], count)
         return self
 
     @property
@@ -264,7 +311,7 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True)
 class Doubt:
-    """A client that may belong to another cluster; negative: to one of its own."""
+    """A client that may belong to another cluster; negative: to none."""
 
     client: Text
     cluster: int
@@ -283,7 +330,7 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """How many clusters there are, why, and how many there could be."""
+    """The number of clusters, why it was chosen, and the other candidates."""
 
     chosen: int
     why: Long
@@ -292,9 +339,9 @@ class Chosen:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Grouping:
-    """grouping.json: which clients belong together, without any training.
+    """grouping.json: the clusters of clients, found without training.
 
-    Where there are few clients, `together` has in how many resamples each two land in one cluster.
+    Of few clients, `together` has the share of resamples in which each pair is in one cluster.
     """
 
     version: Literal[1]
@@ -303,31 +350,25 @@ class Grouping:
     together: Annotated[Array | None, IF_ANY] = None
     certainty: list[Number]
     in_doubt: list[Doubt]
-    untold: Line = ""
+    why_indistinguishable: Line = ""
     uninformative: dict[Text, Line] = field(default_factory=dict)
     num_clusters: Chosen
     bytes: dict[Text, Count]
-    odd_clients: Annotated[list[Text], Field(alias="odd")]
-    odd_why: dict[Text, Line] = field(default_factory=dict)
-    unknown: Annotated[Reasons, Field(alias="unknown_nodes")] = field(default_factory=dict)
+    outliers: dict[Text, Line] = field(default_factory=dict)
+    unknown_nodes: Reasons = field(default_factory=dict)
     sample: Text = "image"
     resamples: int
-    drawn: Line = ""
+    resampled: Line = ""
     command: Long
     relevance: Annotated[Array | None, IF_ANY] = None
     columns: Annotated[list[Text], IF_ANY] = field(default_factory=list)
 
     @model_validator(mode="after")
     def _check(self) -> Grouping:
-        """Refuse what contradicts itself."""
+        """Refuse contradictions."""
         if not len(self.clusters) == len(self.certainty) == (count := len(self.names)):
-            raise ValueError("it does not say the same of all clients")
+            raise ValueError("its lists about clients differ in length")
         for matrix in (self.together, self.relevance):
             if matrix is not None:
                 check_square(matrix, count)
         return self
-
-    @property
-    def odd(self) -> dict[str, str]:
-        """Return why clients are odd, by name."""
-        return {name: self.odd_why.get(name, _ODD) for name in self.odd_clients}

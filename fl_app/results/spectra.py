@@ -1,7 +1,7 @@
-"""What a run keeps of its clusters, so that a new client can be placed without asking anybody.
+"""The eigenvectors and clusters that a run stores, so that new clients can be placed later.
 
-One safetensors file: each client's eigenvectors, as it shared them, and whose cluster is which. No
-eigenvalue, no Gram matrix and no class is kept. docs/privacy.md says what could be learnt from it.
+One safetensors file has each client's eigenvectors, as it shared them, and its cluster; no
+eigenvalue, Gram matrix or class. docs/privacy.md says what can be learnt from it.
 """
 
 from __future__ import annotations
@@ -36,51 +36,30 @@ if TYPE_CHECKING:
 Float32 = NDArray[np.float32]
 Int64 = NDArray[np.int64]
 
-MOST_KEPT = 2_000
-"""Clients whose eigenvectors are kept: those of more are hundreds of megabytes."""
+MOST_CLIENTS = 2_000
+"""The eigenvectors of more clients have hundreds of megabytes, and are not stored."""
 
 _FORMAT = "fedkin spectra 1"
 
 
 @dataclass(frozen=True)
 class SpectraCard:
-    """How the clients' eigenvectors were made.
-
-    Attributes
-    ----------
-    strategy : str
-    seed : int
-    features : str
-    relevance : str
-        The formula by which clients were compared.
-    num_eigenvectors : int
-        How many of each are compared.
-    sample_shape : tuple of int
-        Of a sample: of an image, channels, height and width.
-    is_private : bool
-        Whether features were projected and noise was added.
-    names : tuple of K str
-        Of the clients.
-    is_float : bool
-        Whether samples are float32; otherwise they are pixels, uint8.
-    preparation : Preparation
-        What was done to samples before.
-    """
+    """How the clients' eigenvectors were made."""
 
     __pydantic_config__ = STRICT
     strategy: str
     seed: int
     features: str
-    relevance: str
-    num_eigenvectors: int
+    relevance: str  # the formula by which clients were compared
+    num_eigenvectors: int  # of each client, that are compared
     sample_shape: tuple[int, ...]
-    is_private: bool
+    is_private: bool  # whether features were projected and noise was added
     names: tuple[str, ...]
-    is_float: bool = False
+    is_float: bool = False  # whether samples are float32; otherwise pixels, uint8
     preparation: Preparation = NO_PREPARATION
 
     def __post_init__(self) -> None:
-        """Refuse what this app does not write, by a ValueError."""
+        """Refuse, by a ValueError, values that this app does not write."""
         right = {
             "strategy": self.strategy.isprintable()
             and self.strategy not in ("", ".", "..")  # it becomes a part of a path
@@ -98,41 +77,31 @@ class SpectraCard:
 
 
 @dataclass(frozen=True, eq=False)
-class KeptSpectra:
-    """What is in the file.
-
-    Attributes
-    ----------
-    card : SpectraCard
-    clusters : NDArray[np.int64], shape (K,)
-        The cluster of each client.
-    eigenvectors : list of K NDArray[np.float32], shapes (d, k_j)
-        Unit columns.
-    """
+class StoredSpectra:
+    """The content of the file."""
 
     card: SpectraCard
-    clusters: Int64
-    eigenvectors: list[Float32]
+    clusters: Int64  # of each client, shape (K,)
+    eigenvectors: list[Float32]  # K arrays of unit columns, shapes (d, k_j)
 
 
-def keep_spectra(
+def store_spectra(
     folder: Path,
     strategy: ClusteredStrategy,
     config: Config,
     images: Dataset | Agreement,
     found: Grouped,
 ) -> None:
-    """Write the eigenvectors of a spectral clustering's clients; only their owner may read them.
+    """Write the eigenvectors of a spectral clustering's clients, readable for the owner only.
 
-    Nothing is written if `keep-spectra` is false, or of more than `MOST_KEPT` clients.
+    Nothing is written if `keep-spectra` is false, or of more than `MOST_CLIENTS` clients.
     """
     if not config.keep_spectra:
         return
     of_client = strategy.clusters.of_client
-    spectra = {
-        c: own for c, own in strategy.clustering.shared_eigenvectors().items() if c in of_client
-    }
-    if not spectra or len(spectra) > MOST_KEPT:
+    shared = strategy.clustering.shared_eigenvectors()
+    spectra = {client: shared[client] for client in shared if client in of_client}
+    if not spectra or len(spectra) > MOST_CLIENTS:
         return
     card = SpectraCard(
         strategy=found.strategy,
@@ -148,7 +117,7 @@ def keep_spectra(
     )
     save_spectra(
         spectra_path(folder, found.strategy, found.seed),
-        KeptSpectra(
+        StoredSpectra(
             card, np.array([of_client[client] for client in spectra]), list(spectra.values())
         ),
     )
@@ -160,10 +129,7 @@ def preparation_of(
     model: str = "",
     clusters: Clusters | None = None,
 ) -> Preparation:
-    """Return what a run did to its samples.
-
-    Or to those of a model's only client: of `client-3`, or of a cluster with one client.
-    """
+    """Return how a run prepared its samples, or those of the only client of a model."""
     if isinstance(images, Dataset):
         kind, _, number = model.partition("-")
         alone = [int(number)] if kind == "client" else []
@@ -173,17 +139,17 @@ def preparation_of(
     return replace(images.preparation, label=config.label, standardise=config.standardise)
 
 
-def save_spectra(path: Path, kept: KeptSpectra) -> None:
-    """Write what is kept, whole or not at all, for nobody else to read."""
-    k = kept.card.num_eigenvectors
-    arrays: dict[str, NDArray[Any]] = {"clusters": kept.clusters.astype(np.int64)}
-    for client, own in enumerate(kept.eigenvectors):
-        arrays[f"eigenvectors-{client}"] = np.ascontiguousarray(own[:, :k], np.float32)
+def save_spectra(path: Path, stored: StoredSpectra) -> None:
+    """Write the file completely or not at all, readable for its owner only."""
+    k = stored.card.num_eigenvectors
+    arrays: dict[str, NDArray[Any]] = {"clusters": stored.clusters.astype(np.int64)}
+    for client, vectors in enumerate(stored.eigenvectors):
+        arrays[f"eigenvectors-{client}"] = np.ascontiguousarray(vectors[:, :k], np.float32)
     with replacing(path, private=True) as temporary:
-        save_file(arrays, temporary, metadata={_FORMAT: to_json(kept.card)})
+        save_file(arrays, temporary, metadata={_FORMAT: to_json(stored.card)})
 
 
-def load_spectra(path: Path) -> KeptSpectra:
+def load_spectra(path: Path) -> StoredSpectra:
     """Read what `save_spectra` wrote.
 
     Raises
@@ -204,9 +170,9 @@ def load_spectra(path: Path) -> KeptSpectra:
     except (SafetensorError, ValueError) as error:
         raise ValueError(
             f"{path} does not hold the eigenvectors of a run ({error}): name the results folder of "
-            "a run that kept them."
+            "a run that stored them."
         ) from error
-    return KeptSpectra(card, clusters.astype(np.int64), vectors)
+    return StoredSpectra(card, clusters.astype(np.int64), vectors)
 
 
 def _read_card(metadata: Mapping[str, str]) -> SpectraCard:
@@ -218,8 +184,8 @@ def _read_card(metadata: Mapping[str, str]) -> SpectraCard:
 def _check(clusters: NDArray[Any], vectors: Sequence[NDArray[Any]]) -> None:
     if clusters.shape != (len(vectors),) or clusters.dtype.kind != "i" or not len(vectors):
         raise ValueError(f"it has clusters of shape {clusters.shape} for {len(vectors)} clients")
-    for own in vectors:
-        if own.ndim != 2 or own.dtype != np.float32 or len(own) != len(vectors[0]):
-            raise ValueError(f"its eigenvectors have shape {own.shape}")
-        if not own.shape[1] or not np.isfinite(own).all():
+    for one in vectors:
+        if one.ndim != 2 or one.dtype != np.float32 or len(one) != len(vectors[0]):
+            raise ValueError(f"its eigenvectors have shape {one.shape}")
+        if not one.shape[1] or not np.isfinite(one).all():
             raise ValueError("its eigenvectors are not all finite numbers")

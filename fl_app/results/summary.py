@@ -44,8 +44,8 @@ def write_tables(
 ) -> None:
     """Write summary.json, metrics.csv and clients.csv of the runs so far.
 
-    What a sample is called is only said where it is no image, and what each of its numbers is
-    (`columns`) where it is a table's; `left_out` says why strategies did not run.
+    `sample` is the word for a sample, `columns` are the names of its numbers in a table, and
+    `left_out` has the reasons why strategies did not run.
     """
     summary = Summary(
         version=1,
@@ -85,7 +85,7 @@ def write_tables(
 
 
 def write_verdicts(path: Path, verdicts: Sequence[SeedVerdicts], names: Sequence[str]) -> None:
-    """Write a row for each client and seed; what is not known is empty."""
+    """Write a row for each client and seed; unknown values are empty."""
     rows = [
         [
             *(of_seed.seed, one.client, csv_cell(names[one.client]) if names else ""),
@@ -110,22 +110,22 @@ def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Iterable[Seque
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the software that decides what a run finds."""
-    found = {"python": platform.python_version()}
+    """Return the versions of Python and of the packages that results depend on."""
+    versions = {"python": platform.python_version()}
     for name in _SOFTWARE:
         with suppress(PackageNotFoundError):  # Flower may have brought the app itself
-            found[name] = version(name)
-    return found
+            versions[name] = version(name)
+    return versions
 
 
 def _metric_rows(run: RunResult) -> Iterable[list[Any]]:
-    for place, report in enumerate(run.reports):
+    for index, report in enumerate(run.reports):
         variance = float(np.var(list(report.tested.values()))) if report.tested else math.nan
         numbers = [report.score, variance, report.loss, report.train_loss, report.bytes]
         if report.user_metric:
             numbers.append(report.mean(protocol.USER_METRIC))
         if run.tasks_per_round:
-            tasks = run.tasks_per_round[place]
+            tasks = run.tasks_per_round[index]
             numbers.insert(2, ari_and_nmi(tasks, report.clusters, run.malicious)[0])
         yield [
             run.strategy,
@@ -136,8 +136,8 @@ def _metric_rows(run: RunResult) -> Iterable[list[Any]]:
 
 
 def _client_rows(run: RunResult, scores: Sequence[str]) -> Iterable[list[Any]]:
-    """Return one row for each client in each evaluated round; what is not known is empty."""
-    for place, report in enumerate(run.reports):
+    """Yield a row for each client in each evaluated round; unknown values are empty."""
+    for index, report in enumerate(run.reports):
         if not report.tested:
             continue
         for client, cluster in report.clusters.items():
@@ -146,7 +146,7 @@ def _client_rows(run: RunResult, scores: Sequence[str]) -> Iterable[list[Any]]:
                 *(run.strategy, run.seed, report.round, client),
                 csv_cell(run.given_names[client]) if run.given_names else "",
                 cluster,
-                run.tasks_per_round[place][client] if run.tasks_per_round else "",
+                run.tasks_per_round[index][client] if run.tasks_per_round else "",
                 "" if samples is None else f"{samples:.15g}",
                 *(report.of(score).get(client, "") for score in scores),
                 csv_cell(report.left_out_of_sums.get(client, "")),

@@ -30,8 +30,8 @@ from fl_app.results.layout import (
 )
 from fl_app.results.reading import Result, curves_of
 from fl_app.results.run_result import RunResult, ari_and_nmi, cluster_curves
-from fl_app.results.schema import Grouping
-from fl_app.results.spectra import keep_spectra, preparation_of
+from fl_app.results.schema import Grouping, largest_run
+from fl_app.results.spectra import preparation_of, store_spectra
 from fl_app.results.summary import write_tables, write_verdicts
 from fl_app.results.verdict import SeedVerdicts
 from fl_app.results.verdicts import verdicts_of
@@ -47,8 +47,8 @@ from strategies import ClusteredStrategy
 from strategies.clusterings.certainty import pair_shares
 from strategies.rounds.round_state import Comparison
 
-_MOST_KEPT = 2_000  # clients in a similarity matrix: more are hundreds of megabytes
-_MOST_DRAWN = 500  # clients in a similarity picture: more are no longer told apart
+_MOST_STORED = 2_000  # clients in a similarity matrix: more are hundreds of megabytes
+_MOST_DRAWN = 500  # clients in a similarity picture: more are indistinguishable
 
 
 class ResultsFolder:
@@ -149,11 +149,9 @@ class ResultsFolder:
         """Write the verdicts so far, and who did not keep the model of its own."""
         self._write_tables()
         if self.verdicts:
-            write_verdicts(self.folder / VERDICTS, self.verdicts, self._last_met().given_names)
-
-    def _last_met(self) -> RunResult:
-        """Return the run with the most clients: devices join later ones, too."""
-        return max(self.runs, key=lambda run: run.num_clients)
+            write_verdicts(
+                self.folder / VERDICTS, self.verdicts, largest_run(self.runs).given_names
+            )
 
     def add_grouping_alone(
         self,
@@ -218,8 +216,8 @@ class ResultsFolder:
         self._num_groupings += 1
         with replacing(path) as partial:
             partial.write_text(to_json(report) + "\n", encoding="utf-8")
-        keep_spectra(self.folder, strategy, self.config, images, found)
-        if clusters.resamples is None or report.untold:
+        store_spectra(self.folder, strategy, self.config, images, found)
+        if clusters.resamples is None or report.why_indistinguishable:
             return report
         figure = pictures.certainty_figure(
             pair_shares(list(clusters.resamples.labels)),
@@ -255,7 +253,7 @@ class ResultsFolder:
         """Print the tables, then draw what compares strategies."""
         print_results(self.runs)
         for one in self.verdicts:
-            print_verdicts(one, self._last_met(), several=len(self.verdicts) > 1)
+            print_verdicts(one, largest_run(self.runs), several=len(self.verdicts) > 1)
         rows = compared([_result_of(self.runs)])
         metric = self.runs[0].metrics.main
         figures = {}
@@ -268,7 +266,7 @@ class ResultsFolder:
             tested = metric.in_test(shared_test(self.runs))
             figures[of_clusters] = pictures.cluster_rounds_figure(lines, first, tested)
         if self.verdicts:
-            names, first_seed = self._last_met().names, self.verdicts[0]
+            names, first_seed = largest_run(self.runs).names, self.verdicts[0]
             figures["verdicts"] = pictures.verdicts_figure(first_seed.clients, names, metric)
         drawn = [(name, figure) for name, figure in figures.items() if figure is not None]
         self.pictures += [pictures.save(figure, self._picture(name)) for name, figure in drawn]
@@ -344,7 +342,7 @@ def write_similarity(path: Path, found: Grouped) -> pictures.Spec | None:
     }
     if found.tasks is not None:
         kept["tasks"] = np.array([found.tasks[client] for client in clients])
-    if len(clients) <= _MOST_KEPT:
+    if len(clients) <= _MOST_STORED:
         kept["similarity"] = with_late(compared)
     with replacing(path) as partial:
         np.savez_compressed(partial, allow_pickle=False, **kept)

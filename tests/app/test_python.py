@@ -228,9 +228,9 @@ def test_a_sweep_over_an_empty_text_has_it_in_its_table(tmp_path):
 
 
 def test_folders_that_hold_no_results(tmp_path):
-    with pytest.raises(ValueError, match=r"holds no summary\.json"):
+    with pytest.raises(ValueError, match=r"has no summary\.json"):
         load_results(tmp_path)
-    with pytest.raises(ValueError, match=r"holds no sweep\.csv"):
+    with pytest.raises(ValueError, match=r"has no sweep\.csv"):
         load_sweep(tmp_path)
     (tmp_path / "summary.json").write_text("[]", encoding="utf-8")
     with pytest.raises(ValueError, match="is not the summary of a run"):

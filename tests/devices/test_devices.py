@@ -243,7 +243,7 @@ def test_the_page_from_the_first_command_to_the_last(tmp_path, monkeypatch):
     summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
     (one,) = summary["runs"]
     assert groups(one) == [["oslo", "rome"]]
-    assert reasons_of(one) == one["models-not-kept"] == {}
+    assert reasons_of(one) == one["models-not-stored"] == {}
     assert one["accuracy"] > 0.4
     here = {
         "/var/lib/fedkin/model.safetensors": str(site.model("rome")),
@@ -300,7 +300,7 @@ def test_a_device_that_is_killed_in_a_round_comes_back(tmp_path, monkeypatch):
     summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
     (one,) = summary["runs"]
     assert groups(one) == [["berlin"], ["oslo", "rome"]]
-    assert reasons_of(one) == one["models-not-kept"] == {}
+    assert reasons_of(one) == one["models-not-stored"] == {}
     assert "ari" not in one
     assert one["accuracy"] > 0.6
     assert (tmp_path / "out/similarity-rcc-pfl-seed-0.png").stat().st_size > 10_000

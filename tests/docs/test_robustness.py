@@ -26,7 +26,7 @@ def test_honest_clients_are_left_alone():
 def test_odd_clients_are_named_below_the_table_of_clusters():
     run = {
         **{"strategy": "rcc-pfl", "seed": 0, "num-clients": 4, "names": ["a", "b", "c", "[red]d"]},
-        **{"clusters": [0, 0, 1, 2], "odd-clients": {"2": "it lies", "3": "it lies", "0": "so so"}},
+        **{"clusters": [0, 0, 1, 2], "outliers": {"2": "it lies", "3": "it lies", "0": "so so"}},
         **{
             "accuracy": 1,
             "accuracy-per-client": [1] * 4,
@@ -36,4 +36,4 @@ def test_odd_clients_are_named_below_the_table_of_clusters():
         },
     }
     (run,) = read_runs([run])
-    assert render(cluster_table(run)).rstrip().endswith("odd clients\nc [red]d: it lies\na: so so")
+    assert render(cluster_table(run)).rstrip().endswith("outliers\nc [red]d: it lies\na: so so")

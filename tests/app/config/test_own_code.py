@@ -132,7 +132,7 @@ def test_clients_go_by_their_names_wherever_devices_do(own, capsys):
     assert "clients: Zoë, left; Zoë, right; =x; Ann; Bob; Cy\n" in capsys.readouterr().out
     for one in found["runs"]:
         assert one["names"] == names
-        assert "models-not-kept" not in one  # which devices have
+        assert "models-not-stored" not in one  # which devices have
     assert json.loads((own / "out/grouping.json").read_text(encoding="utf-8"))["clients"] == names
     with (own / "out/clients.csv").open(encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["strategy"] == "single"]

@@ -151,7 +151,7 @@ def test_a_folder_in_use_is_known_before_the_start(tmp_path, capsys):
     (tmp_path / "used/summary.json").touch()
     for command in (["run"], ["run", "--dry-run"], ["group"]):
         assert main([*command, "num-clients=4", "strategy=rcc-pfl", "output-dir=used"]) == 2
-        assert "used, which holds results already: name another" in capsys.readouterr().err
+        assert "used, which has results already: name another" in capsys.readouterr().err
 
 
 def test_a_folder_whose_first_checkpoint_could_not_be_written_is_not_in_use(tmp_path, capsys):
@@ -161,7 +161,7 @@ def test_a_folder_whose_first_checkpoint_could_not_be_written_is_not_in_use(tmp_
     assert main([*words, f"output-dir={tmp_path}/used"]) == 0
     (tmp_path / "used/checkpoints/single-seed-0.safetensors").touch()
     assert main([*words, f"output-dir={tmp_path}/used"]) == 2
-    assert "used, which holds results already: name another" in capsys.readouterr().err
+    assert "used, which has results already: name another" in capsys.readouterr().err
 
 
 def test_one_refusal_names_all_that_is_wrong(capsys):

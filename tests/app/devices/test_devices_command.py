@@ -103,7 +103,7 @@ def test_devices_are_listed_by_name(certificates, nodes, tmp_path, monkeypatch, 
 def write_summary(folder, name, runs):
     path = folder / f"results/{name}/summary.json"
     path.parent.mkdir(parents=True)
-    runs = [{"strategy": "rcc-pfl", "seed": 0, "models-not-kept": {}, **run} for run in runs]
+    runs = [{"strategy": "rcc-pfl", "seed": 0, "models-not-stored": {}, **run} for run in runs]
     path.write_text(json.dumps({"runs": runs}), encoding="utf-8")
 
 
@@ -135,7 +135,7 @@ def test_a_summary_that_is_none_is_passed_over(tmp_path, caplog, text):
     write_summary(tmp_path, "good", [{"names": ["berlin"], "clusters": [0]}])
     write_summary(tmp_path, "bad", [])
     bad = tmp_path / "results/bad/summary.json"
-    text = text.replace('{"names"', '{"models-not-kept": {}, "names"')
+    text = text.replace('{"names"', '{"models-not-stored": {}, "names"')
     bad.write_bytes(text.encode("latin-1"))
     os.utime(bad, (2**32, 2**32))  # it is the last
     assert last_clusters(tmp_path)[1] == {"berlin": 0}

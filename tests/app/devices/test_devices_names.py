@@ -139,7 +139,7 @@ def test_who_takes_anothers_name_during_a_run_is_no_longer_itself(tmp_path, fold
     monkeypatch.setattr(RegisteredDevices, "get_node_ids", renamed)
     one, grid = run(tmp_path / "out", folders, away={"eve": {3}, "lyon": {4}}, num_server_rounds=4)
     # It has a place in a cluster, from before.
-    assert one["models-not-kept"]["1"] == IT_IS_EVE
+    assert one["models-not-stored"]["1"] == IT_IS_EVE
     assert grid.asked("eve").count("train") == 1
     assert grid.asked("lyon").count("train") == 3
 
@@ -163,7 +163,7 @@ def test_a_resumed_run_knows_whose_name_it_is_and_waits_for_nobody_else(tmp_path
         "its key was registered without --name: make a new key, and register that with --name lyon"
     )
     assert reasons_of(one)[4] == nameless
-    assert one["models-not-kept"]["4"] == nameless
+    assert one["models-not-stored"]["4"] == nameless
     run(tmp_path / "out", folders, **again)
     assert "devices are connected yet" not in capsys.readouterr().out
 

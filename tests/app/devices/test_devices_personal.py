@@ -56,7 +56,7 @@ def test_a_device_keeps_a_model_with_its_own_last_layer_that_nobody_else_has(
     summary, replies, models = run_listening(
         tmp_path, sites, monkeypatch, strategy="fedper", checkpoint_every=1
     )
-    assert summary["runs"][0]["models-not-kept"] == {}
+    assert summary["runs"][0]["models-not-stored"] == {}
     sent = {
         name
         for reply in replies

@@ -112,8 +112,8 @@ def test_each_device_keeps_the_model_of_its_cluster(tmp_path, capsys):
     paths = {name: tmp_path / f"disk/{name}/model.safetensors" for name in ("berlin", "oslo")}
     summary, _ = run(tmp_path / "out", folders, strategy="rcc-pfl,single", model_paths=paths)
     one, single = summary["runs"]
-    assert one["models-not-kept"] == {"1": "it has no model-path", "3": "it has no model-path"}
-    assert single["models-not-kept"] == {}
+    assert one["models-not-stored"] == {"1": "it has no model-path", "3": "it has no model-path"}
+    assert single["models-not-stored"] == {}
     assert "lyon did not store its model: it has no model-path" in capsys.readouterr().out
     for name, path in paths.items():
         model, card = load_model(path)

@@ -23,7 +23,7 @@ from fl_app.group.resampling import part, regrouped
 from fl_app.report.grouping_tables import print_grouping, supports_groups
 from fl_app.results.grouping_report import Cost, grouping_report
 from fl_app.results.schema import Grouping
-from fl_app.results.spectra import KeptSpectra, SpectraCard, load_spectra
+from fl_app.results.spectra import SpectraCard, StoredSpectra, load_spectra
 from fl_app.run.experiment import run_experiment
 from fl_app.simulation.simulated_clients import Simulation
 from fl_core.json_records import from_json, to_json
@@ -74,7 +74,7 @@ def test_folders_of_real_images_are_grouped_by_what_they_show(tmp_path, capsys):
     assert report["num_clusters"]["chosen"] == 2
     assert [one["resamples"] for one in report["num_clusters"]["candidates"]] == [0.0, 1.0, 0.0]
     assert report["resamples"] == 50
-    assert report["drawn"] == "each client's images, a fifth of them left out"
+    assert report["resampled"] == "each client's images, a fifth of them left out"
     said = capsys.readouterr().out
     assert "berlin lyon" in said
     assert "kB per client for this pre-round" in said
@@ -127,7 +127,7 @@ def test_a_simulation_without_rounds_finds_what_fedkin_group_finds(tmp_path, cap
             parse_config(run_config), LocalGrid(app, 6, run_config=run_config), Simulation
         )
     one, other = report_of(tmp_path / "run"), group(tmp_path / "group", *SIMULATED)
-    for key in ("clients", "clusters", "relevance", "bytes", "odd"):
+    for key in ("clients", "clusters", "relevance", "bytes", "outliers"):
         assert one[key] == other[key], key
     assert (one["resamples"], one["certainty"]) == (0, [None] * 6)
     page = (tmp_path / "run/report.html").read_text(encoding="utf-8")
@@ -156,7 +156,7 @@ def test_every_relevance_is_drawn_again_as_clients_compute_it(tmp_path, formula,
 def test_with_noise_images_are_not_asked_again(tmp_path):
     """Fifty more answers with noise of their own would say more of the images than epsilon."""
     report = group(tmp_path / "out", *SIMULATED, "pre-round-epsilon=50")
-    assert report["drawn"] == "nothing"
+    assert report["resampled"] == "nothing"
     assert report["resamples"] == 0
 
 
@@ -177,7 +177,7 @@ def test_no_resamples_are_none(tmp_path):
     report = group(tmp_path / "out", *SIMULATED, "--resamples", "0")
     assert report["resamples"] == 0
     assert report["certainty"] == [None] * 6
-    assert report["drawn"] == "nothing"
+    assert report["resampled"] == "nothing"
     assert {one["resamples"] for one in report["num_clusters"]["candidates"]} == {0}
     assert report["command"].endswith("--resamples 0")
     again = group(tmp_path / "again", *report["command"].split()[2:])
@@ -359,7 +359,7 @@ def kept(vectors, clusters, **changes):
         **{"is_private": False, "names": tuple(map(str, range(len(clusters))))},
         **changes,
     }
-    return KeptSpectra(SpectraCard(**card), np.array(clusters), vectors)
+    return StoredSpectra(SpectraCard(**card), np.array(clusters), vectors)
 
 
 def axis(*numbers):
@@ -509,7 +509,7 @@ def test_a_resample_that_leaves_a_client_nothing_but_zeros_does_not_count():
 def test_attackers_do_not_count_against_the_true_tasks(tmp_path, capsys):
     words = ("num-clients=10", "num-tasks=2", "attack=random-signature", "malicious=0.4")
     report = group(tmp_path, *words, "--resamples", "0")
-    assert list(report["odd"]) == ["1", "3", "7", "8"]
+    assert list(report["outliers"]) == ["1", "3", "7", "8"]
     assert "against the true tasks: ARI 1.00\n" in capsys.readouterr().out
 
 
@@ -526,7 +526,7 @@ def test_one_group_that_was_found_is_an_answer():
     of_client = dict.fromkeys(range(4), 0)
     drawn = resampled([[0, 0, 0, 0], [0, 1, 0, 1]], (1, 2))
     report = weighed(similarity, of_client, resamples=drawn)
-    assert report["untold"] == ""
+    assert report["why_indistinguishable"] == ""
     number = report["num_clusters"]
     assert number["chosen"] == 1
     assert [(one["num_clusters"], one["resamples"]) for one in number["candidates"]] == [
@@ -537,7 +537,7 @@ def test_one_group_that_was_found_is_an_answer():
     assert number["candidates"][0]["score"] is None
     assert number["why"].endswith("is not above what one group has at most (0.045)")
     asked = weighed(similarity, of_client, rule=1, resamples=drawn)
-    assert asked["untold"] == "all clients are in one cluster"
+    assert asked["why_indistinguishable"] == "all clients are in one cluster"
 
 
 def test_the_chosen_number_is_in_the_table_though_no_resample_has_it(capsys):

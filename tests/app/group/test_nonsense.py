@@ -1,4 +1,4 @@
-"""Data in which nothing can be told apart: it is said, and nobody is certain."""
+"""Data by which clients cannot be distinguished: it is said, and no client is certain."""
 
 import json
 import re
@@ -84,11 +84,11 @@ def test_sites_that_differ_are_told_apart(tmp_path, capsys):
     report = group(tmp_path, "fine", 6, status=0)
     assert report["clusters"] == [0, 1, 0, 1, 0, 1]
     assert report["certainty"] == [1.0] * 6
-    assert (report["untold"], report["uninformative"]) == ("", {})
-    assert report["drawn"] == "each client's samples, a fifth of them left out"
+    assert (report["why_indistinguishable"], report["uninformative"]) == ("", {})
+    assert report["resampled"] == "each client's samples, a fifth of them left out"
     said = capsys.readouterr().out
     page = (tmp_path / "out/report.html").read_text(encoding="utf-8")
-    assert "Nothing was told apart" not in said
+    assert "could not be distinguished" not in said
     assert "image" not in said.replace("nearest", "")
     assert "images" not in re.sub(r"<(style|script).*?</\1>", "", page, flags=re.S)
 
@@ -99,7 +99,7 @@ NOTHING = "no client has enough to compare"
 
 
 @pytest.mark.parametrize(
-    ("name", "count", "untold", "why"),
+    ("name", "count", "reason", "why"),
     [
         ("noise", 6, NOTHING, COLUMN),
         ("constant", 6, NOTHING, SAME),
@@ -108,9 +108,9 @@ NOTHING = "no client has enough to compare"
     ],
 )
 @pytest.mark.parametrize("relevance", ["paper", "missed-energy"])
-def test_nonsense_is_said_everywhere(tmp_path, capsys, name, count, untold, why, relevance):
+def test_nonsense_is_said_everywhere(tmp_path, capsys, name, count, reason, why, relevance):
     report = group(tmp_path, name, count, f"relevance={relevance}", status=1)
-    assert report["untold"] == untold
+    assert report["why_indistinguishable"] == reason
     assert report["uninformative"] == ({str(c): why for c in range(count)} if why else {})
     assert report["certainty"] == [None] * count
     assert report["in_doubt"] == []
@@ -119,7 +119,7 @@ def test_nonsense_is_said_everywhere(tmp_path, capsys, name, count, untold, why,
     said = capsys.readouterr().out
     page = (tmp_path / "out/report.html").read_text(encoding="utf-8")
     for text in (said, page):
-        assert f"Nothing was told apart: {untold}." in text
+        assert f"The clients could not be distinguished: {reason}." in text
         assert why is None or why in text
     assert "100" not in said.partition("Nobody can say")[2].partition("cost")[0]
     assert "No client is in doubt" not in page
@@ -127,10 +127,12 @@ def test_nonsense_is_said_everywhere(tmp_path, capsys, name, count, untold, why,
 
 def test_three_sites_have_too_few_scores_for_missed_energy(tmp_path):
     report = group(tmp_path / "auto", "three", 3, "relevance=missed-energy", status=1)
-    assert report["untold"].startswith("of three clients, this relevance has two scores each")
+    assert report["why_indistinguishable"].startswith(
+        "of three clients, this relevance has two scores each"
+    )
     assert report["certainty"] == [None] * 3
     words = ("relevance=missed-energy", "num-clusters=2")
-    assert group(tmp_path / "told", "three", 3, *words, status=0)["untold"] == ""
+    assert group(tmp_path / "told", "three", 3, *words, status=0)["why_indistinguishable"] == ""
 
 
 @pytest.mark.parametrize(
@@ -142,7 +144,7 @@ def test_three_sites_have_too_few_scores_for_missed_energy(tmp_path):
 )
 def test_one_site_with_little_to_compare_leaves_the_others_certain(tmp_path, capsys, name, why):
     report = group(tmp_path, name, 6, "--resamples", "10", status=0)
-    assert report["untold"] == ""
+    assert report["why_indistinguishable"] == ""
     assert list(report["uninformative"]) == ["4"]
     assert report["certainty"][4] is None
     assert None not in np.delete(report["certainty"], 4).tolist()
@@ -160,8 +162,9 @@ def test_a_training_run_says_so_too(tmp_path, capsys):
     }
     run_alone({**DEFAULTS, "model": "mlp", **words})
     report = json.loads((tmp_path / "out/grouping.json").read_text(encoding="utf-8"))
-    assert report["untold"] == NOTHING
-    assert f"rcc-pfl, seed 0: Nothing was told apart: {NOTHING}.\n" in capsys.readouterr().out
+    assert report["why_indistinguishable"] == NOTHING
+    printed = capsys.readouterr().out
+    assert f"rcc-pfl, seed 0: The clients could not be distinguished: {NOTHING}.\n" in printed
 
 
 def scored(similarity, labels, **more):
@@ -179,11 +182,11 @@ def scored(similarity, labels, **more):
 
 def test_the_server_needs_no_more_than_scores():
     report = scored(np.full((3, 3), 0.7), [0, 0, 1])
-    assert report["untold"] == "the scores of all clients are the same (0.700)"
+    assert report["why_indistinguishable"] == "the scores of all clients are the same (0.700)"
     assert report["certainty"] == [None] * 3
     assert report["num_clusters"] == {
         "chosen": 2,
-        "why": f"nothing was told apart, since {report['untold']}",
+        "why": f"the clients could not be distinguished: {report['why_indistinguishable']}",
         "candidates": [],
     }
 

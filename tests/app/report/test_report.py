@@ -27,8 +27,8 @@ from fl_app.report.sections import clusters_of
 from fl_app.report.sentences import answer, changed_options, command, question
 from fl_app.report.tables import (
     event_tables,
+    notes_of,
     printed_strategies,
-    said_of,
     strategy_table,
 )
 from fl_app.report.text_table import as_csv, as_latex, as_markdown, render
@@ -100,7 +100,7 @@ def parts_of(result, heading, **options):
 
 
 def troubles_of(result):
-    (found,) = parts_of(result, "Failures, odd clients and attacks")
+    (found,) = parts_of(result, "Failures, outliers and attacks")
     return found
 
 
@@ -121,13 +121,13 @@ def test_a_report_says_what_was_asked_and_found(tmp_path):
     assert "Does grouping 6 clients of 2 tasks on mnist-5k by rcc-pfl serve them" in page.text
     for heading in (
         *("Strategies", "Accuracy per round", "Accuracy of each client", "Accuracy against bytes"),
-        *("Who is in which cluster", "Who is like whom", "Failures, odd clients and attacks"),
+        *("Who is in which cluster", "Who is like whom", "Failures, outliers and attacks"),
         *("Bytes and seconds", "Configuration", "Once more"),
     ):
         assert heading in page.words
     assert "rcc-pfl, seed 0, ARI 1.00 against the true tasks" in page.text
     assert "0, 2, 4" in page.words  # the members of a cluster
-    assert "No client was left out, was found odd or attacked." in page.text
+    assert "No client failed, was an outlier or attacked." in page.text
     assert "3.11.2" in page.words
     assert len(specs_of(text)) == len(COMPARISONS) + 2  # a matrix of each seed
 
@@ -146,7 +146,7 @@ def test_strategies_of_a_stopped_run_are_compared_on_the_seeds_that_all_ran_on(t
     assert said.startswith(
         "single reached 75.0 % (mean over clients), 25.0 points more than rcc-pfl."
     )
-    assert said_of(result.runs) == ["single did not run on seed 1: its means are over fewer seeds"]
+    assert notes_of(result.runs) == ["single did not run on seed 1: its means are over fewer seeds"]
 
 
 def test_the_answer_names_those_that_a_trial_asks_about_beside_the_best_and_the_worst(tmp_path):
@@ -168,7 +168,7 @@ def test_nothing_that_a_client_is_called_becomes_code(tmp_path):
 
     def change(summary):
         summary["runs"][0]["failures"] = [failed(0, EVIL)]
-        summary["runs"][1]["odd-clients"] = {"1": "<b>odd</b>"}
+        summary["runs"][1]["outliers"] = {"1": "<b>odd</b>"}
         summary["config"]["data-dir"] = "</style><script>alert(2)</script>"
 
     folder = write_results(tmp_path / "<img>", names=names, change=change)
@@ -336,8 +336,8 @@ def test_what_happened_to_clients_is_told_by_name(tmp_path):
         first["accuracy-per-client"][2] = None
         first["malicious"], first["malicious-isolated"] = [2], 1.0
         first["newcomers"] = [3]
-        first["odd-clients"] = {"4": "like nobody"}
-        first["models-not-kept"] = {"5": "disk full"}
+        first["outliers"] = {"4": "like nobody"}
+        first["models-not-stored"] = {"5": "disk full"}
         first["left-out-of-sums"] = {"3": "its keys are none of ours"}
         summary["config"]["attack"] = "sign-flip"
 
@@ -346,8 +346,8 @@ def test_what_happened_to_clients_is_told_by_name(tmp_path):
     rows = troubles_of(read_result(folder)).rows
     assert rows == [
         ["failed at describe", "berlin", "it did not register", "rcc-pfl/0 before training"],
-        ["odd", "bonn", "like nobody", "rcc-pfl/0"],
-        ["model not kept", "ghent", "disk full", "rcc-pfl/0"],
+        ["outlier", "bonn", "like nobody", "rcc-pfl/0"],
+        ["model not stored", "ghent", "disk full", "rcc-pfl/0"],
         ["left out of secure sums", "paris", "its keys are none of ours", "rcc-pfl/0"],
         ["malicious", "rome", "sign-flip; 100 % in clusters of their own", "rcc-pfl/0"],
         ["joined later", "paris", "as configured", "rcc-pfl/0"],
@@ -475,7 +475,7 @@ def test_the_report_command_writes_page_and_tables(tmp_path, capsys):
 
 def test_without_a_tested_strategy_there_is_no_table(tmp_path):
     result = replace(read_result(write_results(tmp_path)), runs=())
-    with pytest.raises(ValueError, match="has no tested strategy to make a table of: leave out"):
+    with pytest.raises(ValueError, match="has no tested strategy for a table: leave out"):
         strategy_table([result])
 
 
@@ -771,8 +771,7 @@ def test_clients_that_nobody_asked_are_no_trouble(tmp_path):
 def test_a_grouping_names_those_it_left_out_and_why_others_are_odd(tmp_path):
     def change(found):
         found["clusters"][0] = -1
-        found["odd"] = ["oslo", "rome"]
-        found["odd_why"] = {"oslo": "it sent nothing usable"}
+        found["outliers"] = {"oslo": "it sent nothing usable"}
         found["unknown_nodes"] = {"7": "lyon: no <images>"}
 
     names = ["berlin", "oslo", "rome", "paris", "bonn", "ghent"]
@@ -781,8 +780,7 @@ def test_a_grouping_names_those_it_left_out_and_why_others_are_odd(tmp_path):
     assert troubles_of(read_result(folder)).rows == [
         ["left out", "berlin", "is in no cluster", "grouping"],
         ["left out", "node 7", "lyon: no <images>", "grouping"],
-        ["odd", "oslo", "it sent nothing usable", "grouping"],
-        ["odd", "rome", "its data are like nobody's", "grouping"],
+        ["outlier", "oslo", "it sent nothing usable", "grouping"],
     ]
 
 

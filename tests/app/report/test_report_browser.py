@@ -72,7 +72,7 @@ def reports(tmp_path_factory):
     def change(summary):
         summary["runs"][0]["failures"] = [failed(3, "it did not register")]
         summary["runs"][0]["accuracy-per-client"][3] = None
-        summary["runs"][0]["odd-clients"] = {"2": "its data are like nobody's"}
+        summary["runs"][0]["outliers"] = {"2": "its data are like nobody's"}
 
     root = tmp_path_factory.mktemp("reports")
     devices = write_results(

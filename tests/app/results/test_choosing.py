@@ -77,7 +77,7 @@ def test_what_is_best_for_the_middle_half_is_taken_with_all_that_was_tried():
     assert found.tuned.values == {"learning-rate": 0.2}
     assert [one.values["learning-rate"] for one in found.tuned.tried] == [0.1, 0.2, 0.3]
     assert [one.score for one in found.tuned.tried] == pytest.approx([0.6, 0.475, 0.1])
-    assert found.tuned.said(4).startswith("learning-rate=0.2 (of 3 tried: 6 rounds")
+    assert found.tuned.describe(4).startswith("learning-rate=0.2 (of 3 tried: 6 rounds")
 
 
 def test_of_equal_values_the_first_is_taken():

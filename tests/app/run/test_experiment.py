@@ -396,7 +396,7 @@ def test_results_are_for_their_owner_alone_unless_the_folder_says_otherwise(tmp_
 
 def test_results_are_never_mixed_with_older_ones(tmp_path):
     run(tmp_path, strategy="single", num_server_rounds=1)
-    with pytest.raises(ValueError, match="which holds results already"):
+    with pytest.raises(ValueError, match="which has results already"):
         run(tmp_path, strategy="single", num_server_rounds=1)
 
 

@@ -75,7 +75,7 @@ def test_random_eigenvectors_do_not_disturb_the_grouping_of_the_honest(tmp_path,
     found, best = attacked(tmp_path, "random-signature", **options)["runs"]
     assert found["ari"] == 1
     assert found["malicious-isolated"] == 1
-    assert [int(client) for client in found["odd-clients"]] == found["malicious"]
+    assert [int(client) for client in found["outliers"]] == found["malicious"]
     assert found["accuracy"] > best["accuracy"] - 0.05
 
 
@@ -85,7 +85,7 @@ def test_random_eigenvectors_make_no_two_tasks_look_alike(tmp_path):
     options |= {"num_clusters": "auto", "minority": 0.2, "malicious": 0.1}
     (found,) = attacked(tmp_path, "random-signature", **options)["runs"]
     assert found["ari"] == 1
-    assert [int(client) for client in found["odd-clients"]] == found["malicious"]
+    assert [int(client) for client in found["outliers"]] == found["malicious"]
 
 
 def test_random_eigenvectors_come_with_the_eigenvalues_that_the_server_needs(tmp_path):

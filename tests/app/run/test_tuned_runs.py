@@ -8,7 +8,7 @@ from contextlib import redirect_stdout
 import numpy as np
 import pytest
 
-from fl_app.report.tables import said_of
+from fl_app.report.tables import notes_of
 from fl_app.results.reading import read_result
 from tests.app_runs import models_of, of_strategy, run, without_seconds
 
@@ -70,7 +70,7 @@ def test_the_best_on_validation_samples_counts_and_what_all_cost_is_said(folder)
     assert local["tuned"]["values"] == {"learning-rate": 0.01}
     assert ditto["tuned"]["values"]["learning-rate"] == 0.01
     result = read_result(folder)
-    said = said_of(result.runs)
+    said = notes_of(result.runs)
     assert said[0].startswith("local, seed 0: learning-rate=0.01 (of 2 tried: 4 rounds, ")
     kilobytes = sum(tried["bytes"] for tried in ditto["tuned"]["tried"]) / 6 / 1000
     assert f"(of 4 tried: 8 rounds, {kilobytes:,.0f} kB/client, " in said[1]

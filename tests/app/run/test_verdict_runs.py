@@ -224,7 +224,7 @@ def test_devices_use_the_model_of_their_verdict_and_keep_no_other(tmp_path):
         *("model.verdict.json", "site.1.verdict.json", "site.2.verdict.json"),
     }
     last = names[-1]
-    assert summary["runs"][0]["models-not-kept"] == {str(len(names) - 1): "it has no model-path"}
+    assert summary["runs"][0]["models-not-stored"] == {str(len(names) - 1): "it has no model-path"}
     assert "query.deploy_model" in grid.asked(last)
 
 
@@ -247,7 +247,7 @@ def test_a_model_of_an_earlier_run_is_not_deployed_by_a_later_ones_verdict(tmp_p
         left.rename(left.with_name(left.name.replace("-1", "-0")))  # all runs here have number 1
     summary, _ = run_devices(tmp_path / "second", folders, model="logistic-regression", **options)
     assert not paths["berlin"].exists()
-    (why,) = summary["runs"][0]["models-not-kept"].values()
+    (why,) = summary["runs"][0]["models-not-stored"].values()
     assert "has no model of local" in why
     assert load_model(paths["rome"])[1].architecture == "logistic-regression"
 
@@ -266,7 +266,7 @@ def test_a_disk_that_fills_at_the_end_leaves_model_and_verdict_of_one_run(tmp_pa
 
     monkeypatch.setattr(shutil, "copyfile", full)
     summary, _ = run_devices(tmp_path / "second", folders, seed=1, **options)
-    reasons = summary["runs"][0]["models-not-kept"].values()
+    reasons = summary["runs"][0]["models-not-stored"].values()
     assert len(reasons) == len(folders)
     assert all("the disk is full" in reason for reason in reasons)
     assert {path: path.read_bytes() for path in before} == before
@@ -285,7 +285,7 @@ def test_a_device_that_is_away_when_a_run_goes_on_lacks_its_model(tmp_path, monk
     summary, _ = run_devices(tmp_path / "out", folders, resume=str(tmp_path / "out"), **options)
     last = summary["runs"][-1]
     rome = str(last["names"].index("rome"))
-    assert last["models-not-kept"] == {rome: "it is not connected"}
+    assert last["models-not-stored"] == {rome: "it is not connected"}
     assert "3 of 4 devices have stored their model" in capsys.readouterr().out
 
 
@@ -331,7 +331,7 @@ def test_a_device_that_joins_later_gets_a_model_that_it_has(tmp_path):
     first, *others = summary["runs"]
     assert "rome" not in first["names"]
     assert all("rome" in one["names"] for one in others)
-    assert all(one["models-not-kept"] == {} for one in summary["runs"])
+    assert all(one["models-not-stored"] == {} for one in summary["runs"])
     rome = others[0]["names"].index("rome")
     (of_rome,) = [one for one in summary["verdicts"][0]["clients"] if one["client"] == rome]
     assert set(of_rome["candidates"]) == {"single"}

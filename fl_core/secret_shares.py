@@ -53,12 +53,12 @@ def _at_zero(indices: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _product(a: int, b: int) -> int:
-    found = 0
+    product = 0
     while b:
         if b & 1:
-            found ^= a
+            product ^= a
         a, b = a << 1, b >> 1
-    return found
+    return product
 
 
 def _reduced(a: int) -> int:
@@ -69,11 +69,11 @@ def _reduced(a: int) -> int:
 
 def _inverse(a: int) -> int:
     """Return 1/a, by Euclid's algorithm."""
-    rest, found, other_rest, other = a, 1, _POLYNOMIAL, 0
+    rest, inverse, other_rest, other = a, 1, _POLYNOMIAL, 0
     while rest > 1:
         shift = other_rest.bit_length() - rest.bit_length()
         if shift < 0:
-            rest, found, other_rest, other = other_rest, other, rest, found
+            rest, inverse, other_rest, other = other_rest, other, rest, inverse
         else:
-            other_rest, other = other_rest ^ rest << shift, other ^ found << shift
-    return found
+            other_rest, other = other_rest ^ rest << shift, other ^ inverse << shift
+    return inverse

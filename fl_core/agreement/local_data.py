@@ -99,11 +99,12 @@ def read_local_images(path: Path, cache: Path, agreement: Agreement) -> Split:
         )
     channels, height, width = agreement.sample_shape
     split = read_image_folder(path, cache, size=(height, width))
-    found = split.train_samples.shape[1]
-    if found != channels:
+    num_channels = split.train_samples.shape[1]
+    if num_channels != channels:
         raise ValueError(
-            f"the images in {path} are {grey_or_colour(found)}, but {grey_or_colour(channels)} was "
-            "agreed: convert them, or exclude this device from the run."
+            f"the images in {path} are {grey_or_colour(num_channels)}, but "
+            f"{grey_or_colour(channels)} was agreed: convert them, or exclude this device from the "
+            "run."
         )
     return _relabelled(split, agreement, str(path))
 
@@ -144,9 +145,9 @@ def read_local_table(
 def read_local_samples(path: str, agreement: Agreement) -> Split:
     """Call a device's function; labels are as of `read_local_table`."""
     data = read_user_part(DATA, path)
-    if (found := str(survey_of(data))) != (agreed := str(agreement)):
+    if (described := str(survey_of(data))) != (agreed := str(agreement)):
         raise ValueError(
-            f'{DATA} is "{path}" and its samples are {found}, but {agreed} was agreed: convert '
+            f'{DATA} is "{path}" and its samples are {described}, but {agreed} was agreed: convert '
             "them, or exclude this device from the run."
         )
     tensors = data.train_samples, data.train_labels, data.test_samples, data.test_labels

@@ -35,11 +35,6 @@ def is_table(path: Path) -> bool:
     return path.suffix.lower() in TABLE_ENDINGS and not path.name.startswith(".")
 
 
-def holds_tables(root: Path) -> bool:
-    """Return whether a folder directly holds tables."""
-    return root.is_dir() and any(map(is_table, root.iterdir()))
-
-
 def folders_and_files(root: Path) -> tuple[list[Path], list[Path]]:
     """Return the folders in a folder, and all else in it, both sorted, without hidden ones."""
     entries: dict[bool, list[Path]] = {True: [], False: []}

@@ -60,23 +60,18 @@ def read_watch(source: Source) -> Dataset:
     return dataset_of_partitions(source.name, given)
 
 
-def checked_bytes(path: Path) -> bytes:
-    """Return the content of seglearn 1.2.5's file; another file is a ValueError."""
+@lru_cache(maxsize=1)  # one table has many shares
+def _recordings(path: Path) -> list[Recording]:
     content = path.read_bytes()
-    if (found := sha256(content).hexdigest()) != _SHA256:
+    if (checksum := sha256(content).hexdigest()) != _SHA256:
         raise ValueError(
-            f'dataset is "watch", but {path} has the SHA-256 {found[:12]}… and not '
+            f'dataset is "watch", but {path} has the SHA-256 {checksum[:12]}… and not '
             f"{_SHA256[:12]}…, that of seglearn 1.2.5, and such a file can run code: install "
             "seglearn==1.2.5 again."
         )
-    return content
-
-
-@lru_cache(maxsize=1)  # one table has many shares
-def _recordings(path: Path) -> list[Recording]:
-    found = np.load(BytesIO(checked_bytes(path)), allow_pickle=True).item()
-    order = [list(EXERCISES).index(name) for name in found["y_labels"]]
-    columns = zip(found["X"], found["y"], found["subject"], found["side"], strict=True)
+    data = np.load(BytesIO(content), allow_pickle=True).item()
+    order = [list(EXERCISES).index(name) for name in data["y_labels"]]
+    columns = zip(data["X"], data["y"], data["subject"], data["side"], strict=True)
     return [
         Recording(samples.astype(np.float32), order[int(label)], (int(person), int(arm)))
         for samples, label, person, arm in columns

@@ -43,8 +43,8 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
-            if (found := metadata.get("format")) != _FORMAT:
-                raise ValueError(f"its format is {found or 'missing'}, not {_FORMAT}")
+            if (stored := metadata.get("format")) != _FORMAT:
+                raise ValueError(f"its format is {stored or 'missing'}, not {_FORMAT}")
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             state = _decoded(json.loads(arrays.pop(_STATE).tobytes()), arrays)
             if not isinstance(state, dict):

@@ -45,13 +45,15 @@ def standardised(
     tensors = {name: getattr(data, name).clone() for name in TENSORS}
     statistics, scalings = [], []
     for trained, train, test in sites:
-        found = ColumnStatistics.of(data.train_samples[trained], data.train_labels[trained])
-        scaling = Scaling.fit(found, is_regression=data.is_regression)
+        site_statistics = ColumnStatistics.of(
+            data.train_samples[trained], data.train_labels[trained]
+        )
+        scaling = Scaling.fit(site_statistics, is_regression=data.is_regression)
         for which, rows in (("train", train), ("test", test)):
             samples, labels = tensors[f"{which}_samples"], tensors[f"{which}_labels"]
             samples[rows] = scaling.transform(samples[rows])
             labels[rows] = scaling.transform_targets(labels[rows])
-        statistics.append(found)
+        statistics.append(site_statistics)
         scalings.append(scaling)
     notes = constant_notes(statistics, len(scalings[0].mean), data.column_names, scope)
     common = None if scope == SITE else scalings[0]

@@ -93,7 +93,7 @@ def test_what_cannot_be_had_is_one_sentence(path, message, tmp_path):
         assert user_code_files("pack.model:f") == [
             package / name for name in ("__init__.py", "model.py", "needy.py")
         ]
-        assert user_code_files("mine:func") == [tmp_path / "own.py"]
+        assert user_code_files("mine:func") == [tmp_path / "mine.py"]
         (tmp_path / "folder").mkdir()
         (tmp_path / "folder/digits.py").touch()
         (tmp_path / "folder/other.py").touch()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,7 +157,8 @@ def make_partition(
     train: list[Indices] = [np.empty(0, np.int64)] * num_clients
     for t, by_label in enumerate(_by_label(train_labels, tasks, seed)):
         members = np.flatnonzero(client_tasks == t)
-        shares = _shares(by_label, len(members), kind, dirichlet_alpha, max(min_samples, 1), rng)
+        task = _Task(by_label, len(members), dirichlet_alpha, max(min_samples, 1))
+        shares = _shares(task, kind, rng)
         if shares is None:
             raise ValueError(
                 f"min-samples is {min_samples}, but the {sum(map(len, by_label))} samples of task "
@@ -272,72 +273,67 @@ def _by_label(labels: NDArray[np.int64], tasks: Tasks, seed: int) -> list[list[I
     return [[parts[label].pop(0) for label in task] for task in tasks]
 
 
-def _shares(
-    by_label: Sequence[Indices],
-    num_clients: int,
-    kind: Spread,
-    alpha: float,
-    floor: int,
-    rng: np.random.Generator,
-) -> list[Indices] | None:
-    """Spread one task's samples over its clients, at least `floor` each; None if that fails."""
+class _Task(NamedTuple):
+    """The samples of a task, by label, and how they are spread."""
+
+    by_label: Sequence[Indices]
+    num_clients: int
+    alpha: float  # of Dirichlet draws
+    floor: int  # the least number of samples of a client
+
+
+def _shares(task: _Task, kind: Spread, rng: np.random.Generator) -> list[Indices] | None:
+    """Spread a task's samples over its clients, at least `floor` each; None if that fails."""
     for _ in range(_MAX_DRAWS):
-        shares = SPREADS[kind](by_label, num_clients, alpha, floor, rng)
-        if min(map(len, shares)) >= floor:
+        shares = SPREADS[kind](task, rng)
+        if min(map(len, shares)) >= task.floor:
             return shares
         if kind in ("equal", "power-law"):  # another draw would have the same sizes
             break
     return None
 
 
-def _label(
-    by_label: Sequence[Indices], num_clients: int, alpha: float, _: int, rng: np.random.Generator
-) -> list[Indices]:
+def _label(task: _Task, rng: np.random.Generator) -> list[Indices]:
     """Draw a Dirichlet share of each class, so that sizes and class mixes differ."""
-    parts: list[list[Indices]] = [[] for _ in range(num_clients)]
-    for samples in by_label:
-        shares = rng.dirichlet(np.full(num_clients, alpha))
+    parts: list[list[Indices]] = [[] for _ in range(task.num_clients)]
+    for samples in task.by_label:
+        shares = rng.dirichlet(np.full(task.num_clients, task.alpha))
         cuts = np.round(np.cumsum(shares)[:-1] * len(samples)).astype(np.int64)
         for part, piece in zip(parts, np.split(rng.permutation(samples), cuts), strict=True):
             part.append(piece)
     return [np.concatenate(part) for part in parts]
 
 
-def _quantity(
-    by_label: Sequence[Indices], num_clients: int, alpha: float, _: int, rng: np.random.Generator
-) -> list[Indices]:
+def _quantity(task: _Task, rng: np.random.Generator) -> list[Indices]:
     """Draw one Dirichlet share of all samples, so that sizes differ and class mixes do not."""
-    return _label([np.sort(np.concatenate(by_label))], num_clients, alpha, _, rng)
+    return _label(task._replace(by_label=[np.sort(np.concatenate(task.by_label))]), rng)
 
 
-def _equal(
-    by_label: Sequence[Indices], num_clients: int, _: float, __: int, rng: np.random.Generator
-) -> list[Indices]:
+def _equal(task: _Task, rng: np.random.Generator) -> list[Indices]:
     """Deal samples out evenly (FLT, scenario 1; IFCA's rotated MNIST)."""
-    return np.array_split(rng.permutation(np.concatenate(by_label)), num_clients)
+    return np.array_split(rng.permutation(np.concatenate(task.by_label)), task.num_clients)
 
 
-def _power_law(
-    by_label: Sequence[Indices], num_clients: int, _: float, floor: int, rng: np.random.Generator
-) -> list[Indices]:
+def _power_law(task: _Task, rng: np.random.Generator) -> list[Indices]:
     """Deal `floor` samples to each client, and of the rest a part proportional to 1/r to the r-th.
 
     The order of clients is random (FLT, scenario 4, which gives no exponent).
     """
-    samples = rng.permutation(np.concatenate(by_label))
-    ranks = np.arange(1, num_clients + 1)
+    samples = rng.permutation(np.concatenate(task.by_label))
+    ranks = np.arange(1, task.num_clients + 1)
     shares = np.cumsum(1 / ranks) / np.sum(1 / ranks)
-    rest = max(len(samples) - floor * num_clients, 0)
-    cuts = floor * ranks + np.round(shares * rest).astype(np.int64)
+    rest = max(len(samples) - task.floor * task.num_clients, 0)
+    cuts = task.floor * ranks + np.round(shares * rest).astype(np.int64)
     pieces = np.split(samples, cuts[:-1])
-    return [pieces[rank] for rank in rng.permutation(num_clients)]
+    return [pieces[rank] for rank in rng.permutation(task.num_clients)]
 
 
-SPREADS: Mapping[
-    str,
-    Callable[[Sequence[Indices], int, float, int, np.random.Generator], list[Indices]],
-] = {"label": _label, "quantity": _quantity, "equal": _equal, "power-law": _power_law}
-"""From a task's samples by label, the number of clients, alpha, the floor and a generator."""
+SPREADS: Mapping[str, Callable[[_Task, np.random.Generator], list[Indices]]] = {
+    "label": _label,
+    "quantity": _quantity,
+    "equal": _equal,
+    "power-law": _power_law,
+}
 
 
 def draw_local_test(

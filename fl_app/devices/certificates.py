@@ -159,14 +159,14 @@ def _make(options: argparse.Namespace) -> int:
         print(f"  {path.relative_to(folder)}")
     if "server.crt" in names:
         print("To the server: ca.crt, server.crt and server.key.")
-        print(f"server.crt expires on {_expires(folder / 'server.crt')}.")
+        print(f"server.crt expires on {expiry_date(folder / 'server.crt')}.")
     for name in dict.fromkeys(options.device):
         print(
             f"To device {name}: ca.crt and devices/{name}.key. To the server, only to register "
             f"the device: devices/{name}.pub."
         )
     if (folder / "ca.crt").exists():
-        print(f"ca.crt expires on {_expires(folder / 'ca.crt')}.")
+        print(f"ca.crt expires on {expiry_date(folder / 'ca.crt')}.")
     print(
         "Do not store ca.key on the server or on a device: with it, anyone can pose as the server. "
         "Every .key file is as secret as a password."
@@ -174,7 +174,8 @@ def _make(options: argparse.Namespace) -> int:
     return 0
 
 
-def _expires(path: Path) -> str:
+def expiry_date(path: Path) -> str:
+    """Return the last day of a certificate, such as 2027-01-31."""
     certificate = x509.load_pem_x509_certificate(path.read_bytes())
     return f"{certificate.not_valid_after_utc:%Y-%m-%d}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from fl_app.devices.certificates import expiry_date
 from fl_app.devices.tls import parse_address
 
 
@@ -16,7 +17,8 @@ def add_command(
         "devices",
         help="list the registered devices, revoke one, or check a site",
         description="On the server, list the devices: name, key (as `ssh-keygen -l` shows it), "
-        "whether it is connected or when it was last, and its cluster in the last run.",
+        "whether it is connected or when it was last, and its cluster in the last run; and when "
+        "the certificates expire.",
     )
     _add_server_options(parser)
     parser.add_argument(
@@ -77,6 +79,9 @@ def _list(options: argparse.Namespace) -> int:
         print(sentence)
     if last_run:
         print(last_run)
+    for name in ("server.crt", "ca.crt"):
+        if (path := options.certificates / name).is_file():
+            print(f"{name} expires on {expiry_date(path)}")
     return 0
 
 

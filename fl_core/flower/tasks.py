@@ -13,6 +13,7 @@ from pathlib import Path
 
 from flwr.cli.install import install_from_fab
 from flwr.common.constant import APP_DIR, FAB_HASH_TRUNCATION
+from flwr.common.logger import update_console_handler
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
 from flwr.supercore.address import resolve_bind_address
 from flwr.supercore.constant import TaskType

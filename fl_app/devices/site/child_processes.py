@@ -12,13 +12,9 @@ _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 def configure_logging() -> None:
-    """Print the log of `fedkin.node` on stderr, with times, beside Flower's log."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    log = logging.getLogger("fedkin.node")
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    log.propagate = False
+    """Print log lines on stderr with times."""
+    logging.basicConfig(format="%(asctime)s %(message)s")
+    logging.getLogger("fedkin.node").setLevel(logging.INFO)
 
 
 def can_fork_safely() -> bool:

@@ -36,6 +36,7 @@ from fl_core.flower.tasks import (
     TaskType,
     answer_task,
     resolve_bind_address,
+    update_console_handler,
 )
 
 READY = "ready: this process forks for each message"
@@ -194,6 +195,8 @@ def _end(*_: object) -> NoReturn:
 def main(words: list[str]) -> NoReturn:
     """Warm up, and fork until a signal ends this process or its parent ends."""
     configure_logging()
+    update_console_handler(timestamps=True)  # of Flower, which prints its log itself
+    logging.getLogger("flwr").propagate = False
     parent, bound, *paths = words
     die_with_parent(int(parent), signal.SIGTERM)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -80,7 +80,8 @@ def test_devices_are_listed_by_name(certificates, nodes, tmp_path, monkeypatch, 
     superlink = SuperLink(nodes)
     monkeypatch.setattr(registry, "control_client", lambda *_: nullcontext(superlink))
     write_summary(tmp_path, "one", [{"names": ["berlin", "lyon", "gone"], "clusters": [1, 0, -1]}])
-    assert main(["devices", "--folder", str(tmp_path)]) == 0
+    words = ["devices", "--folder", str(tmp_path), "--certificates", str(certificates)]
+    assert main(words) == 0
     said = capsys.readouterr().out
     cells = ([cell.strip() for cell in line.strip("│").split("│")] for line in said.splitlines())
     listed = [one for one in cells if len(one) == 5]
@@ -95,9 +96,11 @@ def test_devices_are_listed_by_name(certificates, nodes, tmp_path, monkeypatch, 
         "2 keys are registered as berlin: a run accepts the first only, so revoke the other" in said
     )
     assert "1 without a name: no run accepts them. Revoke each by its key" in said
+    until = datetime.now(UTC) + timedelta(days=365)
+    assert f"server.crt expires on {until:%Y-%m-%d}\nca.crt expires on 20" in said
     superlink.nodes = nodes[1:2]
-    assert main(["devices", "--folder", str(tmp_path)]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 7
+    assert main(words) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 9
 
 
 def write_summary(folder, name, runs):
@@ -248,10 +251,10 @@ def check(certificates, images, monkeypatch, capsys):
     monkeypatch.setenv("FL_CACHE_DIR", str(images.parent / "cache"))
     monkeypatch.setenv("FLWR_HOME", str(images.parent / "flwr"))
 
-    def call(port, said=registered, **other):
+    def call(gate_port, said=registered, **other):
         monkeypatch.setattr(site_check.FleetHttpClient, "ActivateNode", said)
         options = {
-            "superlink": f"127.0.0.1:{port}",
+            "superlink": f"127.0.0.1:{gate_port}",
             "root_certificates": certificates / "ca.crt",
             "auth_supernode_private_key": certificates / "devices/berlin.key",
             "node_config": f'name="berlin" data-path="{images}"',
@@ -299,6 +302,18 @@ def test_a_site_that_is_ready(check, certificates, images, tmp_path):
     assert said["model-path"][1] == f"{model} can be written"
     assert said["cache"][1] == f"{tmp_path / 'cache'} can be written"
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+
+
+def test_the_port_of_a_supernode_is_checked_if_it_is_named(check):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        used = other.getsockname()[1]
+        tick, text = check(1, port=used)[1]["port"]
+    assert (tick, "(in use): give each SuperNode of a machine another --port" in text) == (
+        "✗",
+        True,
+    )
+    assert check(1, port=used)[1]["port"] == ("✓", f"{used} is free for this site's SuperNode")
+    assert "port" not in check(1)[1]
 
 
 def test_a_cache_that_cannot_be_written(check, tmp_path, monkeypatch):

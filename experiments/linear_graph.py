@@ -26,5 +26,6 @@ class LinearGraph(LinearSignatureClustering):
     def find(self, conversation: Conversation) -> Clusters:
         """Ask for centroids, then see who is near whom."""
         found = super().find(conversation)
-        near = relatedness_graph(self._distances(self._signatures.values()), self.graph_threshold)
-        return replace(found, neighbours=neighbours_in(near, tuple(self._signatures)))
+        answers = self._answers
+        near = relatedness_graph(self.distances(answers, answers), self.graph_threshold)
+        return replace(found, neighbours=neighbours_in(near, tuple(answers)))

@@ -61,7 +61,7 @@ class SignatureClustering(Clustering):
     count_rules: ClassVar[tuple[str, ...]] = COUNT_RULES
     num_clusters: NumClusters = "elbow"  # C; "elbow": from Ward's dendrogram of the graph's rows
     num_centroids: int = option(5, COUNT, "centroids that each client sends")  # k
-    # Γ: clients that are within it are neighbours
+    # γ: clients that are within it are neighbours
     threshold: float = option(
         THRESHOLD,
         number(float, 0),
@@ -87,7 +87,7 @@ class SignatureClustering(Clustering):
         number(float, 0),
         "a client's data have changed if their mean has moved by this share of their spread",
     )
-    # Λ; None: flags are ignored
+    # λ; None: flags are ignored
     max_changed: int | None = option(
         0,
         or_none(NATURAL, "never"),

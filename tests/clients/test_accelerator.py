@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -53,20 +51,6 @@ def test_a_federation_moves_once_and_stays(monkeypatch):
     there = [node._resident(federation, torch.device("meta")) for _ in range(3)]
     assert moved == [torch.device("meta")]
     assert there[0] is there[2]
-
-
-def test_all_tensors_of_a_data_set_move():
-    dataset, moved = load_dataset("mnist-5k"), []
-
-    class Recorded(torch.Tensor):
-        def to(self, device):
-            moved.append((len(self), device))
-            return self
-
-    names = ("train_samples", "train_labels", "test_samples", "test_labels")
-    recorded = {name: getattr(dataset, name).as_subclass(Recorded) for name in names}
-    replace(dataset, **recorded).to(torch.device(CUDA))
-    assert moved == [(n, torch.device(CUDA)) for n in (4000, 4000, 1000, 1000)]
 
 
 def digits(count=96):

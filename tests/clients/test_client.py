@@ -59,7 +59,7 @@ def test_what_a_client_lacks_is_named():
     assert ask(app, protocol.DESCRIBE).content[protocol.METRICS][protocol.CLIENT_INDEX] == 0
 
 
-def test_a_node_without_a_number_is_sent_how_to_get_one():
+def test_a_node_without_a_number_is_reported_with_the_remedy():
     app = ClientApp()
     answer_queries(app)
     grid = LocalGrid(app, 1)

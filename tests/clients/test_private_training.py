@@ -80,7 +80,7 @@ class KeepsTheMean(nn.Module):
         return images
 
 
-def test_what_a_model_retains_of_images_without_noise_never_leaves():
+def test_what_a_model_stores_of_images_without_noise_never_leaves():
     model = nn.Sequential(KeepsTheMean(), linear())
     promise = Promise(training_epsilon=1.0)
     with pytest.raises(
@@ -126,7 +126,7 @@ def test_one_image_moves_a_step_by_no_more_than_the_clip(monkeypatch):
 
 
 @pytest.mark.parametrize("weight", [3e38, 1e30])
-def test_an_image_with_gradient_overflows_counts_for_nothing(weight):
+def test_an_image_with_an_overflowing_gradient_counts_for_nothing(weight):
     """Such a model can come from the server: finite, and only a white image overflows in it."""
     first = nn.Linear(1, 2, bias=False)
     nn.init.constant_(first.weight, weight)

@@ -67,7 +67,7 @@ def test_one_sample_has_no_r2():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_errors_are_those_of_scikit_learn_any_the_order(seed):
+def test_errors_are_those_of_scikit_learn_in_any_order(seed):
     guesses, truths = np.random.default_rng(seed).normal(5, 3, (2, 9)).astype(np.float32)
     found = errors_of(guesses.tolist(), truths.tolist())
     assert found.rmse == pytest.approx(root_mean_squared_error(truths, guesses))

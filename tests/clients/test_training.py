@@ -185,22 +185,13 @@ def test_by_hand_a_second_test_sees_what_it_shares_once():
     assert second == evaluate(Says(), pixels(1, 1, 2), torch.tensor([1, 2, 2]), loss=loss)
 
 
-def test_batch_norm_buffers_take_part():
-    model = nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(16, 2))
-    train(model, *data(), TrainingSettings(batch_size=10, local_epochs=1), torch.Generator())
-    assert model[0].num_batches_tracked == 4
-    with torch.no_grad():
-        evaluate(model, *data())
-    assert model[0].num_batches_tracked == 4
-
-
 def test_pixels():
     images = torch.tensor([[[[0, 51, 255]]]], dtype=torch.uint8)
     assert torch.allclose(as_pixels(images), torch.tensor([[[[0, 0.2, 1]]]]))
     assert images.tolist() == [[[[0, 51, 255]]]]
 
 
-def test_what_a_loss_of_ones_raises_is_sent_with_its_line(tmp_path):
+def test_an_error_of_a_user_defined_loss_is_reported_with_its_line(tmp_path):
     late = "def late(outputs, labels):\n    assert len(labels) == 40\n    return outputs.sum()\n"
     settings = TrainingSettings(batch_size=20, loss="late:late")
     said = r"the call late\(outputs, labels\) .*AssertionError \(late\.py, line 2\)"

@@ -82,24 +82,6 @@ def test_of_one_cluster_those_that_a_resample_parts_from_most_others_are_in_doub
     ]
 
 
-def test_names_of_clusters_and_the_order_of_clients_do_not_matter():
-    rng = np.random.default_rng(0)
-    found = rng.integers(0, 3, 12)
-    found[:3] = 0, 1, 2
-    drawn = [rng.integers(0, 4, 12) for _ in range(20)]
-    sure = certainty(found, drawn).of_client
-    renamed = [rng.permutation(4)[one] for one in drawn]
-    np.testing.assert_array_equal(certainty(found, renamed).of_client, sure)
-    order = rng.permutation(12)
-    moved = certainty(found[order], [one[order] for one in drawn])
-    np.testing.assert_array_equal(moved.of_client, sure[order])
-    shares = pair_shares(drawn)
-    np.testing.assert_array_equal(
-        pair_shares([one[order] for one in drawn]), shares[np.ix_(order, order)]
-    )
-    np.testing.assert_array_equal(shares, shares.T)
-
-
 def test_what_speaks_for_each_number():
     """Two tight pairs, far apart: merges at 0.1, 0.2 and 0.9."""
     distances = np.array(
@@ -131,7 +113,7 @@ def test_what_resamples_found_is_in_the_clusters():
     )
 
 
-def test_of_many_clients_with_number_is_given_none_is_weighed():
+def test_of_many_clients_with_a_given_number_none_is_weighed():
     many = group_by_relevance(np.eye(MOST_WEIGHED + 1), 3)
     assert many.by_rule == 0
     clusters = Clusters(dict(enumerate(many.labels.tolist())))

@@ -80,17 +80,6 @@ def test_by_hand_the_linkage_decides_where_a_chain_is_cut():
         assert groups(split(clustering, steps)) == parts
 
 
-def test_parts_of_fewer_than_five_clients_are_not_made_by_default():
-    steps = {c: (1, 0.1 * c) if c < 6 else (-1, 0.1 * c) for c in range(10)}
-    options = {**ALWAYS, "min_size": RecursiveBipartition.min_size}
-    assert set(split(RecursiveBipartition(**options), steps).values()) == {0}
-    steps[5] = (-1, 0.5)
-    assert groups(split(RecursiveBipartition(**options), steps)) == [
-        [0, 1, 2, 3, 4],
-        [5, 6, 7, 8, 9],
-    ]
-
-
 def test_two_successive_splits_of_interleaved_clients():
     # The fault: places in the second split's smaller matrix taken for client indices. There,
     # clients 1, 3, 4, 6 are rows 0 to 3.
@@ -102,12 +91,6 @@ def test_two_successive_splits_of_interleaved_clients():
     others = {client: step for client, step in steps.items() if once[client] == 1}
     twice = split(clustering, others, once)
     assert twice == {0: 0, 1: 1, 2: 0, 3: 2, 4: 1, 5: 0, 6: 2}
-
-
-def test_both_clusters_of_a_round_are_split_in_it():
-    steps = {0: (1, 0), 1: (0, 1), 2: (-1, 0.1), 3: (0, -1)}
-    found = split(RecursiveBipartition(**ALWAYS), steps, {0: 0, 1: 1, 2: 0, 3: 1})
-    assert found == {0: 0, 1: 1, 2: 2, 3: 3}
 
 
 @pytest.mark.parametrize("numbers", [(0, 1), (1, 0)])
@@ -190,24 +173,3 @@ def test_by_hand_each_part_goes_on_with_its_mean():
     ]
     assert models == [[2, 4], [2, -4]]
     assert strategy.reports[0].clusters == {0: 0, 1: 0, 2: 1}
-
-
-def test_the_tasks_come_separate_one_after_the_other():
-    strategy = make_strategy("cfl", **ALWAYS)
-    run(strategy, LocalGrid(toy_app(TASKS), 7), rounds=2)
-    assert groups(strategy.reports[0].clusters) == [[0, 2, 5], [1, 3, 4, 6]]
-    assert {1, 4} in map(set, groups(strategy.reports[1].clusters))
-    assert {3, 6} in map(set, groups(strategy.reports[1].clusters))
-
-
-def test_without_a_reason_there_is_one_cluster():
-    strategy = make_strategy("cfl")
-    run(strategy, LocalGrid(toy_app(TASKS), 7), rounds=3)
-    assert set(strategy.clusters.of_client.values()) == {0}
-
-
-def test_by_hand_one_long_update_is_enough_to_split():
-    clustering = RecursiveBipartition(0.5, 1, **PAPER)
-    split(clustering, dict.fromkeys(range(3), (4, 0)))
-    # 6, 3 and 3 long: the longest is above 4, and their mean is not.
-    assert groups(split(clustering, {0: (0, 6), 1: (0, -3), 2: (0, -3)})) == [[0], [1, 2]]

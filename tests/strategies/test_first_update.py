@@ -45,7 +45,7 @@ def test_the_last_layer_is_that_of_the_last_real_numbers():
     assert last_layer({"w": np.zeros(2), "steps": np.array(0)}) == ["w"]
 
 
-def test_by_hand_fedclust_goes_by_how_far_separate_last_layers_are():
+def test_by_hand_fedclust_goes_by_the_distance_of_last_layers():
     # (3, 4) is 5 from (0, 0) and 1 from (3, 5), which is √34 from (0, 0).
     found = grouped(FirstUpdateClustering(2), updates((3, 4), (0, 0), (3, 5)))
     assert found.of_client == {0: 0, 1: 1, 2: 0}
@@ -95,13 +95,7 @@ def test_updates_that_are_all_similar_or_zero_and_a_single_client_are_no_error(k
         assert found.count <= number
 
 
-@BOTH
-def test_one_cluster_is_all_clients(kind):
-    found = grouped(kind(1), updates((1, 0), (0, 1), (-5, 2)))
-    assert found.of_client == {0: 0, 1: 0, 2: 0}
-
-
-def test_all_train_in_round_1_any_the_share_and_then_no_client_moves():
+def test_all_train_in_round_1_for_any_share_and_then_none_moves():
     grid = LocalGrid(toy_app(TASKS), 7)
     strategy = make_strategy("flexcfl", 3, fraction_train=0.3)
     run(strategy, grid, rounds=4)

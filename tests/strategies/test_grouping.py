@@ -85,13 +85,6 @@ def test_clusters_are_read_off_in_client_order_not_in_leaf_order():
     assert cut_dendrogram(merges, 5).tolist() == [0, 1, 2, 3, 4]
 
 
-@settings(max_examples=60)
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=14), st.sampled_from(LINKAGES))
-def test_interleaved_clusters_of_any_sizes_are_found(truth, method):
-    found = agglomerate(blocks(truth), len(set(truth)), method)
-    assert found.labels.tolist() == canonical_labels(truth).tolist()
-
-
 def test_by_hand_the_widest_gap():
     merges = np.array([[0, 1, 0.1, 2], [2, 3, 0.15, 2], [4, 5, 0.7, 4]])
     assert choose_num_clusters(merges) == 2

@@ -98,7 +98,7 @@ def declares_fewer(record):
 
 @pytest.mark.parametrize("rounds_away", [(), (0, 1)], ids=["in the pre-round", "as a newcomer"])
 @pytest.mark.parametrize("formula", ["paper", "missed-energy"])
-def test_eigenvalues_that_lie_about_their_number_end_no_client_elses_run(formula, rounds_away):
+def test_a_false_number_of_eigenvalues_ends_no_run(formula, rounds_away):
     def corrupt(message, context, answer):
         changed_arrays = declares_fewer(dict(answer.content[protocol.ARRAYS]))
         answer.content[protocol.ARRAYS] = ArrayRecord(changed_arrays)
@@ -155,7 +155,7 @@ def test_a_mean_refuses_weights_without_a_finite_sum():
 
 
 @pytest.mark.parametrize("clustering", [GivenClusters({0: 0, 1: 1}), RandomClusters([1, 1], 0)])
-def test_a_newcomer_that_no_client_expected_is_left_out(clustering):
+def test_an_unexpected_newcomer_is_left_out(clustering):
     conversation = Conversation(
         LocalGrid(toy_app(), 3), {}, 1, Training(ClientRegistry({0: 1, 1: 2}))
     )

@@ -3,7 +3,6 @@
 import pytest
 from flwr.app import ConfigRecord
 
-from fl_core.text import one_line
 from strategies import make_strategy
 from strategies.rounds.round_state import Clusters
 from tests.local_grid import LocalGrid, Visits
@@ -147,14 +146,6 @@ def test_a_newcomer_that_fails_its_query_is_named_and_left_out(name, query, capl
     assert len(strategy.reports) == 3
 
 
-def test_a_newcomer_that_does_not_tell_its_index_is_named_and_left_out(caplog):
-    grid = Visits(toy_app(TASKS, {("query.describe", 6): fail}), 7, {6: {0, 1}})
-    strategy = make_strategy("single")
-    run(strategy, grid, rounds=2)
-    assert f"node {grid.node_of(6)} is left out, it could not take part" in caplog.text
-    assert set(strategy.reports[-1].tested) == set(range(6))
-
-
 @pytest.mark.parametrize(("name", "query"), QUERIES)
 def test_a_client_left_out_in_the_pre_round_is_let_in_when_it_reconnects(name, query):
     app = toy_app(TASKS, {(f"query.{query}", 6): in_rounds(0)})
@@ -267,23 +258,6 @@ def test_a_client_that_is_away_is_not_asked_to_train_and_is_named(caplog):
     run(strategy, grid, rounds=3)
     assert grid.rounds_of(1) == [1, 3]
     assert "client 1 could not train in round 2: it is not connected" in caplog.text
-
-
-def test_what_a_client_says_of_its_failure_is_one_short_line(caplog):
-    def shout(message, context, answer):
-        raise RuntimeError("no\x1b[2J\nerror: forged " + "x" * 10_000)
-
-    strategy = make_strategy("rcc-pfl", 3, num_eigenvectors=3)
-    run(strategy, LocalGrid(toy_app(TASKS, {("query.spectrum", 4): shout}), 7))
-    reason = strategy.failures[4]
-    assert reason.startswith(r"no\x1b[2J error: forged")
-    assert len(reason) <= 300
-    assert "\n" not in reason
-
-
-def test_one_long_word_is_cut_and_not_dropped():
-    assert one_line("x" * 400) == "x" * 298 + " …"
-    assert one_line("x" * 300) == "x" * 300
 
 
 def test_a_client_that_comes_back_to_another_cluster_is_no_neighbour_of_those_that_it_left():

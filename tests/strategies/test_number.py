@@ -152,18 +152,3 @@ def compare_with_scikit_learn(distances, merges):
         for clusters in range(2, len(distances))
     ]
     np.testing.assert_allclose(silhouettes(distances, merges), expected, atol=1e-12)
-
-
-@settings(max_examples=40)
-@given(
-    st.integers(0, 10**6),
-    st.lists(st.integers(0, 3), min_size=1, max_size=14),
-    st.sampled_from(FORMULAS),
-    st.data(),
-)
-def test_the_number_does_not_depend_on_the_order_of_clients(seed, tasks, formula, data):
-    similarity = blocks(np.array(tasks), 0.6, 0.4, 0.1, seed)
-    order = np.array(data.draw(st.permutations(range(len(tasks)))))
-    moved = similarity[np.ix_(order, order)]
-    assert number(moved, formula) == number(similarity, formula)
-    assert second_eigenvalue(moved) == pytest.approx(second_eigenvalue(similarity))

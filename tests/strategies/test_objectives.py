@@ -21,7 +21,6 @@ from strategies import (
     LossClustering,
     LpsGps,
     SingleCluster,
-    UpdateClustering,
     make_strategy,
 )
 from strategies.catalogue import AGGREGATIONS
@@ -39,7 +38,7 @@ from tests.objective_app import (
     two_layers,
 )
 from tests.samples import sampled
-from tests.toy_app import fail, in_rounds, with_metrics
+from tests.toy_app import in_rounds, with_metrics
 
 STATEFUL = {
     "ditto": Ditto(0.5),
@@ -131,13 +130,6 @@ def test_who_comes_back_as_another_node_costs_no_round(local, secure, caplog):
     assert "client 0" not in caplog.text
 
 
-@every_keeping
-def test_one_client_alone(local):
-    one = ClusteredStrategy(SingleCluster(), local=local)
-    run(one, LocalGrid(small_app(), 1))
-    assert one.reports[-1].loss < one.reports[0].loss
-
-
 def test_without_a_pull_prox_and_the_shared_model_of_ditto_are_plain():
     plain = arrays_of(run(strategy(Plain()), grid()))
     assert arrays_of(run(strategy(Prox(0.0)), grid())) == plain
@@ -225,14 +217,6 @@ def test_ifca_asks_for_losses_of_whole_models(local):
     assert len(one.reports[-1].tested) == NUM_CLIENTS
 
 
-@every_keeping
-def test_clusters_that_change_take_what_is_shared_along(local):
-    one = ClusteredStrategy(UpdateClustering(2), local=local)
-    run(one, grid())
-    assert not one.failures
-    assert len(set(one.clusters.of_client.values())) > 1
-
-
 @pytest.mark.parametrize("local", sampled([Prox(0.3), *STATEFUL.values()], 3, ["prox", *STATEFUL]))
 def test_secure_sums_are_over_what_is_shared(local):
     plain = run(ClusteredStrategy(SingleCluster(), local=local), grid())
@@ -291,10 +275,3 @@ def test_norm_layers_are_found_by_what_they_are():
     assert norm_layers(build_model("cnn-norm", (1, 28, 28), 10, 0)) == "norm1,norm2"
     with pytest.raises(ValueError, match="needs norm layers, but mlp has none"):
         norm_layers(build_model("mlp", (1, 28, 28), 10, 0), "mlp")
-
-
-def test_a_client_that_always_fails_is_named_and_the_others_go_on():
-    one = strategy(PrivateLayers())
-    run(one, grid({("train", 1): fail}))
-    assert 1 not in one.training.num_examples
-    assert one.training.holders == {0, 2, 3, 4}

@@ -110,14 +110,6 @@ def test_signs_of_vectors_and_the_order_of_clients_change_nothing(measure, seed)
     assert np.allclose(other.clusters.comparison.similarity, similarity, atol=1e-3)
 
 
-@pytest.mark.parametrize("number", [3, "elbow", "silhouette"])
-@pytest.mark.parametrize("measure", ["smallest", "sum"])
-def test_interleaved_tasks_are_found(number, measure):
-    strategy = make_strategy("pacfl", number, measure=measure, num_eigenvectors=2)
-    run(strategy, LocalGrid(toy_app(TASKS), 7))
-    assert list(strategy.clusters.of_client.values()) == TASKS
-
-
 def test_vectors_go_up_once_and_nothing_comes_down():
     grid = LocalGrid(toy_app(TASKS), 7)
     strategy = make_strategy("pacfl", 3, num_eigenvectors=2)

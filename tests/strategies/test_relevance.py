@@ -143,7 +143,7 @@ class TestClustering:
         assert spoken.training.pre_round_traffic.down - before < 1000
 
     @pytest.mark.parametrize("formula", ["paper", "missed-energy"])
-    def test_a_client_with_eigenvalues_are_huge_is_compared_by_its_directions(self, formula):
+    def test_a_client_with_huge_eigenvalues_is_compared_by_its_directions(self, formula):
         def scaled(replies):
             for reply in replies:
                 record = reply.content.array_records["arrays"]

@@ -8,7 +8,6 @@ from flwr.serverapp.strategy import MultiKrum as FlowersMultiKrum
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl_core.options import options_of
 from strategies.aggregations import robust
 from strategies.aggregations.robust import (
     Krum,
@@ -180,11 +179,6 @@ def test_one_client_gets_its_model_back_and_nothing_is_said(kind, caplog):
     caplog.set_level(logging.WARNING)
     assert combined(kind(), updates_of([0.25, 7])) == [[0.25, 7]]
     assert not caplog.text
-
-
-def test_those_that_expect_a_share_of_malicious_clients_say_so():
-    expecting = {kind.name for kind in ROBUST if "tolerated-malicious" in options_of(kind)}
-    assert expecting == {"trimmed-mean", "krum", "multi-krum"}
 
 
 def test_what_an_attacker_sends_first_costs_the_others_no_digits():

@@ -1,1 +1,1 @@
-"""What the documentation's numbers come from: each is a command whose output is committed."""
+"""The measurements that the documentation quotes: commands with committed output."""

@@ -1,6 +1,6 @@
 """Are the clients that are grouped wrongly those in doubt? docs/measured/grouping.md has the table.
 
-Federations of 25 clients with few images, whose clusters are partly wrong. No model is trained and
+Federations of 25 clients with few images and partly wrong clusters. No model is trained and
 no message is sent. `python -m benchmarks.certainty`.
 """
 
@@ -54,7 +54,7 @@ def features_and_tasks(
 
 
 def misplaced(labels: Int64, tasks: Int64) -> NDArray[np.bool_]:
-    """Return which clients are in a cluster in which most have another task, shape (K,)."""
+    """Return which clients are in a cluster of another task, shape (K,)."""
     table = np.zeros((int(labels.max()) + 1, int(tasks.max()) + 1))
     np.add.at(table, (labels, tasks), 1)
     return np.asarray(table.argmax(axis=1)[labels] != tasks, np.bool_)
@@ -130,19 +130,19 @@ def summarised(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
             "auc": round(float(roc_auc_score(wrong, 1 - sure)), 3),
             "wrong-in-doubt": round(float((sure[wrong] < DOUBTFUL).mean()), 3),
             "right-in-doubt": round(float((sure[~wrong] < DOUBTFUL).mean()), 3),
-            "alike-in-doubt": round(float((similar < DOUBTFUL).mean()), 3),
+            "similar-in-doubt": round(float((similar < DOUBTFUL).mean()), 3),
             "right-by-certainty": bins,
         }
 
 
 def tables(numbers: harness.Numbers) -> dict[str, str]:
     """Return the table of docs/measured/grouping.md, in per cent."""
-    doubt = ("wrong in doubt", "right in doubt", "alike in doubt")
+    doubt = ("wrong in doubt", "right in doubt", "similar in doubt")
     heads = ("relevance", "AUC", *doubt, *_BINS_SHOWN.values())
     rows = []
     for one in numbers["summary"]:
         if one["way"] == _WAY:
-            shares = [one[f"{kind}-in-doubt"] for kind in ("wrong", "right", "alike")]
+            shares = [one[f"{kind}-in-doubt"] for kind in ("wrong", "right", "similar")]
             shares += [one["right-by-certainty"][least]["right"] for least in _BINS_SHOWN]
             shown = (f"{one['auc']:.2f}", *(f"{100 * share:.0f}" for share in shares))
             rows.append((one["relevance"], *shown))

@@ -117,7 +117,7 @@ def _by_label(
 ) -> Iterator[Cell]:
     for seed in cut.seeds:
         made = make_partition(labels, labels, tasks, clients, min_samples=5, seed=seed)
-        yield Cell(what, [rows[own] for own in made.train], made.client_tasks)
+        yield Cell(what, [rows[indices] for indices in made.train], made.client_tasks)
 
 
 def _halves(dataset: str, window: int = 100) -> tuple[list[Samples], Int64]:
@@ -127,12 +127,12 @@ def _halves(dataset: str, window: int = 100) -> tuple[list[Samples], Int64]:
     halves = [
         half for site in range(SITES) for half in (made.training_data(site), made.test_data(site))
     ]
-    labels = torch.cat([own for _, own in halves]).numpy()
+    labels = torch.cat([labels for _, labels in halves]).numpy()
     return [samples.numpy() for samples, _ in halves], labels
 
 
 def measure(cut: Cut) -> list[Row]:
-    """Return the ARI of all federations of a cut that are made alike, by each way to compare.
+    """Return the ARI of all federations of a cut of one kind, by each way to compare.
 
     With the number of clusters given.
     """
@@ -153,7 +153,7 @@ def _compared(
     for features in SERIES if parts[0].ndim == 3 else TABLES:
         phi = feature_map(features)
         rows = [phi(torch.from_numpy(part)).numpy() for part in parts]
-        spectra = [leading_spectrum(own, 20) for own in rows]
+        spectra = [leading_spectrum(one, 20) for one in rows]
         for relevance, count in COUNTS.items():
             yield (features, relevance), relevance_matrix(relevance, spectra, count)
 
@@ -165,15 +165,15 @@ def tables(measured: Mapping[str, Sequence[Row]]) -> dict[str, str]:
     for name, rows in measured.items():
         lines = []
         for what in dict.fromkeys(row["what"] for row in rows):
-            own = [row for row in rows if row["what"] == what]
-            lines.append((what, *(_mean(own, f, r) for r, f in ways)))
+            of_kind = [row for row in rows if row["what"] == what]
+            lines.append((what, *(_mean(of_kind, f, r) for r, f in ways)))
         found[name] = markdown(("ARI", *(f"{f}, {r}" for r, f in ways)), lines)
     return found
 
 
 def _mean(rows: Sequence[Row], *way: str) -> str:
-    own = [row for row in rows if (row["features"], row["relevance"]) == way]
-    return f"{np.mean([one for row in own for one in row['given']]):.2f}" if own else ""
+    found = [row for row in rows if (row["features"], row["relevance"]) == way]
+    return f"{np.mean([one for row in found for one in row['given']]):.2f}" if found else ""
 
 
 def measure_all(numbers: harness.Numbers, cuts: list[str]) -> Iterator[str]:

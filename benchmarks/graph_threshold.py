@@ -50,9 +50,9 @@ GROUPS = (
 
 @lru_cache(maxsize=1)
 def all_embeddings(dataset: Dataset) -> NDArray[np.float32]:
-    """Return the embeddings of every training image; the process keeps the last ones.
+    """Return the embeddings of all training images; the process caches the last ones.
 
-    The data set is the federation's own: which images mnist-5k trains on depends on the seed.
+    Which images mnist-5k trains on depends on the seed, so the data set is given, not its name.
     """
     return encode(pretrained_autoencoder("mnist-5k", 1), dataset.train_samples)
 
@@ -64,7 +64,7 @@ def count(group: Group, seeds: int) -> tuple[int, dict[float, int]]:
     for seed, partition, tasks in product(range(seeds), group.partitions, group.tasks):
         made = harness.federation(group.dataset, tasks, seed, partition=partition, **how)
         embeddings = all_embeddings(made.dataset)
-        signatures = [signature(embeddings[own], 5, seed) for own in made.partition.train]
+        signatures = [signature(embeddings[indices], 5, seed) for indices in made.partition.train]
         distances = closest_distances(embed_signatures(signatures, seed))
         number += 1
         for threshold in THRESHOLDS:

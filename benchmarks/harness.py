@@ -53,7 +53,7 @@ def federation(dataset: str, num_tasks: int, seed: int, **options: Any) -> Feder
 
 @lru_cache(maxsize=1)
 def all_features(dataset: Dataset, features: str = "hog") -> NDArray[np.float32]:
-    """Return the features of every training image; the process keeps the last ones.
+    """Return the features of all training images; the process caches the last ones.
 
     Feature maps work image by image, so a client's features are rows of these. Which images
     mnist-5k trains on depends on the seed, so the data set is given, not its name.
@@ -64,7 +64,7 @@ def all_features(dataset: Dataset, features: str = "hog") -> NDArray[np.float32]
 def spectra_of(made: Federation, count: int = 20, features: str = "hog") -> list[Spectrum]:
     """Return each client's spectrum with so many eigenvectors."""
     rows = all_features(made.dataset, features)
-    return [leading_spectrum(rows[own], count) for own in made.partition.train]
+    return [leading_spectrum(rows[indices], count) for indices in made.partition.train]
 
 
 def with_eigenvectors(spectra: Sequence[Spectrum], count: int) -> list[Spectrum]:
@@ -78,7 +78,7 @@ def with_eigenvectors(spectra: Sequence[Spectrum], count: int) -> list[Spectrum]
 def gram_of(spectrum: Spectrum) -> NDArray[np.float64]:
     """Return a client's Gram matrix, shape (d, d)."""
     (vectors,), (values,) = spectrum.whole.vectors.astype(np.float64), spectrum.whole.values
-    values = values * (spectrum.eigenvalues[0] / values[0])  # whose scale was a power of four
+    values = values * (spectrum.eigenvalues[0] / values[0])  # their scale was a power of four
     return np.asarray(vectors.T * values @ vectors)
 
 
@@ -94,7 +94,7 @@ def ari(tasks: Sequence[int] | NDArray[np.int64], labels: NDArray[np.int64]) -> 
 
 
 def simulated(options: Mapping[str, Any], clients: int, workers: int, folder: Path) -> Numbers:
-    """Return the summary.json of a simulation by `flwr run`, whose results are in the folder."""
+    """Return the summary.json of a simulation by `flwr run` with its results in a folder."""
     given = {**options, "num-clients": clients, "output-dir": str(folder)}
     prepare(given, workers=workers).run()
     found: Numbers = json.loads((folder / "summary.json").read_text(encoding="utf-8"))

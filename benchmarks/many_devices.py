@@ -155,7 +155,7 @@ def reply_to(message: Message) -> Message:
     return Message(content, reply_to=message)
 
 
-def taken_apart(message: Message) -> tuple[Message, ObjectTree, dict[str, bytes]]:
+def deflated(message: Message) -> tuple[Message, ObjectTree, dict[str, bytes]]:
     """Return a message, the names of its parts, and the parts."""
     with no_object_id_recompute():
         message.metadata.__dict__["_message_id"] = message.object_id
@@ -167,7 +167,7 @@ def taken_apart(message: Message) -> tuple[Message, ObjectTree, dict[str, bytes]
 def play(
     key: ec.EllipticCurvePrivateKey, gate: str, authority: bytes, stopping: threading.Event
 ) -> None:
-    """Do what a SuperNode does, but answer at once, until told to stop."""
+    """Do what a SuperNode does, but answer at once, until `stopping` is set."""
     runs = set[int]()
     with fleet_http_connection.http_request_response(
         gate, False, authority, (key, key.public_key())
@@ -191,10 +191,10 @@ def play(
                 confirm(run_id, number)
                 whole = cast(Message, inflate_object_from_contents(number, contents))
                 whole.metadata.__dict__["_message_id"] = number
-                reply, tree, parts = taken_apart(reply_to(whole))
-                wanted, session = send(reply, tree, 1.0)
+                reply, tree, parts = deflated(reply_to(whole))
+                missing, session = send(reply, tree, 1.0)
                 push_object_contents_from_iterable(
-                    [(name, parts[name]) for name in parts if name in wanted],
+                    [(name, parts[name]) for name in parts if name in missing],
                     partial(push, run_id, session),
                 )
             except Exception:  # a SuperNode says so in its log, and goes on

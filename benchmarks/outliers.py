@@ -42,7 +42,7 @@ MOST_EIGENVECTORS = 20
 _WAYS = list(product(("clients", "server"), (PAPER, MISSED_ENERGY)))
 NULL_DIMENSIONS = 60  # in which all clients together have least energy
 
-# What a liar shares, and the scores that it sends; "own": those of what it shares.
+# What a liar shares, and the scores that it sends; "computed": those of what it shares.
 LIES: dict[str, tuple[str, float | str]] = {
     "null space, scores 0": ("null", 0.0),
     "null space, scores 1": ("null", 1.0),
@@ -53,9 +53,9 @@ LIES: dict[str, tuple[str, float | str]] = {
     "true, scores 0": ("true", 0.0),
     "true, scores 1": ("true", 1.0),
     "true, random scores": ("true", "random"),
-    "another client's": ("copied", "own"),
-    "everybody's together": ("common", "own"),
-    "everybody's together, scores 1": ("common", 1.0),
+    "another client's": ("copied", "computed"),
+    "all clients' together": ("common", "computed"),
+    "all clients' together, scores 1": ("common", 1.0),
 }
 
 HONEST_DATASETS = ("mnist-5k", "mnist", "fashion-mnist", "cifar10")
@@ -92,8 +92,8 @@ def honest_spectra(kind: Kind, seed: int) -> list[Spectrum]:
     parts = [rows[one] for one in made.partition.train]
     for client in rng.choice(kind.clients, round(kind.few * kind.clients), replace=False):
         count = len(parts[client])
-        kept = rng.permutation(count)[: max(FEWEST_IMAGES, count // 10)]
-        parts[client] = parts[client][kept]
+        left = rng.permutation(count)[: max(FEWEST_IMAGES, count // 10)]
+        parts[client] = parts[client][left]
     return [leading_spectrum(one, MOST_EIGENVECTORS) for one in parts]
 
 
@@ -148,7 +148,7 @@ def groupings(
     else:
         table = relevance_matrix(formula, shared, k)
         for liar in liars:
-            if scores != "own":
+            if scores != "computed":
                 table[liar] = rng.random(len(shared)) if scores == "random" else scores
         vectors = [one.eigenvectors[:, :k] for one in shared]
         kinds = outliers_by_vectors(vectors, np.random.default_rng(0))
@@ -208,15 +208,15 @@ def without_liars(found: Mapping[str, Any], seeds: Iterable[int]) -> Iterator[di
         if (data, seed) in done:
             continue
         for kind in kinds(data):
-            row = rows.setdefault(kind, {**kind._asdict(), "federations": 0, "odd": {}})
+            row = rows.setdefault(kind, {**kind._asdict(), "federations": 0, "outliers": {}})
             row["federations"] += 1
             spectra = honest_spectra(kind, seed)
             for place, formula in _WAYS:
                 rng = np.random.default_rng(0)
-                here, _ = groupings(formula, place, spectra, [], "own", rng)
-                if odd := here(kind.tasks).outliers:
-                    some, accused = row["odd"].get(f"{place} {formula}", (0, 0))
-                    row["odd"][f"{place} {formula}"] = [some + 1, accused + len(odd)]
+                here, _ = groupings(formula, place, spectra, [], "computed", rng)
+                if outliers := here(kind.tasks).outliers:
+                    some, accused = row["outliers"].get(f"{place} {formula}", (0, 0))
+                    row["outliers"][f"{place} {formula}"] = [some + 1, accused + len(outliers)]
         done.append((data, seed))
         yield {"done": done, "rows": list(rows.values())}
 
@@ -232,17 +232,17 @@ def honest_table(rows: Sequence[Row]) -> str:
     sums: dict[tuple[str, str], Int64] = {}
     for row in rows:
         kind = _kind(row)
-        odd = [count for way in ways for count in row["odd"].get(way, (0, 0))]
-        counts = np.array([row["federations"], row["federations"] * kind.clients, *odd])
+        outliers = [count for way in ways for count in row["outliers"].get(way, (0, 0))]
+        counts = np.array([row["federations"], row["federations"] * kind.clients, *outliers])
         for data in (kind.data, "all"):
             key = (data, "one" if kind.tasks == 1 else "two and more")
             sums[key] = sums.get(key, 0) + counts
     lines = []
-    for key, (federations, clients, *odd) in sorted(
+    for key, (federations, clients, *outliers) in sorted(
         sums.items(), key=lambda one: one[0][0] == "all"
     ):
-        if key[0] == "all" or any(odd):
-            pairs = zip(odd[::2], odd[1::2], strict=True)
+        if key[0] == "all" or any(outliers):
+            pairs = zip(outliers[::2], outliers[1::2], strict=True)
             cells = [f"{some} ({accused})" for some, accused in pairs]
             lines.append((*key, federations, f"{clients:,}", *cells))
     return markdown(heads, lines)
@@ -281,7 +281,7 @@ def measure_all(
         Cell(dataset, num_tasks, seeds, place, formula, lie, count)
         for (place, formula), (lie, (shares, scores)), count in product(_WAYS, LIES.items(), liars)
         # A server that compares eigenpairs asks for no scores.
-        if place == "clients" or (shares != "true" and scores in (0.0, "own"))
+        if place == "clients" or (shares != "true" and scores in (0.0, "computed"))
     ]
     rows = [row for found in harness.walk(measure, cells, workers) for row in found]
     numbers |= {"dataset": dataset, "tasks": num_tasks, "seeds": seeds, "rows": rows}

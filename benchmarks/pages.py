@@ -30,7 +30,7 @@ from fl_core.json_records import checker
 HERE = "Written by `python -m benchmarks.pages` from the files that each section names."
 ALL = "All strategies"
 COMPARED = {"mnist-5k": "all", "MNIST": "mnist", "Fashion-MNIST": "fashion-mnist"}
-# `strategy=all` has grown since: PACFL, FedClust and FlexCFL have a section of their own.
+# `strategy=all` has grown since: PACFL, FedClust and FlexCFL have another section.
 THEN_ALL = (
     "strategy=rcc-pfl,mt-hfl,flt,flt-graph,fedhc,ifca-pfl,ifca,fedsem,cfl,pca-km-hc,optimum,random,"
     "single,local"
@@ -177,8 +177,8 @@ def _costs(names: Sequence[str]) -> str:
     lines = []
     for place, strategy in enumerate(tables[names[0]]["strategy"]):
         cells = ([one[head][place] for one in tables.values()] for head in heads)
-        alike = (own[:1] if len(set(own)) == 1 else own for own in cells)
-        lines.append((strategy, *map(" / ".join, alike)))
+        unequal = (texts[:1] if len(set(texts)) == 1 else texts for texts in cells)
+        lines.append((strategy, *map(" / ".join, unequal)))
     return (
         f"{links}; accuracy and ARI are in [strategies.md](../strategies.md#compared-on-three-"
         f"data-sets). The variance is over clients.\n\n{markdown(('strategy', *heads), lines)}"
@@ -225,7 +225,7 @@ def _grouping() -> dict[str, str]:
             "client's images. A client is wrong if most of "
             f"its cluster have another task: {paper['wrong']:,} of {paper['clients']:,} with the "
             f"paper's relevance, {missed['wrong']:,} with `missed-energy`. AUC: how often a wrong "
-            "client is less certain than a right one (0.5: by chance). Alike: federations of one "
+            "client is less certain than a right one (0.5: by chance). Similar: federations of one "
             "task, where all should be in doubt. The last columns: per cent that are right, of the "
             "clients with this certainty (that of 50 to 70 % is left out). "
             f"{_source('certainty', 'certainty')}\n\n"
@@ -233,7 +233,7 @@ def _grouping() -> dict[str, str]:
         ),
         "Clients that come later": (
             f"25 clients, {placed['seeds']} seeds, `missed-energy`; each client is left out and "
-            "placed (right, fits), and placed among the other tasks' clients alone (strange: it "
+            "placed (right, fits), and placed among the other tasks' clients alone (rejected: it "
             f"fits no cluster, as it should). {_source('placing', 'placing')}\n\n"
             f"{placing.tables(placed)['placing']}"
         ),
@@ -247,7 +247,7 @@ def _privacy() -> dict[str, str]:
     return {
         "Which classes a device holds": (
             "A server with public images guesses from eigenvectors. AUC: how often a class of the "
-            "device's own task is ranked above another (0.5: by chance); then how often the top "
+            "device's task is ranked above another (0.5: by chance); then how often the top "
             "guess is its most common class (about 10 % by chance, 30 % if one knows the task). "
             f"{source}\n\n{tables['guess']}"
         ),
@@ -272,9 +272,9 @@ def _robustness() -> dict[str, str]:
     tables, source = outliers.tables(numbers), _source("outliers", "outliers")
     return {
         "Honest federations": (
-            "In how many federations without a liar somebody is called odd, and, in brackets, how "
-            "many clients are: 10 to 100 clients, one to eight tasks, each partition; in some, a "
-            "tenth or two fifths of the clients have a tenth of their images. The data are MNIST "
+            "How many federations without a liar have outliers, and, in brackets, how many clients "
+            "are outliers: 10 to 100 clients, one to eight tasks, each partition; in some, a tenth "
+            "or two fifths of the clients have a tenth of their images. The data are MNIST "
             "(all, and 5,000 images), Fashion-MNIST and CIFAR-10; data with an outlier have a "
             f"row. {source}\n\n"
             f"{tables['honest federations']}"
@@ -295,9 +295,9 @@ def _verdicts() -> dict[str, str]:
         "Verdicts": (
             f"{seeds} seeds. 4,000 images of MNIST on 8 or 25 clients (or thrice as many), so that "
             "each has few; natural sites with the first share of their time for training. "
-            "Test gain: accuracy on the client's own test samples, in points over its model alone, "
+            "Test gain: accuracy on the client's test samples, in points over its model alone, "
             "mean over those that join; and how many of them lose. "
-            f"{_source('verdicts', 'verdicts')}\n\n{verdicts.counted(rows)}"
+            f"{_source('verdicts', 'verdicts')}\n\n{verdicts.outcomes(rows)}"
         ),
         "Intervals": (
             "How many have the test gain in them. An interval has the true gain in it with a "
@@ -322,7 +322,7 @@ def _scale() -> dict[str, str]:
             f"{tables['device']}"
         ),
         "The server, with `relevance-at=clients`": (
-            f"It sends the same content K times, and keeps it once.\n\n{tables['server']}"
+            f"It sends the same content K times, and stores it once.\n\n{tables['server']}"
         ),
         "Many devices that call at once": (
             "A SuperLink, the gate and a ServerApp; devices are threads with the connection of "

@@ -23,7 +23,7 @@ from fl_app.results.spectra import SpectraCard, StoredSpectra
 from fl_core.relevance import MISSED_ENERGY, USUAL_EIGENVECTORS
 
 IMAGES = (10, 40)
-SHARES = ("right", "fits", "strange")
+SHARES = ("right", "fits", "rejected")
 
 
 def measure(cell: tuple[dict[str, Any], int, int]) -> dict[str, Any]:
@@ -38,17 +38,17 @@ def measure(cell: tuple[dict[str, Any], int, int]) -> dict[str, Any]:
             others = np.flatnonzero(np.arange(len(tasks)) != client)
             of_other_tasks = np.flatnonzero(tasks != tasks[client])
             home, abroad = (
-                place(features, _kept(seed, k, tasks, vectors, clients), resamples=0)
+                place(features, _spectra(seed, k, tasks, vectors, clients), resamples=0)
                 for clients in (others, of_other_tasks)
             )
             known["right"].append(home.cluster == tasks[client])
             known["fits"].append(home.fits)
-            known["strange"].append(not abroad.fits)
+            known["rejected"].append(not abroad.fits)
     shares = {name: round(float(np.mean(values)), 3) for name, values in known.items()}
     return {**options, "images": images, "relevance": MISSED_ENERGY, **shares}
 
 
-def _kept(seed: int, k: int, tasks: Any, vectors: Any, clients: Any) -> StoredSpectra:
+def _spectra(seed: int, k: int, tasks: Any, vectors: Any, clients: Any) -> StoredSpectra:
     settings = ("rcc-pfl", seed, "hog", MISSED_ENERGY, k, (1, 28, 28), False)
     card = SpectraCard(*settings, names=tuple(map(str, clients)))
     return StoredSpectra(card, tasks[clients], [vectors[client] for client in clients])

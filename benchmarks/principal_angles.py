@@ -46,7 +46,7 @@ def equation_3(clients: Sequence[Float32], _: Sequence[Float32]) -> Float64:
 
 def authors_code(_: Sequence[Float32], of_classes: Sequence[Float32]) -> Float64:
     """Return the smallest angle between two vectors of any class; signs are arbitrary."""
-    cosines = [[np.abs(own.T @ other).max() for other in of_classes] for own in of_classes]
+    cosines = [[np.abs(one.T @ other).max() for other in of_classes] for one in of_classes]
     return np.asarray(np.degrees(np.arccos(np.clip(cosines, 0, 1))), np.float64)
 
 
@@ -63,9 +63,9 @@ def vectors_of(federation: Federation, features: str) -> tuple[list[Float32], li
     rows = all_features(federation.dataset, features)
     labels = federation.dataset.train_labels.numpy()
     whole, by_class = [], []
-    for own in federation.partition.train:
-        parts = [rows[own[labels[own] == label]] for label in np.unique(labels[own])]
-        whole.append(leading_spectrum(rows[own], NUM_VECTORS).eigenvectors)
+    for indices in federation.partition.train:
+        parts = [rows[indices[labels[indices] == label]] for label in np.unique(labels[indices])]
+        whole.append(leading_spectrum(rows[indices], NUM_VECTORS).eigenvectors)
         of_each = [leading_spectrum(part, NUM_VECTORS).eigenvectors for part in parts]
         by_class.append(np.concatenate(of_each, axis=1))
     return whole, by_class

@@ -1,6 +1,6 @@
 """What differential privacy of the pre-round costs, and what it hides: docs/measured/privacy.md.
 
-Adjusted Rand index against ε, and how well a server that has public images of the same kind tells
+Adjusted Rand index against ε, and how well a server that has public images of the same kind infers
 from the eigenvectors which classes a client holds; then the same index against the number of images
 of each client, with and without the projection. No model is trained. `python -m benchmarks.privacy`
 """
@@ -75,14 +75,14 @@ def clients_of(
     rows, _ = hog_features(simulated.dataset)
     partition = simulated.partition
     found = []
-    for own, task, counts in zip(
+    for indices, task, counts in zip(
         partition.train, partition.client_tasks, simulated.label_counts(noisy=False), strict=True
     ):
         if epsilon:
-            gram = private_gram(bounded_features(rows[own]), epsilon, DELTA, rng)
+            gram = private_gram(bounded_features(rows[indices]), epsilon, DELTA, rng)
             spectrum = spectrum_of_gram(gram, num_eigenvectors)
         else:
-            spectrum = leading_spectrum(rows[own], num_eigenvectors)
+            spectrum = leading_spectrum(rows[indices], num_eigenvectors)
         found.append(Client(spectrum, int(task), counts))
     return found
 
@@ -112,8 +112,8 @@ def guess_classes(shared: Sequence[Float32], grams: Float64) -> Float64:
     """
     captured = np.array(
         [
-            np.einsum("dk,cde,ek->c", own, grams, own, optimize=True)
-            for own in (vectors.astype(np.float64) for vectors in shared)
+            np.einsum("dk,cde,ek->c", basis, grams, basis, optimize=True)
+            for basis in (vectors.astype(np.float64) for vectors in shared)
         ]
     ) / np.trace(grams, axis1=1, axis2=2)
     evidence: Float64 = (captured - captured.mean(axis=0)) / captured.std(axis=0)
@@ -125,17 +125,15 @@ def guessed(
 ) -> tuple[float, float]:
     """Return how good the guesses are: mean AUC over clients, and share of top guesses right.
 
-    AUC: the chance that a class of the client's own task is ranked above one of another task's.
+    AUC: the chance that a class of the client's task is ranked above one of another task's.
     Top guess: the class with the strongest evidence is the one of which the client has most images.
     """
     classes = evidence.shape[1]
+    pairs = list(zip(clients, evidence, strict=True))
     aucs = [
-        roc_auc_score(np.isin(range(classes), tasks[own.task]), row)
-        for own, row in zip(clients, evidence, strict=True)
+        roc_auc_score(np.isin(range(classes), tasks[client.task]), row) for client, row in pairs
     ]
-    right = [
-        row.argmax() == own.counts.argmax() for own, row in zip(clients, evidence, strict=True)
-    ]
+    right = [row.argmax() == client.counts.argmax() for client, row in pairs]
     return float(np.mean(aucs)), float(np.mean(right))
 
 
@@ -151,12 +149,12 @@ def measure(dataset: str, partition: Spread, seed: int) -> list[dict[str, Any]]:
     for (relevance, count), epsilon in product(EIGENVECTORS.items(), EPSILONS):
         rng = np.random.default_rng([seed, int(100 * epsilon)])
         clients = clients_of(simulated, count, epsilon, rng)
-        shared = [own.spectrum.eigenvectors for own in clients]
+        shared = [client.spectrum.eigenvectors for client in clients]
         evidence = guess_classes(shared, grams[bool(epsilon)])
         auc, most_common = guessed(clients, evidence, tasks)
         named = {"partition": partition, "relevance": relevance, "epsilon": epsilon}
-        spectra, of_tasks = [own.spectrum for own in clients], [own.task for own in clients]
-        found = ari_of(spectra, of_tasks, relevance)
+        spectra = [client.spectrum for client in clients]
+        found = ari_of(spectra, [client.task for client in clients], relevance)
         rows.append({**named, "ari": found, "auc": auc, "most-common": most_common})
     return rows
 
@@ -175,8 +173,8 @@ def measure_sizes(seed: int) -> list[dict[str, Any]]:
     ):
         rng = np.random.default_rng([seed, size, int(100 * epsilon)])
         spectra = []
-        for own in simulated.partition.train:
-            few = features[rng.choice(own, size, replace=False)]
+        for indices in simulated.partition.train:
+            few = features[rng.choice(indices, size, replace=False)]
             gram = private_gram(few, epsilon, DELTA, rng)
             spectra.append(spectrum_of_gram(gram, EIGENVECTORS[MISSED_ENERGY]))
         ari = ari_of(spectra, tasks, MISSED_ENERGY)
@@ -203,9 +201,9 @@ def raw_pixels_resemblance(seed: int = 0) -> float:
     simulated = federation("mnist-5k", "label", seed)
     rows = feature_map("raw")(simulated.dataset.train_samples).numpy()
     cosines = []
-    for own in simulated.partition.train:
-        mean = rows[own].mean(axis=0)
-        first = leading_spectrum(rows[own], 1).eigenvectors[:, 0]
+    for indices in simulated.partition.train:
+        mean = rows[indices].mean(axis=0)
+        first = leading_spectrum(rows[indices], 1).eigenvectors[:, 0]
         cosines.append(abs(float(first @ mean)) / float(np.linalg.norm(mean)))
     return round(float(np.mean(cosines)), 4)
 

@@ -66,10 +66,10 @@ def likelihood(rows: Float64, gram: Float, usual: Float64) -> Float64:
 
 
 def highest_auc(epsilon: float) -> float:
-    """Return the AUC that no test of one image exceeds, whatever else it knows.
+    """Return the AUC that no test of one image exceeds, with any other knowledge.
 
     Noise σ times the sensitivity is Gaussian differential privacy with μ = 1/σ (Dong et al.,
-    "Gaussian Differential Privacy", 2022), and two normals that are μ apart have this AUC.
+    "Gaussian Differential Privacy", 2022), and two normals at a distance of μ have this AUC.
     """
     return float(ndtr(1 / noise_multiplier(epsilon, DELTA) / math.sqrt(2)))
 
@@ -89,16 +89,16 @@ def membership(dataset: Dataset) -> list[dict[str, Any]]:
             aucs = {epsilon: np.zeros(2) for epsilon in (0.0, *EPSILONS)}
             for draw in range(DRAWS):
                 rng = np.random.default_rng([count, size, draw])
-                own, others = np.split(rng.choice(of_classes, 2 * size, replace=False), 2)
-                vectors = leading_spectrum(rows[own].astype(np.float32), count).eigenvectors
-                both = [captured(rows[some], vectors) for some in (own, others)]
+                members, others = np.split(rng.choice(of_classes, 2 * size, replace=False), 2)
+                vectors = leading_spectrum(rows[members].astype(np.float32), count).eigenvectors
+                both = [captured(rows[some], vectors) for some in (members, others)]
                 aucs[0.0] += auc_of_membership(*both)
                 for epsilon in EPSILONS:
-                    gram = private_gram(bounded[own], epsilon, DELTA, rng)
+                    gram = private_gram(bounded[members], epsilon, DELTA, rng)
                     shared = spectrum_of_gram(gram, count).eigenvectors
                     tests = (
-                        [captured(bounded[some], shared) for some in (own, others)],
-                        [likelihood(bounded[some], gram, usual) for some in (own, others)],
+                        [captured(bounded[some], shared) for some in (members, others)],
+                        [likelihood(bounded[some], gram, usual) for some in (members, others)],
                     )
                     aucs[epsilon] += [auc_of_membership(*test) for test in tests]
             # The better test over all draws: the better one of each would be luck.
@@ -157,11 +157,11 @@ def rebuild(name: str) -> tuple[dict[str, Any], list[dict[str, Float64]]]:
     usual = np.array(leading_spectrum(public, SERVER_EIGENVECTORS).eigenvalues)
     scores: dict[str, list[float]] = {}
     pictures: list[dict[str, Float64]] = []
-    for own, counts in zip(
+    for indices, counts in zip(
         simulated.partition.train, simulated.label_counts(noisy=False), strict=True
     ):
-        true = raw(dataset.train_samples[own]).numpy().astype(float).mean(axis=0)
-        spectrum = leading_spectrum(rows[own], SERVER_EIGENVECTORS)
+        true = raw(dataset.train_samples[indices]).numpy().astype(float).mean(axis=0)
+        spectrum = leading_spectrum(rows[indices], SERVER_EIGENVECTORS)
         vectors = spectrum.eigenvectors.astype(float)
         images = {
             "mean image": true,
@@ -174,7 +174,7 @@ def rebuild(name: str) -> tuple[dict[str, Any], list[dict[str, Float64]]]:
         }
         for epsilon in EPSILONS:
             rng = np.random.default_rng([len(pictures), int(100 * epsilon)])
-            gram = private_gram(bounded[own], epsilon, DELTA, rng)
+            gram = private_gram(bounded[indices], epsilon, DELTA, rng)
             noisy = spectrum_of_gram(gram, SERVER_EIGENVECTORS)
             few = noisy.eigenvectors.astype(float)
             images[f"ε = {epsilon:g}"] = projected.decode(few[:, 0])
@@ -225,7 +225,7 @@ def draw(pictures: Sequence[Mapping[str, Float64]], path: Path) -> Path:
 
 
 def _shown(image: Float64, what: str) -> NDArray[np.uint8]:
-    """Return a square image in grey; an eigenvector, whose sign is nobody's, in red and blue."""
+    """Return a square image in grey; an eigenvector, without a sign, in red and blue."""
     side = math.isqrt(len(image))
     values = (image / max(float(np.abs(image).max()), 1e-12)).reshape(side, side, 1)
     if "eigenvector" not in what:

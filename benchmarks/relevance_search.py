@@ -77,10 +77,10 @@ def spectra_and_tasks(cell: Cell) -> tuple[list[Spectrum], NDArray[np.int64]]:
 def at_server(name: str, count: int, rank: int) -> Formula:
     """Return a formula with `count` eigenvectors of each client and `rank` of its eigenpairs."""
 
-    def formula(spectra: Sequence[Spectrum]) -> Float64:
-        sent = with_eigenvectors(spectra, rank)
-        everybody = Spectra.of([s.eigenvectors for s in sent], [s.eigenvalues for s in sent])
-        return relevances(name, everybody, everybody, count).astype(np.float64)
+    def formula(shared: Sequence[Spectrum]) -> Float64:
+        sent = with_eigenvectors(shared, rank)
+        spectra = Spectra.of([s.eigenvectors for s in sent], [s.eigenvalues for s in sent])
+        return relevances(name, spectra, spectra, count).astype(np.float64)
 
     return formula
 
@@ -133,8 +133,8 @@ def failed(changed: tuple[str, Cell]) -> dict[str, bool]:
     change, cell = changed
     spectra, tasks = spectra_and_tasks(cell)
     if change == LONELY:
-        kept = lonely(tasks)
-        spectra, tasks = [spectra[i] for i in kept], tasks[kept]
+        some = lonely(tasks)
+        spectra, tasks = [spectra[i] for i in some], tasks[some]
     linkage = "complete" if change == COMPLETE else "average"
     return {
         name: adjusted_rand(average_relevance(formula(spectra)), tasks, linkage) < 1

@@ -32,13 +32,13 @@ def message_bytes(devices: int, num_eigenvectors: int, dimension: int) -> dict[s
         protocol.DESCRIBE: RecordDict({protocol.METRICS: index}),
         protocol.SPECTRUM: array(num_eigenvectors),
         protocol.RELEVANCE: RecordDict({protocol.METRICS: scores}),
-        "everybody": array(devices * num_eigenvectors),
+        "relevance-query": array(devices * num_eigenvectors),
     }
     return {name: protocol.payload_bytes(content) for name, content in contents.items()}
 
 
 def most_devices_within(relevance: str, seconds: float) -> int:
-    """Return how many devices a server at 1 Gbit/s sends everybody's eigenvectors to in a time."""
+    """Return how many devices a server at 1 Gbit/s sends all eigenvectors to in a time."""
     for_one = EIGENVECTORS[relevance] * DIMENSION * np.float32().nbytes
     return math.isqrt(int(seconds * SERVER_LINK / 8 / for_one))
 
@@ -50,10 +50,10 @@ def tables() -> dict[str, str]:
         for relevance, vectors in EIGENVECTORS.items():
             sizes = message_bytes(count, vectors, DIMENSION)
             answers = sizes[protocol.SPECTRUM] + sizes[protocol.RELEVANCE]
-            everybody, head = sizes["everybody"], (f"{count:,}", f"{relevance}, k = {vectors}")
+            received, head = sizes["relevance-query"], (f"{count:,}", f"{relevance}, k = {vectors}")
             sent = _amount(answers + sizes[protocol.DESCRIBE])
-            devices.append((*head, sent, _amount(everybody), _duration(8 * everybody / LINK)))
-            whole = count * everybody
+            devices.append((*head, sent, _amount(received), _duration(8 * received / LINK)))
+            whole = count * received
             moved = (_amount(count * answers), _amount(whole), _duration(8 * whole / SERVER_LINK))
             server.append((*head, *moved))
     heads = ("devices", "relevance")

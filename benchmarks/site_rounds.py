@@ -34,17 +34,17 @@ _PATIENCE = 900.0
 
 def measured(command: Sequence[str], rounds: int, folder: Path) -> dict[str, Any]:
     """Run the app once on four sites, and return what it took."""
-    # Where it is set, each process compiles the app's modules, which come with the run, anew.
+    # Where it is set, each process compiles the app's modules, which come with the run, again.
     os.environ["PYTHONDONTWRITEBYTECODE"] = ""
     images = write_sites(folder / "images", images=120)
-    kept = {name: folder / "kept" / f"{name}.safetensors" for name in images}
+    saved = {name: folder / "saved" / f"{name}.safetensors" for name in images}
     with federation(folder / "devices") as devices, ExitStack() as stack:
         devices.register(*images)
         sites = [
             stack.enter_context(
                 devices.supernode(
                     name,
-                    f'name="{name}" data-path="{images[name]}" model-path="{kept[name]}"',
+                    f'name="{name}" data-path="{images[name]}" model-path="{saved[name]}"',
                     command=command,
                 )
             )
@@ -108,7 +108,7 @@ def tables(measured: Mapping[str, Any]) -> dict[str, str]:
     """Return the table of docs/measured/scale.md in Markdown, by its title."""
     heads = (
         *("way", "runs", "CPU a message", "pre-round", "a round", "memory of a site at rest"),
-        "models alike",
+        "equal models",
     )
     lines: list[Sequence[object]] = []
     models = {run["models"] for run in measured["runs"]}

@@ -92,15 +92,15 @@ def row_of(what: str, summary: Mapping[str, Any]) -> Row:
     }
 
 
-def counted(rows: Sequence[Row]) -> str:
+def outcomes(rows: Sequence[Row]) -> str:
     """Return a row for each setting: how many clients have each verdict, and what they gain."""
     heads = (
         *("federation", "clients", "join", "no difference", "stay alone", "cannot tell"),
         *("test gain of those that join", "of them lose", "cannot tell: best over alone"),
     )
     lines = []
-    for what, own in _by_setting(rows).items():
-        found = [(one, row["test"]) for row in own for one in row["verdicts"]]
+    for what, some in _by_setting(rows).items():
+        found = [(one, row["test"]) for row in some for one in row["verdicts"]]
         counts = [sum(v["verdict"] == word for v, _ in found) for word in WORDS]
         sure = [_gain(v, v["compared"], test) for v, test in found if v["verdict"] == JOIN]
         unsure = [_gain(v, v["compared"], test) for v, test in found if v["verdict"] == UNSURE]
@@ -113,13 +113,13 @@ def policies(rows: Sequence[Row]) -> str:
     names = STRATEGIES.split(",")
     heads = ("federation", *names, "best mean", "each by its verdict", "each by its test")
     lines = []
-    for what, own in _by_setting(rows).items():
-        means = [np.mean([np.mean(row["test"][name]) for row in own]) for name in names]
+    for what, some in _by_setting(rows).items():
+        means = [np.mean([np.mean(row["test"][name]) for row in some]) for name in names]
         chosen = np.mean(
-            [row["test"][v["strategy"]][v["client"]] for row in own for v in row["verdicts"]]
+            [row["test"][v["strategy"]][v["client"]] for row in some for v in row["verdicts"]]
         )
-        pooled = np.mean([np.mean(row["test"][_best_mean(row)]) for row in own])
-        best = np.mean([np.max([row["test"][name] for name in names], axis=0) for row in own])
+        pooled = np.mean([np.mean(row["test"][_best_mean(row)]) for row in some])
+        best = np.mean([np.max([row["test"][name] for name in names], axis=0) for row in some])
         lines.append([what, *(f"{100 * value:.1f}" for value in (*means, pooled, chosen, best))])
     return markdown(heads, lines)
 
@@ -128,10 +128,10 @@ def covered(rows: Sequence[Row]) -> str:
     """Return a row for each setting: how many intervals have the test gain in them."""
     heads = ("federation", "clients", "the interval shown", "all intervals of a client")
     lines = []
-    for what, own in {**_by_setting(rows), "all": rows}.items():
+    for what, some in {**_by_setting(rows), "all": rows}.items():
         inside = [
             (one["compared"], {name: _is_inside(one, name, row["test"]) for name in one["gains"]})
-            for row in own
+            for row in some
             for one in row["verdicts"]
         ]
         shown = np.mean([of_client[name] for name, of_client in inside])
@@ -165,7 +165,7 @@ def _lost(gains: Sequence[float]) -> str:
 
 
 def _by_setting(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    return {what: own for what in SETTINGS if (own := [r for r in rows if r["setting"] == what])}
+    return {what: some for what in SETTINGS if (some := [r for r in rows if r["setting"] == what])}
 
 
 def measure(numbers: harness.Numbers, seeds: list[int], settings: list[str]) -> Iterator[str]:
@@ -187,7 +187,7 @@ def measure(numbers: harness.Numbers, seeds: list[int], settings: list[str]) -> 
 def tables(numbers: harness.Numbers) -> dict[str, str]:
     """Return the tables of docs/measured/verdicts.md."""
     rows = numbers["rows"]
-    return {"verdicts": counted(rows), "covered": covered(rows), "policies": policies(rows)}
+    return {"verdicts": outcomes(rows), "covered": covered(rows), "policies": policies(rows)}
 
 
 if __name__ == "__main__":

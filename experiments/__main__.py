@@ -60,7 +60,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="a small version, one seed, in a folder of its own: does it work at all?",
+        help="a small version with one seed in a separate folder: does it work at all?",
     )
     parser.add_argument("--again", action="store_true", help="run finished simulations again, too")
     parser.add_argument(
@@ -130,7 +130,7 @@ def _one_table(options: argparse.Namespace) -> None:
     try:
         if not options.page:
             _run_missing(experiment, folders, options)
-    finally:  # what is finished is shown, whatever stopped the rest
+    finally:  # what is finished is shown, even if the rest was stopped
         if options.page or current_cells(experiment, read_cells(folders.of(experiment.name))):
             _write_page(experiment, folders, "" if is_ours else str(path))
     if folders == Folders():
@@ -159,7 +159,7 @@ def _run_missing(experiment: Experiment, folders: Folders, options: argparse.Nam
     wanted = len(all_cells(experiment, seeds))
     print(f"{wanted - len(missing)} of {wanted} simulations are finished.{again}", flush=True)
     for count, one in enumerate(run_missing(experiment, numbers, missing, options.workers), 1):
-        print(f"\nsimulation {count} of {len(missing)}: {one.place}", flush=True)
+        print(f"\nsimulation {count} of {len(missing)}: {one.key}", flush=True)
 
 
 def _write_page(experiment: Experiment, folders: Folders, path: str = "") -> None:

@@ -21,11 +21,11 @@ from fl_app.results.layout import CHECKPOINTS, WHOLE
 from fl_app.sweeps.run_numbers import numbers_of_run
 from fl_app.sweeps.store import (
     Cell,
-    Place,
+    Key,
     Simulation,
-    finished,
     locked,
     read_cells,
+    read_finished,
     replace_cell,
     revision,
 )
@@ -37,7 +37,7 @@ _STATE = ".state"
 
 
 @dataclass(frozen=True)
-class ExperimentCell(Place):
+class CellKey(Key):
     """A cell of an experiment; its `variant` is empty where all share their options."""
 
     row: str
@@ -51,13 +51,13 @@ class ExperimentCell(Place):
         return ", ".join(word for word in words if word)
 
 
-Simulated = Simulation[ExperimentCell]
+Simulated = Simulation[CellKey]
 
 
-def all_cells(experiment: Experiment, seeds: int) -> list[ExperimentCell]:
+def all_cells(experiment: Experiment, seeds: int) -> list[CellKey]:
     """Return all cells: first everything of seed 0, so that a table fills evenly."""
     return [
-        ExperimentCell(row, column, variant, seed)
+        CellKey(row, column, variant, seed)
         for seed in range(seeds)
         for row in experiment.rows
         for column in experiment.columns
@@ -85,13 +85,13 @@ def current_cells(experiment: Experiment, cells: Sequence[Cell]) -> list[Cell]:
     """Return the cells that have the experiment's options, each once and in its order."""
     seeds = max((int(cell["seed"]) for cell in cells), default=-1) + 1
     options = {
-        (one.place.row, one.place.column, one.place.variant): one.options
+        (one.key.row, one.key.column, one.key.variant): one.options
         for one in simulations(experiment, 1)
     }
     current = []
     for one in all_cells(experiment, seeds):
         wanted = {**options[one.row, one.column, one.variant], "seed": one.seed}
-        current += [cell for cell in cells if one.is_of(cell) and cell["options"] == wanted][-1:]
+        current += [cell for cell in cells if one.matches(cell) and cell["options"] == wanted][-1:]
     return current
 
 
@@ -107,10 +107,10 @@ def run_missing(
         for one in missing:
             yield one
             data = records_of(one.config)
-            state = json.dumps([str(one.place), one.options, data, revision()])
+            state = json.dumps([str(one.key), one.options, data, revision()])
             with unfinished_folder(running, state) as folder:
                 cell = _run(experiment, one, folder, workers)
-                replace_cell(path, one.place, {**cell, **({"data": data} if data else {})})
+                replace_cell(path, one.key, {**cell, **({"data": data} if data else {})})
 
 
 def _run(experiment: Experiment, one: Simulated, folder: Path, workers: int) -> Cell:
@@ -121,14 +121,14 @@ def _run(experiment: Experiment, one: Simulated, folder: Path, workers: int) -> 
             expected = expected_bytes(name, one.config, summary["config"]["num-clients"], folder)
             if expected is not None:
                 numbers["formula-bytes"] = expected
-    if variant := one.place.variant:
+    if variant := one.key.variant:
         methods = {variant: methods[one.config.strategy[0]]}
     left_out = {"left-out": found} if (found := summary.get("left_out")) else {}
     return {**cell, **left_out, "methods": methods}
 
 
 def run_into(one: Simulated, folder: Path, workers: int) -> tuple[Mapping[str, Any], Cell]:
-    """Run a simulation in a folder, from its last checkpoint there; return `finished` of it.
+    """Run a simulation in a folder, from its last checkpoint there; return `read_finished` of it.
 
     It leaves a checkpoint after each eighth of its rounds.
     """
@@ -148,10 +148,10 @@ def run_into(one: Simulated, folder: Path, workers: int) -> tuple[Mapping[str, A
             plan.run()
     except RunFailedError as error:
         raise RuntimeError(
-            f"the simulation of {one.place} failed ({error}); the finished ones are stored."
+            f"the simulation of {one.key} failed ({error}); the finished ones are stored."
         ) from error
     seconds = before + time.perf_counter() - started
-    return finished(one, folder, workers, seconds, plan.gpus_per_client)
+    return read_finished(one, folder, workers, seconds, plan.gpus_per_client)
 
 
 @contextmanager

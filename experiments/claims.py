@@ -97,13 +97,13 @@ class Claim:
 
     def is_of_all(self, low: float, high: float) -> bool | None:
         """Return whether it holds for all left minus right of an interval; None if for some."""
-        is_met = RELATIONS[self.relation]
+        is_true = RELATIONS[self.relation]
         # Rounded, since 87.3 - 87.0 is less than 0.3 in binary numbers.
         low, high = (round(one - self.ahead, 9) for one in (low, high))
-        if is_met(low, self.points) and is_met(high, self.points):
+        if is_true(low, self.points) and is_true(high, self.points):
             return True
         nearest = min(max(low, 0.0), high)  # to "within"
-        return None if any(is_met(one, self.points) for one in (low, nearest, high)) else False
+        return None if any(is_true(one, self.points) for one in (low, nearest, high)) else False
 
 
 @dataclass(frozen=True)
@@ -129,13 +129,13 @@ class Explanation:
 
     def covers(self, measure: str, row: str, column: str, method: str) -> bool:
         """Return whether it explains a method's number in a cell."""
-        wanted = (
+        covered = (
             (self.measures, measure),
             (self.rows, row),
             (self.columns, column),
             (self.methods, method),
         )
-        return all(not names or name in names for names, name in wanted)
+        return all(not names or name in names for names, name in covered)
 
 
 def _names(text: str) -> list[str]:

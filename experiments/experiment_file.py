@@ -23,8 +23,8 @@ OURS = "ours"
 """What stands for the paper of an experiment that no paper has."""
 Number = tuple[float, float | None]
 """A published mean and its standard deviation, if any."""
-Cell = Mapping[str, Annotated[Sequence[float], Field(min_length=1, max_length=2)]]
-Published = Mapping[str, Mapping[str, Cell]]
+PublishedCell = Mapping[str, Annotated[Sequence[float], Field(min_length=1, max_length=2)]]
+Published = Mapping[str, Mapping[str, PublishedCell]]
 Keys = Mapping[str, Mapping[str, Any]]
 
 _NOT_GIVEN = ("seed", "repeats", "output-dir", "data-dir")  # said by the seed, or on the way
@@ -32,7 +32,7 @@ _NOT_GIVEN = ("seed", "repeats", "output-dir", "data-dir")  # said by the seed, 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A grid of federations; every row meets every column (docs/reproduce.md)."""
+    """A grid of federations, each row with each column (docs/reproduce.md)."""
 
     __pydantic_config__ = STRICT
     name: str  # the file's, without its ending
@@ -92,9 +92,9 @@ class Experiment:
 
     def given(self, row: str, column: str, seed: int, variant: str = "") -> dict[str, Any]:
         """Return the run-config keys of a simulation that are not the defaults: one seed."""
-        own = self.variants[variant] if variant else {}
+        special = self.variants[variant] if variant else {}
         small = self.quick if self.small else {}
-        cell = {**self.options, **self.rows[row], **self.columns[column], **own, **small}
+        cell = {**self.options, **self.rows[row], **self.columns[column], **special, **small}
         return {**cell, "seed": seed, "repeats": 1}
 
     @staticmethod
@@ -124,9 +124,9 @@ class Experiment:
             )
         for group, never in (
             (self.options, _NOT_GIVEN),
-            *((own, (*_NOT_GIVEN, "strategy")) for own in self.rows.values()),
-            *((own, (*_NOT_GIVEN, "strategy")) for own in self.columns.values()),
-            *((own, _NOT_GIVEN) for own in self.variants.values()),
+            *((keys, (*_NOT_GIVEN, "strategy")) for keys in self.rows.values()),
+            *((keys, (*_NOT_GIVEN, "strategy")) for keys in self.columns.values()),
+            *((keys, _NOT_GIVEN) for keys in self.variants.values()),
         ):
             if wrong := sorted(set(group) & set(never)):
                 raise ValueError(f"{wrong[0]} cannot be given there: leave it out.")
@@ -210,7 +210,7 @@ def read_experiment(path: Path) -> Experiment:
         read = tomllib.loads(path.read_text(encoding="utf-8"))
         if never := sorted({"name", "small"} & read.keys()):
             raise ValueError(f"there is no key {never[0]}: leave it out.")
-        # As JSON, whose tables may be dataclasses, and whose numbers are still no texts.
+        # As JSON: its tables may be dataclasses, and its numbers are not texts.
         written = json.dumps({"name": path.stem, **read}, default=str)
         experiment: Experiment = checker(Experiment).validate_json(written)
         experiment.as_small()  # checks its cells, too

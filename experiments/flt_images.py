@@ -4,7 +4,7 @@ Until 27 January 2021, a client drew as many images of each of its three classes
 clients have of each of two, at random; so clients share some images, and have half as many again.
 Since then, it has as many images as those in all. The k-th client of a cluster has the k-th of 20
 slices of each class, in the order of the data set; so, of a class that two clusters have, their
-k-th clients have the very same images, and the last third of all is nobody's.
+k-th clients have the very same images, and the last third of all is not used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SEED = 321
 """NumPy's, in their code."""
 
 Deal = Callable[[torch.Tensor, int, int], torch.Tensor]
-"""From a class's images, how many a client has, and which one it is in its cluster, to its own."""
+"""From a class's images, a client's number of them and its index in its cluster, to its images."""
 
 
 def mnist() -> Partitions:
@@ -57,7 +57,7 @@ def drawn(name: str) -> Partitions:
     random.choice(10, 10, replace=False)  # the classes, in the order of `CLUSTERS`
 
     def deal(images: torch.Tensor, size: int, client: int) -> torch.Tensor:
-        # Less one, as there: nobody has a class's last image.
+        # Less one, as there: no client has a class's last image.
         return images[random.choice(len(images) - 1, size, replace=False)]
 
     return _dealt(name, 2, deal)

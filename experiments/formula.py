@@ -1,4 +1,4 @@
-"""What FLT's Table VI says that a method moves, with the sizes of a run's own models."""
+"""The bytes of FLT's Table VI, with the sizes of a run's models."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ Numbers = Mapping[int, float]
 Word = Literal["holds", "partly", "undecided", "does not hold", "not judged"]
 
 
-class Place(NamedTuple):
+class TableEntry(NamedTuple):
     """Where a number stands."""
 
     measure: str
@@ -40,21 +40,21 @@ class Place(NamedTuple):
     method: str
 
 
-Measured = Mapping[Place, Numbers]
+Measured = Mapping[TableEntry, Numbers]
 """Only of what was run."""
 
 
 def measured_of(experiment: Experiment, cells: Sequence[Cell]) -> Measured:
     """Return the numbers of all measures that are shown or claimed."""
     claimed = [name for claim in experiment.claims for name in claim.measures]
-    wanted = dict.fromkeys([*experiment.measures, *claimed])
-    found: dict[Place, dict[int, float]] = {}
+    shown = dict.fromkeys([*experiment.measures, *claimed])
+    found: dict[TableEntry, dict[int, float]] = {}
     for cell in current_cells(experiment, cells):
-        for method, kept in cell["methods"].items():
-            for name in wanted:
-                value = measure(name, kept)
+        for method, stored in cell["methods"].items():
+            for name in shown:
+                value = measure(name, stored)
                 if not math.isnan(value):
-                    place = Place(name, cell["row"], cell["column"], method)
+                    place = TableEntry(name, cell["row"], cell["column"], method)
                     found.setdefault(place, {})[int(cell["seed"])] = value
     return found
 
@@ -70,25 +70,15 @@ def half_interval(values: NDArray[np.float64]) -> float:
     return float(stdtrit(count - 1, _TAIL) * values.std(ddof=1) / math.sqrt(count))
 
 
-class Judged(NamedTuple):
-    """What becomes of a claim in a cell.
+class CellVerdict(NamedTuple):
+    """The verdict on a claim in a cell."""
 
-    Attributes
-    ----------
-    word : str
-        "partly": in some of the seeds; "undecided": some of the 95 % interval is on either side.
-    seeds : int
-        How many say so.
-    why : str
-        Why it is not judged, or in how many seeds it holds; else empty.
-    """
-
-    word: Word
-    seeds: int
-    why: str = ""
+    word: Word  # "partly": in some seeds; "undecided": the 95 % interval is on both sides
+    seeds: int  # that were compared
+    why: str = ""  # it is not judged, or in how many seeds it holds
 
 
-def judge_cell(claim: Claim, lefts: Sequence[Numbers], rights: Sequence[Numbers]) -> Judged:
+def judge_cell(claim: Claim, lefts: Sequence[Numbers], rights: Sequence[Numbers]) -> CellVerdict:
     """Judge a claim by the numbers of left's methods and of right's, if those are methods.
 
     Two are compared seed by seed, over the seeds that all have: these count from 0 everywhere.
@@ -98,18 +88,18 @@ def judge_cell(claim: Claim, lefts: Sequence[Numbers], rights: Sequence[Numbers]
     pairs = [(left, right) for left in lefts for right in others]
     if claim.statistic == "std":
         if fewest < FEWEST_OF_SPREAD:
-            return Judged("not judged", fewest, "too few seeds for a standard deviation")
-        return Judged(_word(claim.is_of_all(*_spreads(*pair)) for pair in pairs), fewest)
+            return CellVerdict("not judged", fewest, "too few seeds for a standard deviation")
+        return CellVerdict(_word(claim.is_of_all(*_spreads(*pair)) for pair in pairs), fewest)
     seeds = sorted(set.intersection(*(set(one) for pair in pairs for one in pair)))
     if claim.statistic == "each seed":
-        met = sum(
+        held = sum(
             all(claim.is_of_all(a[seed] - b[seed], a[seed] - b[seed]) for a, b in pairs)
             for seed in seeds
         )
-        word: Word = "holds" if met == len(seeds) else "partly" if met else "does not hold"
-        return Judged(word, len(seeds), f"in {met} of {len(seeds)} seeds")
+        word: Word = "holds" if held == len(seeds) else "partly" if held else "does not hold"
+        return CellVerdict(word, len(seeds), f"in {held} of {len(seeds)} seeds")
     differences = [np.array([a[seed] - b[seed] for seed in seeds]) for a, b in pairs]
-    return Judged(_word(claim.is_of_all(*_interval(one)) for one in differences), len(seeds))
+    return CellVerdict(_word(claim.is_of_all(*_interval(one)) for one in differences), len(seeds))
 
 
 def _word(answers: Iterable[bool | None]) -> Word:
@@ -141,22 +131,12 @@ def _variance(values: NDArray[np.float64]) -> float:
     return deviation**2 if deviation > ROUNDING * abs(values.mean()) else 0.0
 
 
-class Verdict(NamedTuple):
-    """What became of a claim.
+class ClaimVerdict(NamedTuple):
+    """The verdict on a claim in all of its cells."""
 
-    Attributes
-    ----------
-    judged : dict of Judged
-        By row and column, where all that it names was run.
-    asked : int
-        Of how many cells it is said.
-    published : tuple of int, optional
-        In how many cells the paper's own numbers have it so, and in how many they could.
-    """
-
-    judged: Mapping[tuple[str, str], Judged]
-    asked: int
-    published: tuple[int, int] | None
+    judged: Mapping[tuple[str, str], CellVerdict]  # by row and column, where all was run
+    num_cells: int  # that the claim is about
+    published: tuple[int, int] | None  # cells where the paper's numbers confirm it, of how many
 
     @property
     def word(self) -> Word | None:
@@ -179,15 +159,15 @@ class Verdict(NamedTuple):
     def held(self) -> str:
         """Return in how many cells it holds, of how many; empty where it is not judged."""
         count = sum(one.word == "holds" for one in self.judged.values())
-        return f"{count} of {self.asked}" if self.word not in (None, "not judged") else ""
+        return f"{count} of {self.num_cells}" if self.word not in (None, "not judged") else ""
 
     @property
     def exceptions(self) -> list[str]:
         """Return how it is, and in which cells, where neither it holds nor its word says so."""
         cells: dict[str, list[str]] = {}
-        told = {"holds", self.word} - {"partly", "not judged"}  # of those, there is more to say
+        covered = {"holds", self.word} - {"partly", "not judged"}  # of those, there is more to say
         for cell, (word, _, why) in self.judged.items():
-            if word not in told:
+            if word not in covered:
                 said = {"partly": why, "not judged": f"{word}, {why}"}.get(word, word)
                 cells.setdefault(said, []).append(", ".join(cell))
         return [f"{said}: {'; '.join(found)}" for said, found in cells.items()]
@@ -196,52 +176,52 @@ class Verdict(NamedTuple):
         """Return it in a few words."""
         if self.word is None:
             return "not run yet"
-        so_far = " so far" if len(self.judged) < self.asked else ""
+        so_far = " so far" if len(self.judged) < self.num_cells else ""
         runs = f" ({_RUNS[self.seeds]})" if self.seeds in _RUNS else ""
         return f"{self.word}{so_far}{runs}"
 
 
-def judge(experiment: Experiment, claim: Claim, measured: Measured) -> Verdict:
-    """Judge a claim in each cell of which it is said, by our numbers and by the paper's own."""
-    judged, stated, asked = {}, [], 0
+def judge(experiment: Experiment, claim: Claim, measured: Measured) -> ClaimVerdict:
+    """Judge a claim in each cell of which it is said, by our numbers and by the paper's."""
+    judged, stated, num_cells = {}, [], 0
     # What a paper has published of standard deviations, one number is above another or is not.
     of_means, which = replace(claim, statistic="mean"), 1 if claim.statistic == "std" else 0
     for row in experiment.rows:
         for column in experiment.columns:
             if not claim.is_of(row, column):
                 continue
-            asked += 1
+            num_cells += 1
             lefts, rights = _places(claim, row, column)
             places = [*lefts, *rights]
             found = [measured.get(place, {}) for place in places]
             if set.intersection(*map(set, found)):
-                judged[row, column] = _no_yardstick(experiment, places, found) or judge_cell(
+                judged[row, column] = _near_chance(experiment, places, found) or judge_cell(
                     claim, found[: len(lefts)], found[len(lefts) :]
                 )
             published = [(experiment.stated(*place) or (None, None))[which] for place in places]
             numbers = [{0: number} for number in published if number is not None]
             if len(numbers) == len(places):
-                own = judge_cell(of_means, numbers[: len(lefts)], numbers[len(lefts) :])
-                stated.append(own.word == "holds")
-    return Verdict(judged, asked, (sum(stated), len(stated)) if stated else None)
+                theirs = judge_cell(of_means, numbers[: len(lefts)], numbers[len(lefts) :])
+                stated.append(theirs.word == "holds")
+    return ClaimVerdict(judged, num_cells, (sum(stated), len(stated)) if stated else None)
 
 
-def _places(claim: Claim, row: str, column: str) -> tuple[list[Place], list[Place]]:
+def _places(claim: Claim, row: str, column: str) -> tuple[list[TableEntry], list[TableEntry]]:
     """Return where the numbers of left's methods stand, and those of right's."""
-    own, other = claim.measures
+    left, right = claim.measures
     there = (claim.against.get("row", row), claim.against.get("column", column))
-    lefts = [Place(own, row, column, name) for name in claim.lefts]
-    return lefts, [Place(other, *there, name) for name in claim.rights]
+    lefts = [TableEntry(left, row, column, name) for name in claim.lefts]
+    return lefts, [TableEntry(right, *there, name) for name in claim.rights]
 
 
-def _no_yardstick(
-    experiment: Experiment, places: Sequence[Place], found: Sequence[Numbers]
-) -> Judged | None:
-    """Return why accuracies say nothing of a claim: one of them is hardly above guessing."""
+def _near_chance(
+    experiment: Experiment, places: Sequence[TableEntry], found: Sequence[Numbers]
+) -> CellVerdict | None:
+    """Return the verdict that a method is at chance, if an accuracy is hardly above guessing."""
     for place, numbers in zip(places, found, strict=True):
         mean = as_array(numbers).mean()
         # Balanced, in a task or after a round, too.
         is_accuracy = "accuracy" in kind_of(place.measure).words
         if is_accuracy and mean < ABOVE_CHANCE * experiment.chance:
-            return Judged("not judged", len(numbers), f"{place.method} is at chance")
+            return CellVerdict("not judged", len(numbers), f"{place.method} is at chance")
     return None

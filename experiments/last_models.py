@@ -1,4 +1,4 @@
-"""How the authors of FLT average: whoever did not take part counts, too, with a model of before.
+"""How the authors of FLT average: clients that did not take part count with an earlier model.
 
 Their code sums the models of all of a client's neighbours, though a fifth of them have trained. So
 a model moves by a fifth of what its clients ask for. The paper's Algorithm 3 has the clients that
@@ -40,7 +40,7 @@ class MeanOfLastModels(Aggregation):
 class MeanOfLastTrained(Aggregation):
     """`MeanOfLastModels` of what each client last trained itself, as in the code before.
 
-    Whoever has not trained yet counts with the initial model.
+    A client that has not trained yet counts with the initial model.
     """
 
     name: ClassVar[str] = "last-trained"

@@ -1,4 +1,4 @@
-"""FedSEM as the authors of FLT compare with it: all clients are grouped anew in every round.
+"""FedSEM as the authors of FLT compare with it: all clients are grouped again in each round.
 
 Their code (hjraad/FLT, `clustering_multi_center`) takes the model that each client last trained
 itself, or the initial one, and runs k-means from the centres of the round before. The FedSEM of
@@ -45,12 +45,12 @@ class ModelsOfAll(Clustering):
     _centres: list[NDArray[np.float64]] = state_field(list)
 
     def find(self, conversation: Conversation) -> Clusters:
-        """Return one inhabited cluster, with everybody: nobody has trained."""
+        """Return one cluster with all clients, since none has trained."""
         self._trained, self._centres = {}, []
         return Clusters(dict.fromkeys(conversation.nodes, 0), self.num_clusters)
 
     def after_training(self, state: Round) -> Clusters:
-        """Return the clusters of everybody's last models."""
+        """Return the clusters of all clients' last models."""
         last = last_trained(self._trained, state)
         found = KMeans(
             self.num_clusters,

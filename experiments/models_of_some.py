@@ -2,7 +2,7 @@
 
 With a share of the clients in each round, those that sit out the first join the largest cluster
 and leave it only when a cluster's model is nearer to what they train. The FedSEM of this project
-lets everybody train first, which serves it better; this one tells what that is worth.
+lets all clients train first, which serves it better; this one measures by how much.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from strategies.clusterings.fedsem import ModelClustering
 
 @dataclass
 class ModelsOfSome(ModelClustering):
-    """k-means over the models of whoever trains in round 1; the others join the largest cluster."""
+    """k-means over the models trained in round 1; the other clients join the largest cluster."""
 
     name: ClassVar[str] = "models-of-some"
     knows_by_training: ClassVar[bool] = False

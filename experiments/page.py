@@ -17,7 +17,7 @@ from experiments.judging import (
     FEWEST,
     Measured,
     Numbers,
-    Place,
+    TableEntry,
     as_array,
     half_interval,
     judge,
@@ -95,9 +95,7 @@ def _legend(experiment: Experiment) -> str:
     )
     if not experiment.published:
         return words
-    return (
-        f"{words} A difference of more than the paper's own ± is bold; where it states none, ours."
-    )
+    return f"{words} A difference of more than the paper's ± is bold; where it states none, ours."
 
 
 def _tables(experiment: Experiment, row: str, measured: Measured) -> list[str]:
@@ -136,14 +134,14 @@ def _table(
     for method in experiment.methods():
         cells = [method]
         for (name, column), published in zip(pairs, shares, strict=True):
-            place = Place(name, row, column, method)
+            place = TableEntry(name, row, column, method)
             cells += _compared(experiment, place, measured.get(place), published=published)
         lines.append(markdown_line(cells))
     return lines
 
 
 def _compared(
-    experiment: Experiment, place: Place, numbers: Numbers | None, *, published: bool
+    experiment: Experiment, place: TableEntry, numbers: Numbers | None, *, published: bool
 ) -> list[str]:
     ours = None if numbers is None else as_array(numbers)
     number = "–" if ours is None else _with_spread(experiment, place, ours)
@@ -161,14 +159,14 @@ def _compared(
     return [paper, number, f"**{difference}**" if _differs(stated, ours) else difference]
 
 
-def _with_spread(experiment: Experiment, place: Place, ours: NDArray[np.float64]) -> str:
+def _with_spread(experiment: Experiment, place: TableEntry, ours: NDArray[np.float64]) -> str:
     std = float(ours.std(ddof=1)) if len(ours) > 1 else None
     half = half_interval(ours) if len(ours) >= FEWEST else None
     return shown(place.measure, float(ours.mean()), std, half, digits=experiment.digits)
 
 
 def _differs(stated: tuple[float, float | None], ours: NDArray[np.float64]) -> bool | None:
-    """Return whether ours are further away than the paper's spread or, without one, our own.
+    """Return whether ours are further away than the paper's spread or, without one, than ours.
 
     None if there is neither.
     """
@@ -179,7 +177,7 @@ def _differs(stated: tuple[float, float | None], ours: NDArray[np.float64]) -> b
     return None if spread is None else away > spread
 
 
-def comparisons(experiment: Experiment, measured: Measured) -> dict[Place, bool]:
+def comparisons(experiment: Experiment, measured: Measured) -> dict[TableEntry, bool]:
     """Return whether ours differ from the published numbers, where there is a spread to say so."""
     found = {}
     for place, numbers in measured.items():
@@ -202,7 +200,7 @@ def _differences(experiment: Experiment, measured: Measured) -> Iterator[str]:
         yield f"- Not explained by an experiment: {_listed(far)}."
 
 
-def _listed(places: Sequence[Place]) -> str:
+def _listed(places: Sequence[TableEntry]) -> str:
     of_cell: dict[str, list[str]] = {}
     for place in places:
         cell = f"{in_words(place.measure)}, {place.row}, {place.column}"
@@ -219,7 +217,7 @@ def _verdicts(experiment: Experiment, measured: Measured) -> list[str]:
         said += [f"{exception[:1].upper()}{exception[1:]}" for exception in verdict.exceptions]
         if verdict.published:
             held, of = verdict.published
-            said.append(f"The paper's own numbers: in {held} of {of} cells")
+            said.append(f"The paper's numbers: in {held} of {of} cells")
         lines.append(f"{'. '.join(said)}.")
     return lines
 
@@ -250,19 +248,19 @@ def _making(experiment: Experiment, cells: Sequence[Cell]) -> list[str]:
         lines += [f"{count} of them on a GPU ({gpu}), which rounds differently.", ""]
     lines += ["```", _options({**experiment.options, **small}), "```", ""]
     groups = (experiment.rows, experiment.columns, experiment.variants)
-    own = []
+    special = []
     for name, options in (one for group in groups for one in group.items()):
         if left := {key: value for key, value in options.items() if key not in small}:
-            own.append(f"- {name}: `{_options(left)}`")
-    if own:
-        lines += ["Rows, columns and variants have options of their own:", "", *own]
+            special.append(f"- {name}: `{_options(left)}`")
+    if special:
+        lines += ["Rows, columns and variants have these options:", "", *special]
     revisions = Counter(cell["revision"] or "not recorded" for cell in cells)
     counted = (f"{name} ({_count(count, 'simulation')})" for name, count in revisions.items())
     lines += ["", f"Git revision: {', '.join(counted)}."]
     data = [(name, record) for cell in cells for name, record in cell.get("data", {}).items()]
-    told = dict.fromkeys(files_in_words(name, record) for name, record in data)
-    lines += ["", *(f"- {words}." for words in told)] if told else []
-    if len(told) > len({name for name, _ in data}):
+    lines_of_files = dict.fromkeys(files_in_words(name, record) for name, record in data)
+    lines += ["", *(f"- {words}." for words in lines_of_files)] if lines_of_files else []
+    if len(lines_of_files) > len({name for name, _ in data}):
         lines += ["", "The cells were made on different files."]
     for made in dict.fromkeys(
         ", ".join(f"{name} {number}" for name, number in cell["versions"].items()) for cell in cells

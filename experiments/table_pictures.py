@@ -9,7 +9,7 @@ import numpy as np
 
 from experiments.cells import current_cells
 from experiments.experiment_file import OURS, Experiment
-from experiments.judging import Place, as_array, measured_of
+from experiments.judging import TableEntry, as_array, measured_of
 from fl_app.report import pictures
 from fl_app.sweeps.measures import in_words, kind_of, tested_rounds
 from fl_app.sweeps.store import Cell
@@ -52,7 +52,7 @@ def _published(experiment: Experiment, cells: Sequence[Cell]) -> pictures.Spec:
     for row in experiment.rows:
         for column in experiment.columns:
             stated = {m: experiment.stated(name, row, column, m) for m in methods}
-            ours = {m: measured.get(Place(name, row, column, m)) for m in methods}
+            ours = {m: measured.get(TableEntry(name, row, column, m)) for m in methods}
             panels.setdefault(row, []).append(
                 (
                     column,
@@ -68,13 +68,13 @@ def _sweep(experiment: Experiment, cells: Sequence[Cell]) -> pictures.Spec:
     measured = measured_of(experiment, cells)
     columns = tuple(experiment.columns)
     across = np.array([float(column) for column in columns])
-    keys = {key for own in experiment.columns.values() for key in own}
+    keys = {key for keys in experiment.columns.values() for key in keys}
     panels = {}
     for row in experiment.rows:
         for name in experiment.measures:
             lines = {}
             for method in experiment.methods():
-                found = [measured.get(Place(name, row, c, method), {}) for c in columns]
+                found = [measured.get(TableEntry(name, row, c, method), {}) for c in columns]
                 if seeds := sorted(set[int]().union(*found)):
                     values = [[one.get(seed, np.nan) for one in found] for seed in seeds]
                     lines[method] = (across, np.array(values))
@@ -86,7 +86,7 @@ def _sweep(experiment: Experiment, cells: Sequence[Cell]) -> pictures.Spec:
 
 
 def _rounds(experiment: Experiment, cells: Sequence[Cell], *, per_task: bool) -> pictures.Spec:
-    """Draw the main metric by round, a panel for each row and column, and each task if told so."""
+    """Draw the main metric by round, a panel for each row, column and, with `per_task`, task."""
     found: dict[tuple[str, str], dict[str, list[dict[int, float]]]] = {}
     for cell in current_cells(experiment, cells):
         title = ", ".join(
@@ -97,9 +97,9 @@ def _rounds(experiment: Experiment, cells: Sequence[Cell], *, per_task: bool) ->
             )
             if len(group) > 1
         )
-        for method, kept in cell["methods"].items():
-            metric = metrics_in(kept).main
-            tested, per = tested_rounds(kept, metric.name), f"{metric.name}-per-task"
+        for method, stored in cell["methods"].items():
+            metric = metrics_in(stored).main
+            tested, per = tested_rounds(stored, metric.name), f"{metric.name}-per-task"
             unit = 100 if metric.is_share else 1
             tasks = {task for one in tested.values() for task in one.get(per, {})}
             for task in sorted(tasks, key=int) if per_task else [""]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from experiments.cells import current_cells
 from experiments.claims import Claim
 from experiments.experiment_file import OURS, Experiment
-from experiments.judging import FEWEST, Measured, Verdict, judge, measured_of
+from experiments.judging import FEWEST, ClaimVerdict, Measured, judge, measured_of
 from experiments.page import HOW_JUDGED, comparisons, hours
 from fl_app.sweeps.store import Cell
 from fl_core.text import markdown_line
@@ -24,7 +24,7 @@ class _Table(NamedTuple):
     experiment: Experiment
     cells: Sequence[Cell]
     measured: Measured
-    judged: Sequence[tuple[Claim, Verdict]]
+    judged: Sequence[tuple[Claim, ClaimVerdict]]
 
     def link(self) -> str:
         name = self.experiment.name
@@ -51,7 +51,7 @@ def verdicts(found: Sequence[tuple[Experiment, Sequence[Cell]]]) -> str:
         "",
         f"A claim **holds** if it does in every cell of its table, **partly** if in some cells, or "
         f"in some seeds; *so far*: some cells are still to be run. {HOW_JUDGED} "
-        "[More](../reproduce.md#how-a-claim-is-judged). The paper's own numbers are judged, too, "
+        "[More](../reproduce.md#how-a-claim-is-judged). The paper's numbers are judged, too, "
         "without an interval: where they do not bear out what it says, that is bold.",
     ]
     papers = {claim.paper or one.paper for one, _ in found for claim in one.claims}
@@ -64,7 +64,7 @@ def verdicts(found: Sequence[tuple[Experiment, Sequence[Cell]]]) -> str:
         )
         said = "; ".join(f"{kind}: {count}" for kind, count in sums.items())
         lines += ["", f"## {_title(paper)}", "", f"{said}.", ""]
-        lines += ["| claim | verdict | cells | the paper's own | numbers |", "| --- " * 5 + "|"]
+        lines += ["| claim | verdict | cells | the paper's | numbers |", "| --- " * 5 + "|"]
         for table in tables:
             lines += _claims(table, paper)
     return "\n".join(lines) + "\n"
@@ -106,13 +106,13 @@ def _kinds_in(tables: Iterable[_Table]) -> dict[str, int]:
     return _kinds(verdict for one in tables for _, verdict in one.judged)
 
 
-def _kinds(verdicts: Iterable[Verdict]) -> dict[str, int]:
+def _kinds(verdicts: Iterable[ClaimVerdict]) -> dict[str, int]:
     """Return how many there are of each kind that there is."""
     found = Counter(map(_kind, verdicts))
     return {kind: found[kind] for kind in _KINDS if found[kind]}
 
 
-def _kind(verdict: Verdict) -> str:
+def _kind(verdict: ClaimVerdict) -> str:
     if verdict.word == "holds" and verdict.seeds < FEWEST:
         return _FEW
     return _NOT if verdict.word in (None, "not judged") else str(verdict.word)

@@ -4,7 +4,7 @@ import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
-from fl_app.report.pictures import Tested
+from fl_app.report.pictures import ClientScore
 
 TWELVE = (
     *("rcc-pfl", "optimum", "random", "single", "local", "ifca", "ifca-pfl", "fedhc", "flt"),
@@ -68,7 +68,7 @@ def as_tested(found, names=None):
     """Return accuracies, (S, K) by strategy, as the picture of clients takes them."""
     return {
         name: [
-            Tested(float(value), str(client) if names is None else names[name][seed][client])
+            ClientScore(float(value), str(client) if names is None else names[name][seed][client])
             for seed, row in enumerate(values)
             for client, value in enumerate(row)
         ]

@@ -92,9 +92,9 @@ def with_resamples(
 ) -> Clusters:
     """Return a strategy's clusters with those of resamples, each without a fifth of the samples.
 
-    Unchanged where attackers answer, whose answers do not come from their samples, and of a
-    clustering that has nothing to draw. With `pre-round-epsilon` as well: each resample would be
-    one more answer from the samples, with little noise.
+    Unchanged where attackers answer, since their answers do not come from their samples, and for
+    clusterings that draw nothing. With `pre-round-epsilon` as well: each resample would be one more
+    answer from the samples, with little noise.
     """
     from fl_app.group.resampling import DRAWN, regrouped, why_none_is_left_out  # noqa: PLC0415
     from fl_core.data.samples import sample_word  # noqa: PLC0415

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # torch is imported where it is needed
     from fl_app.group.placement import Placement
     from fl_app.results.spectra import SpectraCard, StoredSpectra
 
-_KEPT = re.compile(r"spectra-(?P<strategy>.+)-seed-(?P<seed>\d+)\.safetensors")
+_SPECTRA_FILE = re.compile(r"spectra-(?P<strategy>.+)-seed-(?P<seed>\d+)\.safetensors")
 _MOST_NAMES = 20
 
 
@@ -27,9 +27,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "place",
         help="say to which cluster of a run a new client belongs, without a new run",
         description="Compare a folder of images, a table, or other samples of the run's kind, "
-        "with the clusters of a run, by what the run kept in its results folder: nobody is asked "
-        "and nothing leaves this machine. Says which cluster, how sure that is, or that they fit "
-        "nobody: the exit status is then 1 (docs/grouping.md).",
+        "with the clusters of a run, by the eigenvectors in its results folder: no client is asked "
+        "and nothing leaves this machine. Prints the cluster and its certainty. If the samples fit "
+        "no cluster, the exit status is 1 (docs/grouping.md).",
     )
     command.add_argument(
         "results", type=Path, metavar="RESULTS", help="the results folder of a run"
@@ -53,24 +53,26 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         action="append",
         default=[],
         metavar="MODULE:NAME",
-        help="features of your own that the run had: their code is run",
+        help="the user-defined features of the run, whose code may be executed",
     )
-    command.add_argument("--strategy", help="whose clusters, if the run kept those of several")
-    command.add_argument("--seed", type=int, help="of which seed (default: the first)")
+    command.add_argument(
+        "--strategy", help="the strategy of the clusters, if the run saved those of several"
+    )
+    command.add_argument("--seed", type=int, help="the seed of the clusters (default: the first)")
     command.set_defaults(call=_place)
 
 
 def _place(options: argparse.Namespace) -> int:
-    """Place each client whose samples are named; return 1 if any fits nobody."""
+    """Place each client that has samples; return 1 if one of them fits no cluster."""
     from fl_app.results.spectra import load_spectra  # noqa: PLC0415
     from fl_core.text import printable  # noqa: PLC0415
 
-    kept = load_spectra(kept_file(options.results, options.strategy, options.seed))
-    card = kept.card
+    spectra = load_spectra(spectra_file(options.results, options.strategy, options.seed))
+    card = spectra.card
     check_features(card.features, options.own_code)
     fits = True
     for name, samples in _samples(card, options.data_path, options.data):
-        found, text = _placed(samples, kept)
+        found, text = _placed(samples, spectra)
         print(f"{printable(name)}: {text}" if name else text)
         model = model_path(options.results, card, found.cluster)
         if found.fits and model.is_file():
@@ -79,22 +81,22 @@ def _place(options: argparse.Namespace) -> int:
     return 0 if fits else 1
 
 
-def _placed(samples: Tensor, kept: StoredSpectra) -> tuple[Placement, str]:
+def _placed(samples: Tensor, spectra: StoredSpectra) -> tuple[Placement, str]:
     """Place a client, and describe where."""
     from clients.features.compute import feature_map  # noqa: PLC0415
     from clients.signatures.uninformative import why_little_to_compare  # noqa: PLC0415
     from fl_app.group.placement import place  # noqa: PLC0415
     from fl_core.data.folders import cache_dir  # noqa: PLC0415
 
-    features = feature_map(kept.card.features, cache_dir=cache_dir())(samples).numpy()
-    found = place(features, kept, seed=kept.card.seed)
-    columns = kept.card.preparation.column_names
-    why = why_little_to_compare(kept.card.features, samples.numpy(), features, columns)
-    return found, describe(found, kept, len(features), why)
+    features = feature_map(spectra.card.features, cache_dir=cache_dir())(samples).numpy()
+    found = place(features, spectra, seed=spectra.card.seed)
+    columns = spectra.card.preparation.column_names
+    why = why_little_to_compare(spectra.card.features, samples.numpy(), features, columns)
+    return found, describe(found, spectra, len(features), why)
 
 
 def model_path(results: Path, card: SpectraCard, cluster: int) -> Path:
-    """Return where a run that trained keeps the model of a cluster."""
+    """Return where a run that trained saves the model of a cluster."""
     models = models_folder(results, card.strategy, card.seed)
     return models / f"cluster-{cluster}.safetensors"
 
@@ -103,39 +105,39 @@ def check_features(features: str, own_code: Sequence[str]) -> None:
     """Refuse to run features that only a file names, by a ValueError."""
     if is_import_path(features) and features not in own_code:
         raise ValueError(
-            f"the run's features are {features}, code of somebody's own, and a file does not "
-            f"decide which code is run: if you trust it, add --own-code {features}."
+            f"the run's features are {features}, user-defined code, and a file must not decide "
+            f"which code is executed: if you trust it, add --own-code {features}."
         )
 
 
-def kept_file(results: Path, strategy: str | None, seed: int | None) -> Path:
-    """Return the file in which a run kept its clients' eigenvectors; by default the only one."""
+def spectra_file(results: Path, strategy: str | None, seed: int | None) -> Path:
+    """Return the file of the clients' eigenvectors of a run, by default of its first seed."""
     if not results.is_dir():
         raise ValueError(f"RESULTS is {results}, but there is no such folder.")
-    kept = {
+    files = {
         (match["strategy"], int(match["seed"])): path
         for path in sorted(results.iterdir())
-        if (match := _KEPT.fullmatch(path.name))
+        if (match := _SPECTRA_FILE.fullmatch(path.name))
     }
-    if not kept:
+    if not files:
         raise ValueError(
-            f"{results} holds no eigenvectors of a run: they are kept by a strategy that groups by "
-            "them, such as rcc-pfl, with keep-spectra at true, of at most 2,000 clients."
+            f"{results} holds no eigenvectors of a run: a strategy that groups by them, such as "
+            "rcc-pfl, saves them for at most 2,000 clients, if keep-spectra is true."
         )
-    names = sorted({name for name, _ in kept})
+    names = sorted({name for name, _ in files})
     if strategy is None and len(names) > 1:
         raise ValueError(
             f"{results} holds the clusters of {', '.join(names)}: choose one by --strategy."
         )
-    wanted = names[0] if strategy is None else strategy
-    seeds = sorted(number for name, number in kept if name == wanted)
+    chosen = names[0] if strategy is None else strategy
+    seeds = sorted(number for name, number in files if name == chosen)
     if not seeds or (seed is not None and seed not in seeds):
-        there = ", ".join(f"{name} on seed {number}" for name, number in sorted(kept))
+        there = ", ".join(f"{name} on seed {number}" for name, number in sorted(files))
         raise ValueError(
-            f"{results} holds no clusters of {wanted}"
+            f"{results} holds no clusters of {chosen}"
             f"{'' if seed is None else f' on seed {seed}'}: it has {there}."
         )
-    return kept[wanted, seeds[0] if seed is None else seed]
+    return files[chosen, seeds[0] if seed is None else seed]
 
 
 def _samples(card: SpectraCard, path: Path | None, data: str) -> list[tuple[str, Tensor]]:
@@ -148,11 +150,11 @@ def _samples(card: SpectraCard, path: Path | None, data: str) -> list[tuple[str,
     of_run = described(card.sample_shape, is_float=card.is_float)
     if path is None:
         part = read_user_part("--data", data)
-        own = described(part.sample_shape, is_float=part.is_float)
-        if own != of_run:
+        given = described(part.sample_shape, is_float=part.is_float)
+        if given != of_run:
             raise ValueError(
-                f"--data is {data}, whose samples are {own}, but the run's were {of_run}: convert "
-                "them first."
+                f"the samples of --data={data} are {given}, but the run had {of_run}: convert them "
+                "first."
             )
         samples = part.train_samples
         return [("", card.preparation.prepare_samples(samples) if card.is_float else samples)]
@@ -197,23 +199,23 @@ def read_images(folder: Path, sample_shape: tuple[int, ...]) -> Tensor:
     return images
 
 
-def describe(found: Placement, kept: StoredSpectra, num_samples: int, poor: str = "") -> str:
+def describe(found: Placement, spectra: StoredSpectra, num_samples: int, poor: str = "") -> str:
     """Describe a placement in lines of text; `poor` says why the client's features say little."""
     from fl_core.data.samples import sample_word  # noqa: PLC0415
     from fl_core.text import listed, printable  # noqa: PLC0415
 
-    card, word = kept.card, sample_word(kept.card)
+    card, word = spectra.card, sample_word(spectra.card)
     names = [
         printable(name)
-        for name, own in zip(card.names, kept.clusters.tolist(), strict=True)
-        if own == found.cluster
+        for name, cluster in zip(card.names, spectra.clusters.tolist(), strict=True)
+        if cluster == found.cluster
     ]
     overlap = f"overlap {found.overlap:.2f}, needed {found.needed:.2f}"
     lines = [f"{num_samples} {word}s, the clusters of {card.strategy} on seed {card.seed}"]
     if not found.fits:
         lines.append(
-            f"They fit nobody; the nearest cluster is {found.cluster} ({overlap}). Train these "
-            f"{word}s alone, or run again with this client."
+            f"They fit no cluster; the nearest is {found.cluster} ({overlap}). Train these {word}s "
+            "alone, or run again with this client."
         )
         return "\n".join(lines)
     lines.append(f"cluster {found.cluster}, with {listed(names, _MOST_NAMES)}")
@@ -221,10 +223,10 @@ def describe(found: Placement, kept: StoredSpectra, num_samples: int, poor: str 
     other = "the only cluster" if found.second is None else other
     lines.append(f"relevance {found.relevance:.3f}, {other}")
     if poor:
-        lines.append(f"nobody knows how sure this is: {poor}; {overlap}")
+        lines.append(f"certainty unknown: {poor}; {overlap}")
     elif found.second is None:
-        lines.append(f"nobody knows how sure this is, without another cluster; {overlap}")
+        lines.append(f"certainty unknown, since there is no other cluster; {overlap}")
     else:
         share = f"{100 * found.share:.0f} % of the resamples"
-        lines.append(f"sure in {share}, a fifth of the {word}s left out; {overlap}")
+        lines.append(f"certain in {share}, each without a fifth of the {word}s; {overlap}")
     return "\n".join(lines)

@@ -29,7 +29,7 @@ _STREAM = 0x91ACE
 class Placement(NamedTuple):
     """Where a new client belongs."""
 
-    cluster: int  # whose clients are most relevant to it on average
+    cluster: int  # with the highest relevance of its clients to the new one, on average
     relevance: float  # this average
     second: int | None  # the next cluster, if any
     margin: float  # by which the first is more relevant
@@ -44,42 +44,42 @@ class Placement(NamedTuple):
 
 
 def place(
-    features: Float32, kept: StoredSpectra, resamples: int = RESAMPLES, seed: int = 0
+    features: Float32, spectra: StoredSpectra, resamples: int = RESAMPLES, seed: int = 0
 ) -> Placement:
-    """Return where the owner of samples with these features, (n, d), belongs.
+    """Return the cluster of a client that has samples with these features, (n, d).
 
-    As a newcomer is placed in a run: into the cluster whose clients' eigenvectors are most relevant
-    to it on average. It fits if its own overlap with theirs at least as much as half-way between
-    how these clients overlap with each other and how they do with the next cluster's. So often a
-    fifth of its samples is left out, drawn by `seed`. A ValueError says why it cannot be placed.
+    As a newcomer is placed in a run: by the highest mean relevance of a cluster's eigenvectors. The
+    client fits if its eigenvectors overlap with theirs at least half-way between how these clients
+    overlap with each other and with the next cluster's. `resamples` leave out a fifth of its
+    samples each, drawn by `seed`. A ValueError says why it cannot be placed.
     """
     if len(features) < FEWEST_IMAGES:
         raise ValueError(
-            f"there are {len(features)} {sample_word(kept.card)}s, but at least {FEWEST_IMAGES} "
-            "are needed to tell where they belong: add some."
+            f"there are {len(features)} {sample_word(spectra.card)}s, but at least {FEWEST_IMAGES} "
+            "are needed to place a client: add some."
         )
-    rows = bounded_features(features).astype(np.float32) if kept.card.is_private else features
-    dimension = len(kept.eigenvectors[0])
+    rows = bounded_features(features).astype(np.float32) if spectra.card.is_private else features
+    dimension = len(spectra.eigenvectors[0])
     if rows.shape[1] != dimension:
         raise ValueError(
-            f"these {sample_word(kept.card)}s have features of {rows.shape[1]} dimensions, but the "
-            f"run's had {dimension}: place them with the version and the weights that the run had."
+            f"these {sample_word(spectra.card)}s have features of {rows.shape[1]} dimensions, but "
+            f"the run's had {dimension}: use the version and the weights of the run."
         )
-    numbers, members = np.unique(kept.clusters, return_inverse=True)
-    k = kept.card.num_eigenvectors
-    own = spectrum(rows, k)
-    means = _means(own, kept, members)
+    numbers, members = np.unique(spectra.clusters, return_inverse=True)
+    k = spectra.card.num_eigenvectors
+    client = spectrum(rows, k)
+    means = _means(client, spectra, members)
     order = np.argsort(-means, kind="stable")
     best = int(order[0])
     rng = np.random.default_rng([seed, _STREAM])
     count = len(rows) - max(1, round(LEFT_OUT * len(rows)))
     parts = (rows[rng.permutation(len(rows))[:count]] for _ in range(resamples))
     landed = [
-        int(_means(spectrum(part, k), kept, members).argmax())
+        int(_means(spectrum(part, k), spectra, members).argmax())
         for part in parts
         if part.any()  # of nothing but zeros there is no spectrum
     ]
-    overlap, needed = fit(own.eigenvectors, kept.eigenvectors, members, best)
+    overlap, needed = fit(client.eigenvectors, spectra.eigenvectors, members, best)
     several = len(order) > 1
     return Placement(
         cluster=int(numbers[best]),
@@ -93,17 +93,17 @@ def place(
 
 
 def fit(
-    own: Float32, everybodys: Sequence[Float32], members: Int64, cluster: int
+    client: Float32, others: Sequence[Float32], members: Int64, cluster: int
 ) -> tuple[float, float]:
     """Return how far a client's directions, (d, k), overlap with a cluster's, and how far needed.
 
     `members`, (K,), has the clusters of all other clients, each of 0 to C − 1 at least once.
     """
-    needed = half_way(overlaps(everybodys, everybodys), members)[cluster]
+    needed = half_way(overlaps(others, others), members)[cluster]
     theirs = [
-        one for one, number in zip(everybodys, members.tolist(), strict=True) if number == cluster
+        one for one, number in zip(others, members.tolist(), strict=True) if number == cluster
     ]
-    return float(overlaps([own], theirs).mean()), float(needed)
+    return float(overlaps([client], theirs).mean()), float(needed)
 
 
 def overlaps(some: Sequence[Float32], others: Sequence[Float32]) -> Float64:
@@ -116,14 +116,14 @@ def overlaps(some: Sequence[Float32], others: Sequence[Float32]) -> Float64:
     starts = np.cumsum(widths) - widths
     return np.array(
         [
-            np.add.reduceat(np.sum((own.T @ everything) ** 2, axis=0, dtype=np.float64), starts)
-            / np.minimum(own.shape[1], widths)
-            for own in some
+            np.add.reduceat(np.sum((one.T @ everything) ** 2, axis=0, dtype=np.float64), starts)
+            / np.minimum(one.shape[1], widths)
+            for one in some
         ]
     )
 
 
-def _means(own: Spectrum, kept: StoredSpectra, members: Int64) -> Float64:
+def _means(client: Spectrum, spectra: StoredSpectra, members: Int64) -> Float64:
     """Return how relevant each cluster's clients are to a client on average, shape (C,)."""
-    scores = np.array(scores_of(kept.card.relevance, own, kept.eigenvectors))
+    scores = np.array(scores_of(spectra.card.relevance, client, spectra.eigenvectors))
     return np.asarray(mean_scores(scores, members)[1], np.float64)

@@ -20,14 +20,14 @@ from fl_core.messages import protocol
 
 
 class PreRoundGrid(InProcessGrid):
-    """A grid whose simulated clients only answer queries, and can be looked at afterwards."""
+    """A grid of simulated clients that answer queries only, and can be inspected afterwards."""
 
     def __init__(self, config: Config) -> None:
-        # Not the app that devices run: nobody is here from whom an answer must be hidden by salt.
+        # Not the app of devices: no client here needs its answers hidden by salt.
         app = ClientApp(mods=[attack_mod])
         answer_queries(app, self._open)
         app.query(protocol.MOMENTS)(handler(moments, self._open))
-        # This process is its user's own: what is named may run.
+        # The user of this process named the code: it may run.
         own_code = {OWN_CODE: ",".join(named_at_clients(config).values())}
         count = config.num_clients
         nodes = [{"partition-id": i, "num-partitions": count, **own_code} for i in range(count)]

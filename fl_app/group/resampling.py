@@ -77,7 +77,7 @@ def grouped(clients: Sequence[Float32], clustering: SpectralClustering) -> Relev
     spectra = [spectrum(features, k) for features in clients]
     vectors = [one.eigenvectors for one in spectra]
     kinds = outliers_by_vectors(vectors, np.random.default_rng(0))
-    usual = np.flatnonzero(kinds < 0).tolist()  # who compare with each other, and no others
+    usual = np.flatnonzero(kinds < 0).tolist()  # these compare with each other alone
     others = [vectors[i] for i in usual]
     scores = np.zeros((len(clients), len(clients)))
     scores[np.ix_(usual, usual)] = [scores_of(formula, spectra[i], others) for i in usual]
@@ -89,6 +89,6 @@ def spectrum(features: Float32, count: int) -> Spectrum:
     return leading_spectrum(features, min(count, features.shape[1]))
 
 
-def scores_of(formula: str, own: Spectrum, everybodys: Sequence[Float32]) -> list[float]:
-    """Return how relevant everybody's eigenvectors are to a client."""
-    return relevance(formula, own.whole, everybodys)
+def scores_of(formula: str, client: Spectrum, eigenvectors: Sequence[Float32]) -> list[float]:
+    """Return the relevance of each client's eigenvectors to a client."""
+    return relevance(formula, client.whole, eigenvectors)

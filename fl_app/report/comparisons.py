@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fl_app.report.pictures import Spec, Tested, clients_figure, rounds_figure, traffic_figure
+from fl_app.report.pictures import ClientScore, Spec, clients_figure, rounds_figure, traffic_figure
 from fl_app.report.tables import PRE_ROUND, TRAINING, shared_test
 from fl_app.results.reading import Curve, Result
 from fl_app.results.schema import Run
@@ -97,9 +97,9 @@ def _clients(rows: Mapping[str, Compared]) -> Spec:
     return clients_figure(tested, several_seeds=several, metric=_metric(rows))
 
 
-def _tested(runs: Sequence[Run], test: str, several_seeds: bool) -> list[Tested]:
+def _tested(runs: Sequence[Run], test: str, several_seeds: bool) -> list[ClientScore]:
     return [
-        Tested(
+        ClientScore(
             score,
             # A bare number is an index; the same index is another client in another seed.
             (f"client {name}" if name.isdecimal() else name)

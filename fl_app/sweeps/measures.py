@@ -1,4 +1,4 @@
-"""What a table of an experiment shows of each method: numbers from what was stored of a run."""
+"""The measures of runs that tables and pictures of sweeps and experiments show."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from fl_core.messages import protocol
 Stored = Mapping[str, Any]
 _WAYS = ("up", "down")
 CLOSE = 0.99
-"""The share of the final accuracy that counts as having arrived."""
+"""The share of the final accuracy that counts as reached."""
 ROUNDING = 1e-12  # of a number
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A number of one run of one method."""
+    """A number that is computed from the stored results of a run."""
 
     words: str  # with its unit
-    value: Callable[..., float]  # of what was stored of the run, and the numbers that it takes
+    value: Callable[..., float]  # of the stored results, and of its arguments
     digits: int | None = None  # after the point, or significant; None: as the experiment says
     limits: tuple[float, float] | None = None  # its range, with a little room in a picture
-    asked: int = 0  # how many numbers it takes: two tasks in `relevance:1-2`
-    is_significant: bool = False  # digits are: a unit may be euros or nanometres
+    num_arguments: int = 0  # such as the two tasks of `relevance:1-2`
+    is_significant: bool = False  # whether digits are: the unit may be euros or nanometres
 
-    def said(self, value: float, digits: int, sign: str = "", *, beside: float = 0) -> str:
-        """Return a number with so many digits, with "+" where it is to have its sign.
+    def format(self, value: float, digits: int, sign: str = "", *, beside: float = 0) -> str:
+        """Return a number with so many digits, and with its sign if `sign` is "+".
 
-        Of a number `beside` its spread, significant digits go as far as the first two of that.
+        Significant digits go as far as the first two of the spread `beside` the number, if any.
         """
         if not self.is_significant:
             return f"{value:{sign}z.{digits}f}"
@@ -112,7 +112,7 @@ MEASURES: dict[str, Measure] = {
     "mae": Measure("MAE", lambda stored: stored["mae"], 4, is_significant=True),
     "r2": Measure("R²", lambda stored: stored["r2"], 3),
     protocol.USER_METRIC: Measure(
-        "own metric", lambda stored: stored[protocol.USER_METRIC], 4, is_significant=True
+        "user-defined metric", lambda stored: stored[protocol.USER_METRIC], 4, is_significant=True
     ),
     "ari": Measure("ARI", lambda stored: stored["ari"], 2, (-0.15, 1.05)),
     "clusters": Measure("clusters", lambda stored: len(set(stored["clusters"]) - {-1}), 1),
@@ -131,27 +131,27 @@ MEASURES: dict[str, Measure] = {
     "at": Measure(
         "accuracy % after round",
         lambda stored, n: 100 * stored["rounds"][str(n)]["accuracy"],
-        asked=1,
+        num_arguments=1,
     ),
-    "task": Measure("accuracy % in task", _task, asked=1),
-    "relevance": Measure("relevance of tasks", _relevance, 2, (0, 1.05), asked=2),
+    "task": Measure("accuracy % in task", _task, num_arguments=1),
+    "relevance": Measure("relevance of tasks", _relevance, 2, (0, 1.05), num_arguments=2),
 }
 
 
 def check_measure(text: str) -> None:
-    """Refuse a measure that is none, or that lacks its tasks, by a ValueError."""
+    """Raise a ValueError for an unknown measure, or one without its arguments."""
     name, _, argument = text.partition(":")
     if name not in MEASURES:
         raise ValueError(f'there is no measure "{text}": they are {", ".join(MEASURES)}.')
     numbers = argument.split("-") if argument else []
-    asked = MEASURES[name].asked
-    if len(numbers) != asked or not all(n.isdecimal() and int(n) for n in numbers):
-        example = (f"write {name}.", f"write {name}:1.", f"write {name}:1-2.")[asked]
+    count = MEASURES[name].num_arguments
+    if len(numbers) != count or not all(n.isdecimal() and int(n) for n in numbers):
+        example = (f"write {name}.", f"write {name}:1.", f"write {name}:1-2.")[count]
         raise ValueError(f'the measure "{text}" cannot be read: {example}')
 
 
 def measure(text: str, stored: Stored) -> float:
-    """Return a measure of what was stored of a run; NaN where the run has no such number."""
+    """Return a measure of the stored results of a run; NaN if the run does not have it."""
     name, _, argument = text.partition(":")
     numbers = [int(number) for number in argument.split("-")] if argument else []
     try:
@@ -161,7 +161,7 @@ def measure(text: str, stored: Stored) -> float:
 
 
 def kind_of(text: str) -> Measure:
-    """Return what is measured, whatever it is asked for: the same of `relevance:1-2` and `:1-1`."""
+    """Return the measure without its arguments: the same for `relevance:1-2` and `:1-1`."""
     return MEASURES[text.partition(":")[0]]
 
 
@@ -181,16 +181,16 @@ def shown(
     digits: int = 1,
     sign: bool = False,
 ) -> str:
-    """Return a number of a measure as it stands in a table; `digits` are those of accuracies.
+    """Return a number of a measure for a table; `digits` are those of accuracies.
 
-    `half` is half the width of its mean's interval, and is left out where it would be shown as 0.
+    `half` is half the width of the interval of its mean; it is omitted if it is shown as 0.
     """
-    own = kind_of(text)
-    places = digits if own.digits is None else own.digits
+    kind = kind_of(text)
+    places = digits if kind.digits is None else kind.digits
     # Of equal numbers, the mean may be off by a rounding.
     spreads = [0.0 if one and one < ROUNDING * abs(value) else one for one in (std, half)]
     known = (one for one in spreads if one and math.isfinite(one))
-    number = own.said(value, places, "+" if sign else "", beside=next(known, 0.0))
-    about, told = ("" if one is None else own.said(one, places) for one in spreads)
-    interval = f" [± {told}]" if told and float(told) else ""
-    return f"{number} ± {about}{interval}" if about else number + interval
+    number = kind.format(value, places, "+" if sign else "", beside=next(known, 0.0))
+    spread, width = ("" if one is None else kind.format(one, places) for one in spreads)
+    interval = f" [± {width}]" if width and float(width) else ""
+    return f"{number} ± {spread}{interval}" if spread else number + interval

@@ -1,4 +1,4 @@
-"""What a sweep runs: the product of the lists of values, checked before anything starts."""
+"""The plan of a sweep: the product of lists of values, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fl_app.config.run_config import DEFAULTS, OPTIONS, parse_config, parse_override
 from fl_app.config.unused_options import needed
-from fl_app.sweeps.store import Place, Simulation, local_data
+from fl_app.sweeps.store import Key, Simulation, local_data
 from fl_core.options import Scalar, key_values, typed
 
 Values = Mapping[str, Scalar | Sequence[Scalar]]
@@ -23,7 +23,7 @@ Values = Mapping[str, Scalar | Sequence[Scalar]]
 
 SEED = "seed"
 _STRATEGY = "strategy"
-_NOT_HERE = {
+_REFUSED = {
     "output-dir": "name the sweep's folder by --output",
     "resume": "call the sweep again: what is finished is not run again",
 }
@@ -31,20 +31,20 @@ _LONGEST_NAME = 80
 
 
 @dataclass(frozen=True)
-class Point(Place):
-    """A simulation of a sweep: its name, which is that of its folder, and the values it has."""
+class Point(Key):
+    """A simulation of a sweep: the name of its folder, and its values of the swept keys."""
 
     cell: str
     values: Mapping[str, Scalar]
 
     def __str__(self) -> str:
-        """Return it in words."""
+        """Return the values as they are typed."""
         return ", ".join(key_values(self.values))
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """The values of each key that has several, the run-config keys that all share, and all."""
+    """The swept keys with their values, the options that all share, and all simulations."""
 
     swept: Mapping[str, tuple[Scalar, ...]]
     options: Mapping[str, Scalar]
@@ -57,7 +57,7 @@ class Sweep:
         return shlex.join(["fedkin", "sweep", *words, "--output", str(folder)])
 
     def folder(self) -> Path:
-        """Return where it goes unless one says otherwise: the same for more or fewer values."""
+        """Return the default folder: the same for more or fewer values."""
         config = {key: value for key, value in self.options.items() if key != "data-dir"}
         for one in self.simulations if "data-dir" not in self.swept else ():
             config |= local_data(one.given)
@@ -81,7 +81,7 @@ def read_words(words: Sequence[str]) -> dict[str, Scalar | list[Scalar]]:
     for word in words:
         key, value = parse_override(word)
         if key in found:
-            raise ValueError(f"{key} is there twice: give it once, with a list of its values.")
+            raise ValueError(f"{key} is given twice: give it once, with a list of its values.")
         if key not in OPTIONS:
             parse_config({**DEFAULTS, key: value})  # says so, and what may be meant
         found[key] = _read_list(key, str(value)) if isinstance(value, str) else value
@@ -109,7 +109,7 @@ def _read_list(key: str, text: str) -> Scalar | list[Scalar]:
 
 
 def _number_or(value: Scalar, key: str) -> Scalar:
-    """Return the number that a text means to a key whose default is a word, such as `auto`."""
+    """Return the number that a text means to a key with a default such as `auto`."""
     with suppress(ValueError):
         read = OPTIONS[key].rule.read(key, value)
         if isinstance(value, str) and isinstance(read, int | float):
@@ -118,7 +118,7 @@ def _number_or(value: Scalar, key: str) -> Scalar:
 
 
 def _takes(key: str, text: str) -> bool:
-    """Say whether a text with commas is one value of a key."""
+    """Return whether a text with commas is one value of a key."""
     try:
         OPTIONS[key].rule.read(key, text)
     except ValueError:
@@ -135,8 +135,8 @@ def plan_sweep(given: Values) -> Sweep:
     options: dict[str, Scalar] = {}
     swept: dict[str, tuple[Scalar, ...]] = {}
     for key, value in given.items():
-        if key in _NOT_HERE:
-            raise ValueError(f"{key} cannot be given in a sweep: {_NOT_HERE[key]}.")
+        if key in _REFUSED:
+            raise ValueError(f"{key} cannot be given in a sweep: {_REFUSED[key]}.")
         if isinstance(value, Scalar):
             options[key] = _plain(value)
         elif key == _STRATEGY:
@@ -160,24 +160,24 @@ def plan_sweep(given: Values) -> Sweep:
 
 
 def _plain(value: Scalar) -> Scalar:
-    """Return a whole number without a point, so that 0 and 0.0 have one name."""
+    """Return a whole number as an int, so that 0 and 0.0 have one name."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _check_differ(
     swept: Mapping[str, tuple[Scalar, ...]], simulations: Sequence[Simulation[Point]]
 ) -> None:
-    """Refuse values that come twice, and keys that change nothing."""
+    """Refuse repeated values, and keys without an effect."""
     if SEED in swept and any(one.config.repeats > 1 for one in simulations):
-        raise ValueError("seed is swept, and repeats makes seeds, too: give one of them.")
+        raise ValueError("seed is swept, but repeats sets seeds, too: give one of them.")
     for key in swept:
         where = [needed(key, one.config) for one in simulations]
         if all(where):
-            raise ValueError(f"{key} is swept, but changes nothing: it counts only {where[0]}.")
+            raise ValueError(f"{key} is swept, but has no effect: it is used only {where[0]}.")
     for first, other in itertools.combinations(simulations, 2):
         if first.options == other.options:
             raise ValueError(
-                f"{first.place} and {other.place} are the same simulation: leave one of them out, "
+                f"{first.key} and {other.key} are the same simulation: leave one of them out, "
                 "or choose a strategy that uses what is swept."
             )
 
@@ -197,7 +197,7 @@ def _typed(key: str, values: Sequence[Scalar]) -> str:
 
 
 def _name(values: Mapping[str, Scalar]) -> str:
-    """Return the name of a simulation's folder, which is that of no other, in whatever order."""
+    """Return the name of a simulation's folder, unique and independent of the order of keys."""
     text = ",".join(key_values(dict(sorted(values.items()))))
     safe = re.sub(r"[^\w.,=+-]", "_", text)
     if safe == text and len(text) <= _LONGEST_NAME:

@@ -80,10 +80,10 @@ def _rounds(run: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _lines(path: Path, run: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    own = (run["strategy"], str(run["seed"]))
+    of_run = (run["strategy"], str(run["seed"]))
     with path.open(newline="", encoding="utf-8") as file:
         yield from (
-            line for line in csv.DictReader(file) if (line["strategy"], line["seed"]) == own
+            line for line in csv.DictReader(file) if (line["strategy"], line["seed"]) == of_run
         )
 
 

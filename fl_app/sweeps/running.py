@@ -1,4 +1,4 @@
-"""Run the simulations of a sweep, several at a time; a kill loses those that are under way."""
+"""Run the simulations of a sweep, several at a time; a kill loses those that are running."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from fl_app.sweeps.run_numbers import numbers_of_run
 from fl_app.sweeps.store import (
     Cell,
     Simulation,
-    finished,
     locked,
     read_cells,
+    read_finished,
     replace_cell,
     resolved_options,
 )
@@ -58,13 +58,13 @@ def workers_of(processes: int) -> int:
 
 
 def finished_cells(sweep: Sweep, folder: Path) -> list[Cell]:
-    """Return the sweep's finished simulations, in order; those with other options are left out."""
+    """Return the sweep's finished simulations, in order, without those with other options."""
     cells = stored_cells(folder)
     return [cell for one in sweep.simulations for cell in cells if one.is_in([cell])]
 
 
 def with_checksums(sweep: Sweep) -> Sweep:
-    """Return a sweep that runs again what user-defined code or data have changed."""
+    """Return a sweep whose simulations are identified by user-defined code and data, too."""
     simulations = [
         replace(one, options=identifying_options(one.config)) for one in sweep.simulations
     ]
@@ -72,7 +72,7 @@ def with_checksums(sweep: Sweep) -> Sweep:
 
 
 def identifying_options(config: Config) -> dict[str, Scalar]:
-    """Return the options of a simulation, and a checksum of the user's code and data, if any."""
+    """Return the options of a simulation, and a checksum of user-defined code and data, if any."""
     parts = {part for name in config.strategy for part in system_of(name).parts}
     named = {part.__module__ for part in parts if not is_ours(part)}
     named |= {*named_at_clients(config).values()}
@@ -89,13 +89,13 @@ def identifying_options(config: Config) -> dict[str, Scalar]:
 
 
 def stored_cells(folder: Path) -> list[Cell]:
-    """Return the finished simulations whose results are still there, whatever their options."""
+    """Return the finished simulations that still have their results, with any options."""
     if folder.is_dir() and not (folder / NUMBERS).is_file():
         others = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
         if others and others != [CELLS]:
             raise ValueError(
-                f"output is {folder}, which holds no sweep but {sorted(others)[0]}: name another "
-                "folder."
+                f"--output is {folder}, but it holds {sorted(others)[0]} and no sweep: name "
+                "another folder."
             )
     cells = read_cells(folder / NUMBERS)
     return [cell for cell in cells if (folder / CELLS / cell["cell"] / SUMMARY).is_file()]
@@ -117,23 +117,23 @@ def run_missing(
             while waiting or running:
                 while waiting and len(running) < processes:
                     number, one = waiting.popleft()
-                    name = f"[{number}/{len(missing)}] {one.place}"
-                    replace_cell(numbers, one.place)  # its older results are deleted now
-                    say(f"{name}: begins")
+                    name = f"[{number}/{len(missing)}] {one.key}"
+                    replace_cell(numbers, one.key)  # its older results are deleted below
+                    say(f"{name}: starts")
                     gpus = gpus_per_client(one.config.device, max(1, workers) * processes, None)
-                    results = (folder / CELLS / one.place.cell).absolute()
+                    results = (folder / CELLS / one.key.cell).absolute()
                     running.append(_Running(name, one, results, workers, gpus))
                 for simulation in [simulation for simulation in running if simulation.has_ended()]:
                     running.remove(simulation)
                     left = len(waiting) + len(running)
-                    place = simulation.one.place
+                    key = simulation.one.key
                     try:
                         cell = simulation.cell()
                     except _FAILURES as error:
-                        failures[place.cell] = str(error)
+                        failures[key.cell] = str(error)
                         say(f"{simulation.name}: failed, {error}")
                     else:
-                        replace_cell(numbers, place, cell)
+                        replace_cell(numbers, key, cell)
                         per_cell = (time.monotonic() - started) / (len(missing) - left)
                         took = clock(simulation.seconds)
                         say(
@@ -153,7 +153,7 @@ def run_missing(
 
 
 class _Running:
-    """A simulation in a process of its own, whose log is a file in its folder."""
+    """A simulation in a separate process, with its log in its folder."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class _Running:
     ) -> None:
         self.name, self.one, self._results = name, one, results
         self._workers, self._gpus = workers, gpus
-        shutil.rmtree(results, ignore_errors=True)  # what a kill, or other options, left there
+        shutil.rmtree(results, ignore_errors=True)  # of a killed simulation, or of other options
         results.mkdir(parents=True, mode=0o700)
         self._log = results / LOG
         self._started = self._looked = time.monotonic()
@@ -173,11 +173,11 @@ class _Running:
 
     @property
     def seconds(self) -> float:
-        """Return how long it has been running."""
+        """Return the seconds since its start."""
         return time.monotonic() - self._started
 
     def has_ended(self) -> bool:
-        """Return whether its process has."""
+        """Return whether its process has ended."""
         return self.process.poll() is not None
 
     def news(self) -> str:
@@ -189,12 +189,14 @@ class _Running:
         return " ".join(lines[-1].split()) if lines else ""
 
     def cell(self) -> Cell:
-        """Return what is stored of it; a RuntimeError says why it has failed."""
+        """Return its cell; a RuntimeError says why it failed."""
         if self.process.returncode:
             errors = [line for line in self._lines() if line.startswith("error: ")]
             reason = errors[0].removeprefix("error: ") if errors else f"see {self._log}"
             raise RuntimeError(reason)
-        summary, cell = finished(self.one, self._results, self._workers, self.seconds, self._gpus)
+        summary, cell = read_finished(
+            self.one, self._results, self._workers, self.seconds, self._gpus
+        )
         runs = [
             {"strategy": run["strategy"], "seed": run["seed"]} | numbers_of_run(run, self._results)
             for run in summary["runs"]
@@ -208,12 +210,12 @@ class _Running:
 def start_simulation(
     one: Simulation[Point], results: Path, workers: int, gpus: float | None
 ) -> subprocess.Popen[bytes]:
-    """Start `fedkin run` for one simulation; it ends if this process does."""
+    """Start `fedkin run` for a simulation; it ends with this process."""
     words = key_values({**one.given, "output-dir": str(results)})
     words += ["--workers", str(workers)]
     if gpus and workers:
         words += ["--gpus-per-client", str(gpus)]
-    # -P: a module in the working folder may have a name of ours.
+    # -P: a module in the working folder may have the name of one of these packages.
     command = [sys.executable, "-P", "-m", "fl_app.sweeps.simulation", str(os.getpid())]
     with (results / LOG).open("wb") as log:
         return subprocess.Popen(
@@ -223,7 +225,7 @@ def start_simulation(
             stderr=subprocess.STDOUT,
             # One page shows all of them. Lines are in the log as soon as they are printed.
             env={**os.environ, NO_REPORT: "1", "PYTHONUNBUFFERED": "1"},
-            start_new_session=True,  # Ctrl-C is for us, who end it in order
+            start_new_session=True,  # this process handles Ctrl-C, and ends it
         )
 
 

@@ -1,4 +1,4 @@
-"""Finished simulations in one file: each has its options and its numbers, and is run once."""
+"""Files of finished simulations, with the options and the numbers of each."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from fl_core.options import Scalar, options_of
 from strategies.catalogue import system_of
 
 Cell = dict[str, Any]
-"""One simulation: which one it is, `options`, `revision`, `workers`, `seconds`, `versions`, `gpu`
-if clients computed on one, and its numbers."""
+"""A finished simulation: its key, `options`, `revision`, `workers`, `seconds`, `versions`, `gpu` if
+clients computed on one, and its numbers."""
 
 KEYS = frozenset({"options", "revision", "workers", "seconds", "versions"})
-"""What every cell has."""
+"""The keys of every cell."""
 
-PLACES = frozenset({"output-dir", "data-dir", "figure-format"})
+WITHOUT_EFFECT = frozenset({"output-dir", "data-dir", "figure-format"})
 """Options that change no number; see `local_data` for the exception."""
 
 _ROOT = Path(__file__).parents[2]
@@ -41,36 +41,36 @@ _PACKAGES = ("fedkin", "flwr", "ray", "torch", "numpy", "scipy")
 
 
 @dataclass(frozen=True)
-class Place:
-    """Which simulation of several it is: a subclass has the fields that say so."""
+class Key:
+    """Identifies a simulation among several, by the fields of a subclass."""
 
-    def is_of(self, cell: Cell) -> bool:
-        """Return whether a cell is this one, whatever its options."""
+    def matches(self, cell: Cell) -> bool:
+        """Return whether a cell has this key, with any options."""
         return all(cell.get(name) == value for name, value in vars(self).items())
 
 
-AnyPlace = TypeVar("AnyPlace", bound=Place)
+AnyKey = TypeVar("AnyKey", bound=Key)
 
 
 @dataclass(frozen=True)
-class Simulation(Generic[AnyPlace]):
-    """A simulation, with the run-config keys that are set, and the configuration that they give."""
+class Simulation(Generic[AnyKey]):
+    """A simulation: its key, the run-config keys that are set, and its configuration."""
 
-    place: AnyPlace
+    key: AnyKey
     given: Mapping[str, Any]
     config: Config
-    options: Mapping[str, Scalar]  # those that identify it
+    options: Mapping[str, Scalar]  # all that change its numbers
 
     @classmethod
-    def of(cls, place: AnyPlace, given: Mapping[str, Any]) -> Simulation[AnyPlace]:
-        """Return a simulation; a ValueError if its options are none."""
+    def of(cls, key: AnyKey, given: Mapping[str, Any]) -> Simulation[AnyKey]:
+        """Return the simulation of run-config keys; a ValueError says which is wrong."""
         config = parse_config({**DEFAULTS, **given})
-        return cls(place, given, config, resolved_options(config))
+        return cls(key, given, config, resolved_options(config))
 
     def is_in(self, cells: Iterable[Cell], *, with_options: bool = True) -> bool:
-        """Return whether a cell is this simulation, with these options or with any."""
+        """Return whether a cell has this key, with these options or with any."""
         return any(
-            self.place.is_of(cell) and (cell["options"] == self.options or not with_options)
+            self.key.matches(cell) and (cell["options"] == self.options or not with_options)
             for cell in cells
         )
 
@@ -83,12 +83,12 @@ def resolved_options(config: Config) -> dict[str, Scalar]:
     parts = {part for name in config.strategy for part in system_of(name).parts}
     used = {key for part in parts for key in options_of(part)} | set(options_of(Config))
     values = config.as_run_config()
-    options = {key: value for key, value in values.items() if key in used - PLACES}
+    options = {key: value for key, value in values.items() if key in used - WITHOUT_EFFECT}
     return options | local_data(values)
 
 
 def local_data(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the folder that run-config values name, if it is the data; otherwise nothing."""
+    """Return the folder of the data, if run-config values name local data; otherwise nothing."""
     if values.get("dataset") not in IN_DATA_DIR:
         return {}
     return {"data-dir": str(resolve_data_dir(str(values.get("data-dir", ""))).resolve())}
@@ -118,7 +118,7 @@ def read_cells(path: Path) -> list[Cell]:
                 raise ValueError(f"a cell lacks {lacking[0]}")
     except (ValueError, KeyError, TypeError, lzma.LZMAError) as error:
         raise ValueError(
-            f"{path} does not hold the cells of an experiment ({error}): move it away."
+            f"{path} is not a file of finished simulations ({error}): move it away."
         ) from error
     return cells
 
@@ -131,25 +131,25 @@ def write_cells(path: Path, cells: Iterable[Cell]) -> None:
         partial.write_bytes(lzma.compress(text) if path.suffix == ".xz" else text)
 
 
-def replace_cell(path: Path, place: Place, *cells: Cell) -> None:
-    """Write a cell in the place of an older one of the same simulation; none: remove that."""
-    others = (cell for cell in read_cells(path) if not place.is_of(cell))
+def replace_cell(path: Path, key: Key, *cells: Cell) -> None:
+    """Replace the cell of this key in a file; without a new one, remove it."""
+    others = (cell for cell in read_cells(path) if not key.matches(cell))
     write_cells(path, [*others, *cells])
 
 
 def check_all(simulations: Iterable[Simulation[Any]], folder: Path) -> None:
-    """Refuse what `fedkin run` would refuse of any simulation, and say which one."""
+    """Raise the ValueError of `fedkin run` for the first simulation that it would refuse."""
     for one in simulations:
         try:
             check_trains(one.config)
             check_run(one.config, folder)
         except ValueError as error:
-            raise ValueError(f"{one.place}: {error}") from error
+            raise ValueError(f"{one.key}: {error}") from error
 
 
 @contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
-    """Let no other process write to a file of cells while the block runs."""
+    """Lock a file of cells against other processes while the block runs."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=0)
     try:
@@ -164,16 +164,16 @@ def locked(path: Path, what: str) -> Iterator[None]:
         lock.release()
 
 
-def finished(
+def read_finished(
     one: Simulation[Any], folder: Path, workers: int, seconds: float, gpus_per_client: float | None
 ) -> tuple[Mapping[str, Any], Cell]:
-    """Return the summary.json of a simulation that has ended, and its cell, without numbers."""
+    """Return the summary.json of a finished simulation, and its cell without numbers."""
     from clients.accelerator import gpu_name  # noqa: PLC0415 - PyTorch takes a second
 
     gpu = None if gpus_per_client == 0 else gpu_name(one.config.device)
     versions = {name: version(name) for name in _PACKAGES}
     cell = {
-        **vars(one.place),
+        **vars(one.key),
         "options": dict(one.options),
         "revision": revision(),
         "workers": workers,

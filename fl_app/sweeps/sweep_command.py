@@ -33,8 +33,8 @@ def add_command(commands: Any) -> None:
         "sweep",
         help="simulate the product of lists of values, and put them in one table and picture",
         description="Simulate each combination of the values of all keys that have several, and "
-        "write one CSV, one picture and one report. What is finished is kept: call again after an "
-        "interruption, or with more values, and only what is missing is run.",
+        "write one CSV, one picture and one report. Finished simulations are stored: call again "
+        "after an interruption, or with more values, and only what is missing is run.",
         epilog=_EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -125,14 +125,14 @@ def run_sweep(
     for one in sweep.simulations:
         old = "again" if one.is_in(cells, with_options=False) else ""
         state = old if one in missing else "finished"
-        say(f"  {one.place}" + (f"  ({state})" if state else ""))
+        say(f"  {one.key}" + (f"  ({state})" if state else ""))
     if dry_run:
         return {}
     failures: dict[str, str] = {}
     try:
         if missing:
             failures = run_missing(missing, folder, say, processes=count, workers=workers)
-    finally:  # what is finished is shown, whatever stopped the rest
+    finally:  # what is finished is shown, even if the rest was stopped
         _write(sweep, folder, say)
     return failures
 

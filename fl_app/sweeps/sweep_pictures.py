@@ -33,11 +33,11 @@ def draw(sweep: Sweep, table: DataFrame, path: Path) -> None:
     is removed.
     """
     figure = _figure(sweep, table)
-    for own in (path, path.with_suffix(".pdf")):
+    for file in (path, path.with_suffix(".pdf")):
         if figure is None:
-            own.unlink(missing_ok=True)
+            file.unlink(missing_ok=True)
         else:
-            pictures.save(figure, own)
+            pictures.save(figure, file)
 
 
 def across_key(swept: Mapping[str, Sequence[Scalar]]) -> str:
@@ -54,7 +54,7 @@ def across_key(swept: Mapping[str, Sequence[Scalar]]) -> str:
 
 
 def is_numeric(values: Sequence[Scalar]) -> bool:
-    """Say whether all values are numbers; true and false are none."""
+    """Return whether all values are numbers, not true or false."""
     return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
 
 

@@ -1,4 +1,4 @@
-"""What a sweep shows of its numbers: a tidy table, and for each measure one by strategies."""
+"""The tables of a sweep: a tidy one, and for each measure one with a column per strategy."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def tidy(sweep: Sweep, cells: Sequence[Cell]) -> DataFrame:
         for cell in cells
         for run in cell["runs"]
         for name, one in MEASURES.items()
-        if not one.asked and not math.isnan(value := measure(name, run))
+        if not one.num_arguments and not math.isnan(value := measure(name, run))
     ]
     columns = ["cell", *keys, "strategy", SEED, "measure", "value"]
     # As objects, numbers stay what they are: 0 and 0.2 in one column are not 0.0 and 0.2.

@@ -12,7 +12,7 @@ def test_a_thousand_federations_of_one_to_eight_tasks_and_ten_to_a_hundred_clien
     assert {kind.few for kind in every} == {0, 0.1, 0.4}
 
 
-def test_everybody_has_a_spectrum_and_few_have_little(monkeypatch):
+def test_each_client_has_a_spectrum_and_few_have_little(monkeypatch):
     kind = outliers.Kind("mnist-5k", 10, 2, "label", 0.2)
     counts = []
     monkeypatch.setattr(outliers, "leading_spectrum", lambda rows, _: counts.append(len(rows)))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fl_app.report.pictures import labels_figure, save, similarity_figure
-from fl_app.report.pictures.figure import shortened
+from fl_app.report.pictures.figure import shorten
 from fl_app.report.text_table import TextTable, render
 from fl_app.run.progress import Progress
 from fl_core.agreement.agreement import Agreement
@@ -18,7 +18,7 @@ ODD = ("\x1b[2J", "\u202eevil", "line\nbreak", "\udcff", "\u2028", "\x9b31m")
 
 @pytest.mark.parametrize("text", ODD)
 def test_nothing_passes_that_a_terminal_would_obey(text):
-    for cleaned in (printable(text), one_line(text), csv_cell(text), shortened(text, 50)):
+    for cleaned in (printable(text), one_line(text), csv_cell(text), shorten(text, 50)):
         assert cleaned.isprintable()
 
 

@@ -82,10 +82,12 @@ def test_the_bytes_on_the_page_are_those_of_the_committed_run():
         "describe": describe,
         "spectrum": numbers["spectrum"][0],
         "relevance": numbers["relevance"][0],
-        "everybody": numbers["relevance"][1],
+        "relevance-query": numbers["relevance"][1],
     }
     fewer = scale.message_bytes(clients, 5, 324)
-    assert f"{fewer['spectrum']:,} bytes and the 648,128 are {fewer['everybody']:,}" in PRIVACY
+    assert (
+        f"{fewer['spectrum']:,} bytes and the 648,128 are {fewer['relevance-query']:,}" in PRIVACY
+    )
     # The model is the one that each round's training begins with; the answer is one number.
     kept = RecordDict({protocol.METRICS: MetricRecord({protocol.KEPT: 1})})
     assert numbers["keep_model"] == [protocol.payload_bytes(kept), numbers["train"][1]]
@@ -243,7 +245,7 @@ def test_the_pages_dimension_is_that_of_both_sizes_of_images():
 @pytest.mark.parametrize("relevance", EIGENVECTORS)
 def test_how_many_devices_an_hour_is_enough_for(relevance):
     most = scale.most_devices_within(relevance, 3600)
-    one = scale.message_bytes(1, EIGENVECTORS[relevance], 324)["everybody"] - 128
+    one = scale.message_bytes(1, EIGENVECTORS[relevance], 324)["relevance-query"] - 128
     assert most**2 * one * 8 / 1e9 == pytest.approx(3600, rel=1e-3)
     assert f"{round(most, -2):,}" in SCALE
 

@@ -20,7 +20,7 @@ def test_no_lie_spoils_the_clustering():
 def test_honest_clients_are_left_alone():
     honest = MEASURED["without-liars"]["rows"]
     assert sum(row["federations"] for row in honest) >= 1_000
-    assert [row for row in honest if row["odd"]] == []
+    assert [row for row in honest if row["outliers"]] == []
 
 
 def test_odd_clients_are_named_below_the_table_of_clusters():

@@ -96,7 +96,7 @@ def reproduce(name, monkeypatch, output, rows=1, columns=1, variants=None):
     words = ["--seeds", "1", "--workers", "0", "--output", str(output)]
     assert main([name, *words]) == 0
     cells = read_cells(output / f"{name}.json.xz")
-    assert [one.is_of(cell) for one, cell in zip(all_cells(few, 1), cells, strict=True)]
+    assert [one.matches(cell) for one, cell in zip(all_cells(few, 1), cells, strict=True)]
     return cells
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.claims import Claim
-from experiments.judging import Judged, half_interval, judge_cell
+from experiments.judging import CellVerdict, half_interval, judge_cell
 
 
 def numbers(*values):
@@ -86,9 +86,9 @@ def test_equal_numbers_have_an_interval_of_nothing():
 def test_of_one_or_two_runs_their_mean_is_judged():
     claim = Claim("so", "a", "above", "b")
     right = numbers(91.0, 94.5, 70.0)
-    assert judge_cell(claim, [numbers(94.0)], [right]) == Judged("holds", 1)
-    assert judge_cell(claim, [numbers(94.0, 92.0)], [right]) == Judged("holds", 2)  # by 0.25
-    assert judge_cell(claim, [numbers(94.0, 91.0)], [right]) == Judged("does not hold", 2)
+    assert judge_cell(claim, [numbers(94.0)], [right]) == CellVerdict("holds", 1)
+    assert judge_cell(claim, [numbers(94.0, 92.0)], [right]) == CellVerdict("holds", 2)  # by 0.25
+    assert judge_cell(claim, [numbers(94.0, 91.0)], [right]) == CellVerdict("does not hold", 2)
 
 
 def test_it_must_hold_for_each_pair():
@@ -98,15 +98,15 @@ def test_it_must_hold_for_each_pair():
     assert judge_cell(claim, [above, far], [zero, one]).word == "holds"
     assert judge_cell(claim, [close, far], [zero, one]).word == "undecided"  # 2 ± 2.48
     assert judge_cell(claim, [close, far], [zero, far]).word == "does not hold"
-    assert judge_cell(claim, [above, numbers(8.0)], [zero, one]) == Judged("holds", 1)
+    assert judge_cell(claim, [above, numbers(8.0)], [zero, one]) == CellVerdict("holds", 1)
 
 
 @pytest.mark.parametrize(
     ("ari", "said"),
     [
-        ((1.0, 1.0, 1.0), Judged("holds", 3, "in 3 of 3 seeds")),
-        ((0.47, 1.0), Judged("partly", 2, "in 1 of 2 seeds")),
-        ((0.47, 0.99), Judged("does not hold", 2, "in 0 of 2 seeds")),
+        ((1.0, 1.0, 1.0), CellVerdict("holds", 3, "in 3 of 3 seeds")),
+        ((0.47, 1.0), CellVerdict("partly", 2, "in 1 of 2 seeds")),
+        ((0.47, 0.99), CellVerdict("does not hold", 2, "in 0 of 2 seeds")),
     ],
 )
 def test_what_is_said_of_each_run_is_judged_in_each(ari, said):
@@ -150,7 +150,7 @@ def test_four_seeds_are_too_few_for_a_standard_deviation():
     four = numbers(0.0, 100.0, 200.0, 300.0)
     claim = Claim("so", "a", "above", "b", statistic="std")
     why = "too few seeds for a standard deviation"
-    assert judge_cell(claim, [four], [STEADY]) == Judged("not judged", 4, why)
+    assert judge_cell(claim, [four], [STEADY]) == CellVerdict("not judged", 4, why)
 
 
 @pytest.mark.parametrize("more", [{"points": 1.0}, {"relation": "within"}, {"right": 2.0}])

@@ -40,5 +40,5 @@ def test_it_has_a_table_on_a_page_and_is_kept_with_the_numbers(tmp_path):
     kept = cell["methods"]["single"]
     assert kept["user-metric"] == pytest.approx(1 - kept["accuracy"], abs=1e-6)
     page = (tmp_path / "results/own.md").read_text(encoding="utf-8")
-    assert "|  | accuracy % | own metric |" in page
+    assert "|  | accuracy % | user-defined metric |" in page
     assert f"| single | {100 * kept['accuracy']:.1f} | {kept['user-metric']:#.4g} |" in page

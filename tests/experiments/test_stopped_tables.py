@@ -70,7 +70,7 @@ def finished(experiment, path, **more):
         ran = {"workers": 0, "seconds": 1.0, "versions": {}, **more}
         methods = {"optimum": {"accuracy": 0.9}, "single": {"accuracy": 0.8}}
         made = {"options": dict(one.options), "revision": "a"}
-        cells.append({**vars(one.place), **made, **ran, "methods": methods})
+        cells.append({**vars(one.key), **made, **ran, "methods": methods})
     store.write_cells(path, cells)
 
 

@@ -21,7 +21,7 @@ from experiments.cells import all_cells, current_cells, find_missing, run_into, 
 from experiments.claims import Claim
 from experiments.experiment_file import Experiment, list_experiments, read_experiment
 from experiments.formula import expected_bytes
-from experiments.judging import Place, judge, measured_of
+from experiments.judging import TableEntry, judge, measured_of
 from experiments.page import page
 from experiments.table_pictures import draw, draw_agreement
 from experiments.verdicts import verdicts
@@ -121,9 +121,9 @@ def counted(monkeypatch):
             ran.append("killed")
             raise KeyboardInterrupt
         both = found(optimum=0.9 + given["seed"] / 100, single=0.8)
-        both |= {**vars(one.place), "options": dict(one.options), "revision": "", "workers": 1}
-        if one.place.variant:
-            return {**both, "methods": {one.place.variant: both["methods"]["optimum"]}}
+        both |= {**vars(one.key), "options": dict(one.options), "revision": "", "workers": 1}
+        if one.key.variant:
+            return {**both, "methods": {one.key.variant: both["methods"]["optimum"]}}
         return both
 
     monkeypatch.setattr(cells_module, "_run", run)
@@ -142,11 +142,11 @@ def test_a_stopped_run_goes_on_where_it_was(experiment, tmp_path, counted):
     first = [(2, 2, 0), (2, 4, 0), (3, 2, 0), (3, 4, 0)]
     assert counted == [*first, (2, 2, 1), "killed"]
     assert len(read_cells(path)) == 4
-    assert [one.place.seed for one in run_all(experiment, path)] == [1, 1, 1, 1]
+    assert [one.key.seed for one in run_all(experiment, path)] == [1, 1, 1, 1]
     assert counted[6:] == [(tasks, epochs, 1) for tasks, epochs, _ in first]
     assert run_all(experiment, path) == []
     cells = read_cells(path)
-    assert [one.is_of(c) for one, c in zip(all_cells(experiment, 2), cells, strict=True)]
+    assert [one.matches(c) for one, c in zip(all_cells(experiment, 2), cells, strict=True)]
     assert [list(c["methods"]) for c in cells[:2]] == [["optimum", "single"], ["optimum (twice)"]]
 
 
@@ -159,7 +159,7 @@ def test_only_what_has_changed_is_run_again(experiment, tmp_path, counted, monke
     stored = read_cells(path)
     outdated = [one.is_in(stored, with_options=False) for one in missing]
     assert outdated == [True, True, False, False, False, False]
-    again = [str(one.place) for one in run_all(experiment, path, 1)]
+    again = [str(one.key) for one in run_all(experiment, path, 1)]
     assert again == ["digits, three, seed 0", "digits, three, optimum (twice), seed 0"]
     assert len(find_missing(experiment, path, 1, again=True)) == 4
     # A changed default is another option, whose numbers are not these.
@@ -193,7 +193,7 @@ def test_the_page_by_hand(experiment):
         cell("two", 0, optimum=0.94, single=0.93),
         cell("two", 0, "optimum (twice)", optimum=0.97),
     ]
-    place = Place("accuracy", "digits", "two", "optimum")
+    place = TableEntry("accuracy", "digits", "two", "optimum")
     assert measured_of(experiment, cells)[place] == {1: 96, 0: 94}
     text = page_of(experiment, cells)
     # 95 ± √2, a point above the paper's 94 ± 0.5; where nothing was published, there is only ours.
@@ -202,7 +202,7 @@ def test_the_page_by_hand(experiment):
     assert "| optimum | 94.0 ± 0.5 | 95.0 ± 1.4 | **+1.0** | – |" in text
     assert "| single | 88.0 | 93.0 ± 0.0 | **+5.0** | – |" in text
     assert "| optimum (twice) | – | 97.0 | – | – |" in text
-    assert "helps: **holds so far (two runs)**, in 1 of 2 cells. The paper's own" in text
+    assert "helps: **holds so far (two runs)**, in 1 of 2 cells. The paper's" in text
     assert "- They have other data. (accuracy %, digits, two: optimum.)" in text
     assert "Not finished: 3 of 8 simulations so far." in text
     assert "3 simulations of 2 seeds: 1.5 hours, one after the other; clients ran in 2 Ray" in text
@@ -213,7 +213,7 @@ def test_the_page_by_hand(experiment):
     assert "1 of them on a GPU (H100), which rounds differently." in page_of(experiment, cells)
     cells[0] = cell("two", 1, revision="b", optimum=0.96, single=0.96)
     worse = page_of(experiment, cells)
-    assert "**does not hold so far (two runs)**, in 0 of 2 cells. The paper's own" in worse
+    assert "**does not hold so far (two runs)**, in 0 of 2 cells. The paper's" in worse
     assert "Git revision: a (2 simulations), b (1 simulation)." in worse
     cells[1]["options"]["num-tasks"] = 4
     assert "1 more had other options, and are not shown." in page_of(experiment, cells)
@@ -591,7 +591,7 @@ def test_the_papers_own_numbers_may_contradict_it(experiment):
     there = replace(claim, left="single", points=0, against={"column": "two"}, columns=["three"])
     assert own(there) == (1, 1)
     cells = [cell("two", 0, optimum=0.95, single=0.9), cell("three", 0, optimum=0.95, single=0.9)]
-    said = "holds (one run)**, in 2 of 2 cells. The paper's own numbers: in 1 of 2 cells."
+    said = "holds (one run)**, in 2 of 2 cells. The paper's numbers: in 1 of 2 cells."
     assert said in page_of(both, cells)
     assert "| **holds (one run)** | 2 of 2 | **1 of 2** | [" in verdicts([(both, cells)])
 
@@ -639,7 +639,7 @@ def test_a_file_that_has_no_cells_is_refused_and_stays(tmp_path):
             packed = name.endswith(".xz") and text != "nothing"
             path.write_bytes(lzma.compress(content) if packed else content)
             before = path.read_bytes()
-            with pytest.raises(ValueError, match="does not hold the cells of an experiment"):
+            with pytest.raises(ValueError, match="is not a file of finished simulations"):
                 read_cells(path)
             assert path.read_bytes() == before
 

@@ -5,7 +5,7 @@ a PNG, a PDF or an SVG for a paper; the report has the same one for its page.
 """
 
 from fl_app.report.pictures.certainty import certainty_figure
-from fl_app.report.pictures.clients import Tested, clients_figure
+from fl_app.report.pictures.clients import ClientScore, clients_figure
 from fl_app.report.pictures.clusters import clusters_figure, typical_of_clusters
 from fl_app.report.pictures.figure import Spec, on_page, save
 from fl_app.report.pictures.labels import labels_figure
@@ -21,9 +21,9 @@ from fl_app.report.pictures.points import (
 from fl_app.report.pictures.similarity import similarity_figure
 
 __all__ = [
+    "ClientScore",
     "Group",
     "Spec",
-    "Tested",
     "agreement_figure",
     "certainty_figure",
     "clients_figure",

@@ -1,4 +1,4 @@
-"""How often each pair of clients lands together when their data are drawn again."""
+"""The share of resamples in which each pair of clients is in one cluster."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def certainty_figure(
     certainty: Sequence[float | None],
     names: Sequence[str],
 ) -> Spec:
-    """Draw in how many resamples each pair of clients lands together, ordered by cluster.
+    """Draw the share of resamples in which each pair is together, with the clients' certainty.
 
-    In a cluster the surest clients come first; beside the squares is how sure each is. Of more
-    than `MOST_SINGLE` clients, the means over clusters are drawn.
+    Clients are ordered by cluster, then by certainty. Of more than `MOST_SINGLE` clients, the means
+    over clusters are drawn.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def certainty_figure(
         _bars(sure, MUTED),
         names_beside(labels, left),
     ]
-    note = f"{rows}; bars: certainty, the share of resamples in which each is with its own cluster"
+    note = f"{rows}; bars: certainty, the share of resamples in which each is with its cluster"
     drawn = placed(layers, (-left * side, (1.04 + _BARS) * side), (0, side))
     return picture("Share of resamples in which each pair is together", note, **drawn)
 

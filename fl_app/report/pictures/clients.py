@@ -1,4 +1,4 @@
-"""A metric of every client: for each strategy a box plot with a point for each client."""
+"""A metric of each client: for each strategy a box plot with a point for each client."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from fl_app.report.pictures.figure import (
     rounded,
     score_axis,
     score_form,
-    shortened,
-    told_apart,
+    shorten,
+    unique_labels,
 )
 from fl_app.report.pictures.style import INK, MUTED, strategy_styles
 from fl_core.metrics import OF_CLASSES, Metric
@@ -29,38 +29,33 @@ _NAME, _WORST = 60, 22  # letters of a strategy, and of a client
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
-class Tested(NamedTuple):
-    """A client's score in a seed, NaN where it was not tested, and what to call it.
-
-    `about` is shown of a point under the mouse.
-    """
+class ClientScore(NamedTuple):
+    """A client's score on a seed, NaN where it was not tested."""
 
     score: float
     name: str
-    about: Mapping[str, str] = {}
+    about: Mapping[str, str] = {}  # shown beside its point under the mouse
     seed: int = 0
 
 
 def clients_figure(
-    rows: Mapping[str, Sequence[Tested]],
+    rows: Mapping[str, Sequence[ClientScore]],
     *,
     several_seeds: bool = False,
     metric: Metric = OF_CLASSES.main,
 ) -> Spec:
-    """Draw a metric of every client, one row per strategy; the worst clients are named.
+    """Draw a metric of each client, a row per strategy, with the names of the worst clients.
 
-    A client that was not tested gets no point, and is counted. With `several_seeds`, a client may
+    Clients that were not tested are counted, and have no point. With `several_seeds`, a client may
     have a point for each.
     """
     styles = strategy_styles(rows)
     points: list[Spec] = []
     heads: list[Spec] = []
-    for (name, clients), title in zip(rows.items(), told_apart(list(rows), _NAME), strict=True):
+    for (name, clients), title in zip(rows.items(), unique_labels(list(rows), _NAME), strict=True):
         known = [client for client in clients if math.isfinite(client.score)]
         known.sort(key=lambda client: client.score, reverse=metric.lower_is_better)
-        named = [
-            f"{shortened(c.name, _WORST)} ({metric.with_sign(c.score)})" for c in known[:NAMED]
-        ]
+        named = [f"{shorten(c.name, _WORST)} ({metric.with_sign(c.score)})" for c in known[:NAMED]]
         heads.append({"strategy": name, "name": title, "mean": _mean(clients, metric)})
         heads[-1]["worst"] = f"{metric.extreme}: {'; '.join(named)}" if named else ""
         # Of too many, those at evenly spaced ranks: the box plot stays the same.
@@ -128,13 +123,13 @@ _TEXTS: tuple[tuple[str, int | str, int, Spec], ...] = (
 )
 
 
-def _mean(clients: Sequence[Tested], metric: Metric) -> str:
-    """Return the mean over seeds, as tables have it: few of a seed may have been tested."""
+def _mean(clients: Sequence[ClientScore], metric: Metric) -> str:
+    """Return the mean over seeds of the means over clients, as tables show it."""
     of_seed: dict[int, list[float]] = {}
     for one in clients:
         if math.isfinite(one.score):
             of_seed.setdefault(one.seed, []).append(one.score)
     untested = len(clients) - sum(map(len, of_seed.values()))
-    means = [float(np.mean(own)) for own in of_seed.values()]
+    means = [float(np.mean(scores)) for scores in of_seed.values()]
     mean = f"mean {metric.with_sign(float(np.mean(means)))}" if means else "–"
     return mean + (f", {untested:,} not tested" if untested else "")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from clients.features.hog import hog
 from fl_app.report.pictures import style
-from fl_app.report.pictures.figure import Spec, channel, data_url, layer, picture, shortened
+from fl_app.report.pictures.figure import Spec, channel, data_url, layer, picture, shorten
 from fl_core.partitions.federation import Federation
 
 MOST_CLUSTERS, MOST_CLASSES = 6, 6  # that fit on a page, and beside each other
@@ -24,7 +24,7 @@ _LETTERS, _CAPTION = 82, 14  # of the line about a cluster, and below an image
 
 
 class Typical(NamedTuple):
-    """What is shown of one cluster: a typical image of each of its n largest classes."""
+    """A cluster with a typical image of each of its n largest classes."""
 
     cluster: int
     tasks: dict[int, int]  # number of its clients by true task, the most frequent first
@@ -45,7 +45,7 @@ def typical_of_clusters(
     """
     sizes, data, found = Counter(of_client.values()), federation.dataset, []
     for cluster in sorted(sorted(sizes, key=lambda one: (-sizes[one], one))[:MOST_CLUSTERS]):
-        members = [client for client, own in of_client.items() if own == cluster]
+        members = [client for client, label in of_client.items() if label == cluster]
         images = [federation.training_indices(client, server_round) for client in members]
         held = np.unique(np.concatenate(images))  # one that two clients hold counts once
         groups = data.train_groups.numpy()[held]
@@ -67,7 +67,7 @@ def typical_of_clusters(
 
 
 def nearest_to_mean(images: Tensor, members: NDArray[np.int64]) -> int:
-    """Return the member whose HoG is nearest to the members' mean HoG; of equals, the first.
+    """Return the member with the HoG nearest to the members' mean HoG; of equals, the first.
 
     `members` are ascending indices into uint8 images, (N, C, H, W). Of a large class, a hundred
     members are compared, evenly spaced.
@@ -88,12 +88,12 @@ def clusters_figure(
     for row, one in enumerate(clusters):
         y = row * _ROW
         colour = style.cluster_colour(one.cluster)
-        about = shortened(_describe(one, task_names), _LETTERS)
+        about = shorten(_describe(one, task_names), _LETTERS)
         heads.append({"x": 0, "y": y, "y2": y + _ROW - 12, "colour": colour, "text": about})
         for column, (pixels, name) in enumerate(zip(one.images, one.captions, strict=True)):
             url = data_url(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
             place = {"x": _LEFT + _PITCH * column, "y": y + _HEAD}
-            images.append({**place, "url": url, "text": shortened(name, _CAPTION)})
+            images.append({**place, "url": url, "text": shorten(name, _CAPTION)})
     size = {"width": _LARGEST, "height": _LARGEST, "baseline": "top", "align": "left"}
     in_points = {side: channel(f"{side}:Q", axis=None, scale=None) for side in "xy"}
     ends = {"x2": {"value": 5}, "y2": channel("y2"), "fill": channel("colour:N", scale=None)}
@@ -103,7 +103,7 @@ def clusters_figure(
     more = f"; the {len(clusters)} largest of {num_clusters} clusters" if hidden else ""
     return picture(
         f"Typical images in the clusters of {found_by}",
-        f"the training image whose HoG is nearest to its class's mean in the cluster{more}",
+        f"the training image with the HoG nearest to its class's mean in the cluster{more}",
         layer=[
             layer("rect", heads, {}, **in_points, **ends),
             layer("text", heads, {**left, "dx": _LEFT}, **words),

@@ -33,8 +33,8 @@ _AXIS, _TITLE, _BETWEEN = 28, 14, 12  # points beside a panel: its axis, the axi
 _PPI = 150.05  # pixels per inch: a picture is 900 wide, not 899
 _SQUARE = 375  # points that a picture of about the same height is wide
 _LETTER, _SYMBOL, _LEFT = 4.8, 36, 40  # of a legend, in points: a letter, and beside a name, all
-# On a page, whose letters are larger, its script sets how many columns and letters a legend has.
-_PAPER_FONT = "Liberation Sans, Arial, Helvetica, sans-serif"  # the first is vl-convert's own
+# On a page, with larger letters, its script sets how many columns and letters a legend has.
+_PAPER_FONT = "Liberation Sans, Arial, Helvetica, sans-serif"  # the first is that of vl-convert
 _PAGE_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
 _IN_LINES = (  # after a blank, and a word that is longer than a line, anywhere
     "split(trim(replace(datum.label, regexp('(.{1,' + letters + '})( |$)|(.{' + letters + '})', "
@@ -74,7 +74,7 @@ def picture(title: str, note: str = "", names: Iterable[str] = (), **parts: Any)
 
 
 def _harmless(part: Any) -> Any:
-    """Return a part of a description with printable texts: others end vl-convert's process."""
+    """Return a part of a description with printable texts: others crash vl-convert."""
     if isinstance(part, str):
         return "\n".join(map(printable, part.split("\n")))
     if isinstance(part, dict):
@@ -205,7 +205,7 @@ def save(spec: Spec, path: Path) -> Path:
 
 
 def _widened(svg: str) -> str:
-    """Return a drawing on a ground as wide as all others: panels rarely fill it to the point."""
+    """Return a drawing on a background of the common width, which panels rarely fill."""
     found = re.match(r'(<svg [^>]*)width="([^"]+)" height="([^"]+)" viewBox="[^"]+">', svg)
     if found is None or float(found[2]) >= style.WIDTH:
         return svg
@@ -305,26 +305,26 @@ def rounded(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-def shortened(name: str, longest: int) -> str:
-    """Return a printable name without its middle: what tells names apart is often their end.
+def shorten(name: str, longest: int) -> str:
+    """Return a printable name without its middle, since names often differ at their ends.
 
     Examples
     --------
-    >>> shortened("hospital of the north 12", 16)
+    >>> shorten("hospital of the north 12", 16)
     'hospita…north 12'
     """
     name, half = printable(name), longest // 2
     return name if len(name) <= longest else f"{name[: half - 1]}…{name[-half:]}"
 
 
-def told_apart(names: Sequence[str], longest: int) -> list[str]:
-    """Return names for an axis, shortened, and numbered from 0 where two would be the same.
+def unique_labels(names: Sequence[str], longest: int) -> list[str]:
+    """Return names for an axis, shortened, with their index where two would be the same.
 
     Examples
     --------
-    >>> told_apart(["ward 1, hospital of the north", "ward 2, hospital of the north", "here"], 10)
+    >>> unique_labels(["ward 1, clinic of the north", "ward 2, clinic of the north", "here"], 10)
     ['ward…north (0)', 'ward…north (1)', 'here']
     """
-    short = [shortened(name, longest) for name in names]
+    short = [shorten(name, longest) for name in names]
     counts = Counter(short)
     return [f"{one} ({k})" if counts[one] > 1 else one for k, one in enumerate(short)]

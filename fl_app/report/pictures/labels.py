@@ -14,7 +14,7 @@ from fl_app.report.pictures.figure import (
     in_panels,
     layer,
     picture,
-    told_apart,
+    unique_labels,
 )
 from fl_app.report.pictures.style import FAINT, task_colour
 
@@ -56,12 +56,12 @@ def labels_figure(
     order = list(range(clients))
     if tasks is not None:
         order.sort(key=lambda client: tasks[client])
-    names = told_apart(class_names, 20)
+    names = unique_labels(class_names, 20)
     side = max(20, _MOST_CELLS // (classes * len(panels)))
     blocks = np.array_split(np.array(order), min(clients, side))
     client_labels = [str(client) for client in range(clients)]
     if len(blocks) == clients == len(client_names):
-        client_labels = told_apart(client_names, 20)
+        client_labels = unique_labels(client_names, 20)
     # Many labels would be too narrow side by side.
     beside = len(panels) if classes <= 16 else 1
     tall = round(min(max(12 * len(blocks), 50), 330 if beside == len(panels) else 200))

@@ -25,7 +25,7 @@ from fl_app.report.pictures.figure import (
 from fl_app.report.pictures.style import Style, cluster_colour, cluster_dashes, strategy_styles
 from fl_core.metrics import OF_CLASSES, Metric
 
-_MOST_PLACES = 250  # of a line: more are told apart by nobody
+_MOST_PLACES = 250  # of a line: more cannot be distinguished
 _MOST_PANELS, _MOST_CLUSTERS, _ACROSS = 15, 6, 3
 
 Line = tuple[NDArray[Any], NDArray[np.float64]]
@@ -170,8 +170,8 @@ def _points(
     size = 8 + 12 * width if len(places) <= 15 else width**2
     rows = []
     step = max(1, math.ceil(len(places) / _MOST_PLACES))
-    kept = slice((len(places) - 1) % step, None, step)  # the last one is among them
-    for place, column in zip(places[kept].tolist(), values.T[kept], strict=True):
+    shown = slice((len(places) - 1) % step, None, step)  # the last one is among them
+    for place, column in zip(places[shown].tolist(), values.T[shown], strict=True):
         known = column[np.isfinite(column)]
         row: Spec = {"series": name, "place": place, "mean": None, "size": size}
         if known.size:

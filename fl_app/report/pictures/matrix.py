@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_app.report.pictures.figure import Spec, channel, layer, runs_of_equals, told_apart
+from fl_app.report.pictures.figure import Spec, channel, layer, runs_of_equals, unique_labels
 from fl_app.report.pictures.style import GRID, INK
 
 _COLOURS = ("#ffffd9", "#c7e9b4", "#7fcdbb", "#41b6c4", "#1d91c0", "#225ea8", "#0c2c84")
@@ -98,7 +98,7 @@ def names_beside(names: Sequence[str], left: float) -> Spec:
     """Return the names of rows, as many as are legible, in so much room, as a share of the side."""
     rows = [
         {"x": -0.01 * len(names), "y": place + 0.5, "name": name}
-        for place, name in enumerate(told_apart(names, _LETTERS))
+        for place, name in enumerate(unique_labels(names, _LETTERS))
     ]
     limit = {"expr": f"width * {0.9 * left / (1 + left):.4f}"}
     step = math.ceil(len(names) / _MOST_NAMES)
@@ -107,7 +107,7 @@ def names_beside(names: Sequence[str], left: float) -> Spec:
 
 def room_of(names: Sequence[str]) -> float:
     """Return the room that names need beside the rows, as a share of the side."""
-    return 0.03 + 0.017 * max(map(len, told_apart(names, _LETTERS)))
+    return 0.03 + 0.017 * max(map(len, unique_labels(names, _LETTERS)))
 
 
 def block_means(

@@ -18,7 +18,7 @@ from fl_app.report.pictures.figure import (
     rounded,
     score_axis,
     score_form,
-    told_apart,
+    unique_labels,
 )
 from fl_app.report.pictures.style import MUTED, WIDTH, strategy_styles
 from fl_app.results.verdict import WORDS, Verdict, interval_text, unit_of
@@ -84,17 +84,17 @@ def published_figure(title: str, panels: Mapping[str, Sequence[Group]], up: str)
     styles = strategy_styles(names)
     has_published = any(published for groups in panels.values() for _, published, _ in groups)
     sides = ("paper", "ours") if has_published else ("ours",)
-    slots = [f"{whose} of {name}" for name in styles for whose in sides]
+    slots = [f"{source} of {name}" for name in styles for source in sides]
     y = channel("mean:Q", up, axis={"tickCount": 5}, scale={"zero": False, "padding": 8})
     parts = []
     for panel, groups in panels.items():
         x = _over_words(slots, [name for name, _, _ in groups], "", WIDTH)
         x["color"] = by_series(styles, "colour")
         layers = [_from_low_to_high("y", y, {}, x)]
-        for whose, full in (("paper", False), ("ours", True)):
+        for source, full in (("paper", False), ("ours", True)):
             look = {"filled": full, "size": 45, "opacity": 1}
             points = layer("point", None, look, **x, y=y, shape=by_series(styles, "mark"))
-            layers.append({"transform": [{"filter": f"datum.whose == '{whose}'"}], **points})
+            layers.append({"transform": [{"filter": f"datum.source == '{source}'"}], **points})
         rows = [row for group in groups for row in _rows_of(*group)]
         parts.append((panel, {"data": {"values": rows}, "layer": layers}))
     note = "hollow: the paper; full: measured here; " if has_published else ""
@@ -117,7 +117,7 @@ def agreement_figure(title: str, panels: Mapping[str, Pairs]) -> Spec:
             for name, pairs in series.items()
             for paper, ours in pairs
         ]
-        known = [row[whose] for row in rows for whose in ("paper", "ours")]
+        known = [row[source] for row in rows for source in ("paper", "ours")]
         ends = [min(known), max(known)]
         kind = "log" if 0 < 100 * ends[0] < ends[1] else "linear"
         scale = {"type": kind, "domain": ends, "nice": True}
@@ -189,7 +189,7 @@ def verdicts_figure(verdicts: Sequence[Verdict], names: Sequence[str], metric: M
     clients, the first ones are drawn.
     """
     factor = 100 if metric.is_share else 1
-    labels = told_apart(names, 40)
+    labels = unique_labels(names, 40)
     shown = sorted(verdicts[:_MOST_VERDICTS], key=lambda one: -one.gain.mean)
     rows = [
         {
@@ -254,7 +254,13 @@ def _rows_of(
             std = float(values.std(ddof=1)) if len(values) > 1 else None
             numbers.append(("ours", name, float(values.mean()), std))
     return [
-        {"word": word, "series": name, "whose": whose, "slot": f"{whose} of {name}", "mean": mean}
+        {
+            "word": word,
+            "series": name,
+            "source": source,
+            "slot": f"{source} of {name}",
+            "mean": mean,
+        }
         | {"low": mean - (std or 0.0), "high": mean + (std or 0.0)}
-        for whose, name, mean, std in numbers
+        for source, name, mean, std in numbers
     ]

@@ -96,7 +96,7 @@ def similarity_figure(
         fill = channel("name:N", sort=None, scale=names_scale, legend=legend)
         layers.append(rects(rows, {}, fill=fill, tooltip=channel("name:N", title)))
         top += _STRIP
-    notes = [f"frames: {len(numbers)} cluster{'s' * (len(numbers) > 1)} found"]
+    notes = [f"frames: {len(numbers)} cluster{'s' * (len(numbers) > 1)}"]
     if links:
         layers += _branches(links, side, top + _GAP, scale)
         top += _GAP + _TREE
@@ -115,13 +115,13 @@ def similarity_figure(
 def colour_range(similarity: NDArray[np.float64]) -> tuple[float, float]:
     """Return the range of the pairs, in whole steps of 0.05.
 
-    The diagonal tells nothing and the lowest hundredth is left out, since one odd pair would take
-    the contrast from all others. High pairs all count: of many small clusters they are few.
+    The diagonal and the lowest hundredth of pairs are left out, since one extreme pair would reduce
+    the contrast of all others. High pairs all count: many small clusters have few of them.
     """
     pairs = similarity[~np.eye(len(similarity), dtype=bool) & np.isfinite(similarity)]
     if pairs.size == 0:
         return 0.0, 1.0
-    # 1e-9 keeps 0.45, which is not exactly 9 steps of 0.05, from costing a step more.
+    # 1e-9, since 0.45 is not exactly 9 steps of 0.05, and would take a step more.
     low = math.floor(np.percentile(pairs, 1) / 0.05 + 1e-9)
     high = max(math.ceil(pairs.max() / 0.05 - 1e-9), low + 1)
     return low / 20, high / 20

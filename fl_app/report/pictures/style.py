@@ -10,7 +10,7 @@ from typing import NamedTuple
 # Lengths are in points, of which a pixel of a page is one.
 WIDTH = 432
 TITLE_SIZE, LABEL_SIZE, SMALL_SIZE = 11.5, 9.5, 8.0
-LINE = 13  # of text, on a page too, whose letters are larger
+LINE = 13  # of text, also on a page with its larger letters
 
 INK, MUTED, FAINT, GRID = "#222222", "#5f5f5f", "#b0b0b0", "#e8e8e8"
 
@@ -19,7 +19,7 @@ _CLUSTER_COLOURS = (
     *("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00"),
     *("#332288", "#999933", "#882255", "#DDCC77"),
 )
-# Tol's "light" ones, so that nobody takes a task for the cluster of the same number.
+# Tol's "light" ones, so that no task looks like the cluster of the same number.
 _TASK_COLOURS = (
     *("#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#99DDFF", "#44BB99", "#BBCC33", "#AAAA00"),
     "#DDDDDD",
@@ -69,8 +69,8 @@ _SPARE = tuple(
 def strategy_styles(names: Collection[str]) -> dict[str, Style]:
     """Return the look of each strategy.
 
-    An unknown name hashes to a spare colour and takes the next free one: it keeps its colour from
-    picture to picture unless two names clash.
+    An unknown name hashes to a spare colour and takes the next free one: its colour is the same in
+    all pictures unless two names clash.
     """
     if not names:
         raise ValueError("there is no strategy to draw")

@@ -264,14 +264,14 @@ def test_a_new_client_finds_those_with_its_task(trained, capsys, name, friend):
     cluster = one["clusters"][one["names"].index(friend)]
     assert status == 0
     assert f"cluster {cluster}, with {friend} " in said.out
-    assert "sure in 100 % of the resamples" in said.out
+    assert "certain in 100 % of the resamples" in said.out
 
 
 def test_a_client_of_a_task_that_nobody_has_fits_nobody(trained, capsys):
     out, folders, _ = trained
     status, said = placed(capsys, out, "--data-path", folders["sofia"])
     assert status == 1
-    assert "They fit nobody" in said.out
+    assert "They fit no cluster" in said.out
 
 
 def test_a_new_client_is_classified_by_its_cluster_s_model(trained, capsys, tmp_path):
@@ -324,7 +324,7 @@ def test_what_cannot_be_placed_is_named(trained, tmp_path, capsys):
     (broken / "spectra-rcc-pfl-seed-0.safetensors").write_bytes(b"nothing")
     for words, said in (
         ((tmp_path / "nowhere", "--data-path", few), "there is no such folder"),
-        ((out, "--data-path", tmp_path / "nowhere"), "there is no "),
+        ((out, "--data-path", tmp_path / "nowhere"), "nowhere does not exist"),
         ((out, "--data-path", few), "there are 4 images, but at least 5"),
         ((out, "--data-path", coloured), "colour, but the run's images were grey"),
         ((out, "--data-path", damaged), "broken.png cannot be decoded"),

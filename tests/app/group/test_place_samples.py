@@ -81,7 +81,7 @@ def test_a_table_is_placed_and_classified(places, tmp_path, capsys):
     status, said = placed(capsys, places / "raw", *words)
     assert status == 0
     assert "30 samples, the clusters of rcc-pfl on seed 0\ncluster 1, with 1 3 5\n" in said.out
-    assert "100 % of the resamples, a fifth of the samples left out" in said.out
+    assert "100 % of the resamples, each without a fifth of the samples" in said.out
     assert "image" not in said.out
     model = places / "raw/models/rcc-pfl/seed-0/cluster-1.safetensors"
     assert main(["classify", str(model), *words, "--output", str(table)]) == 0
@@ -105,9 +105,9 @@ def test_features_of_ones_own_are_named_again(places, capsys):
 @pytest.mark.parametrize(
     ("name", "status", "said"),
     [
-        ("stranger", 1, "They fit nobody"),
-        ("wider", 2, "whose samples are float32 of shape 7, but the run's were float32 of shape 6"),
-        ("constant", 0, "nobody knows how sure this is: all its samples are the same"),
+        ("stranger", 1, "They fit no cluster"),
+        ("wider", 2, "are float32 of shape 7, but the run had float32 of shape 6"),
+        ("constant", 0, "certainty unknown: all its samples are the same"),
         ("absent", 2, "absent"),
     ],
 )

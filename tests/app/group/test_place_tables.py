@@ -147,7 +147,7 @@ def test_a_folder_of_tables_is_placed_one_by_one(places, newcomer, tmp_path, cap
     assert status == 1
     blocks = {block.split(":")[0]: block for block in said.out.split("\n") if ".csv: 50" in block}
     assert list(blocks) == ["bern.csv", "oslo.csv", "rome.csv"]
-    assert said.out.count("They fit nobody") == 1
+    assert said.out.count("They fit no cluster") == 1
     assert said.out.count("its cluster's model") == 2
 
 

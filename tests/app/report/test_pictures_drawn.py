@@ -78,7 +78,7 @@ def test_similarity_rows_are_the_clients_beside_them():
     assert all((row["x"], row["x2"]) == (row["y"], row["y2"]) for row in frames)
     wanted = [[i for i in range(25) if clusters[i] == c] for c in set(clusters)]
     assert sorted(map(sorted, blocks)) == sorted(wanted)
-    assert "3 clusters found" in note_of(spec)
+    assert "frames: 3 clusters" in note_of(spec)
 
 
 def test_similarity_strips_and_tree_stand_over_their_clients():
@@ -258,7 +258,7 @@ def test_published_and_measured_stand_beside_each_other():
     spec = published_figure("Table 1", {"digits": [("two", stated, measured)]}, "accuracy")
     (panel,) = spec["concat"]
     drawn = [
-        (row["whose"], row["series"], row["mean"], row["high"] - row["low"])
+        (row["source"], row["series"], row["mean"], row["high"] - row["low"])
         for row in rows_of(panel)
     ]
     deviation = 0.1 / np.sqrt(2)  # of 0.8 and 0.9

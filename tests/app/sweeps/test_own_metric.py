@@ -15,24 +15,24 @@ def test_a_sweep_shows_it_and_calls_none_the_best(tmp_path, monkeypatch):
         {"strategy": name, "seed": 0, "clusters": [0], "accuracy": 0.9 - cost, "user-metric": cost}
         for name, cost in costs.items()
     ]
-    places = [one.place for one in planned.simulations]
+    places = [one.key for one in planned.simulations]
     cells = [{"cell": p.cell, "values": p.values, "runs": runs} for p in places]
     table = tidy(planned, cells)
     printed = printed_tables(planned, table)
-    assert "own metric, one seed" in printed
+    assert "user-defined metric, one seed" in printed
     assert "│ 2         │  0.000 │ 1.500 │" in printed
     assert "│ 2         │  90.0* │ -60.0 │" in printed
     assert table[table["measure"] == "user-metric"]["value"].tolist() == [0.0, 1.5] * 2
     drawn = []
     monkeypatch.setattr(pictures, "save", lambda spec, path: drawn.append(spec))
     draw(planned, table, tmp_path / "sweep.png")
-    assert '"own metric"' in json.dumps(drawn[0])
+    assert '"user-defined metric"' in json.dumps(drawn[0])
 
 
 def test_a_picture_of_nothing_but_zeros_has_a_range(tmp_path, monkeypatch):
     planned = plan_sweep({"strategy": "single", "num-tasks": [2, 3]})
     runs = [{"strategy": "single", "seed": 0, "clusters": [0], "user-metric": 0.0}]
-    places = [one.place for one in planned.simulations]
+    places = [one.key for one in planned.simulations]
     cells = [{"cell": p.cell, "values": p.values, "runs": runs} for p in places]
     drawn = []
     monkeypatch.setattr(pictures, "save", lambda spec, path: drawn.append(spec))

@@ -67,7 +67,7 @@ def test_a_report_of_fewer_values_does_not_outlive_a_sweep_too_large_for_one(tmp
 
 def test_the_product_of_the_lists_in_order():
     planned = plan_sweep({**SMALL, "num-tasks": [2, 3], "features": ["hog", "raw"]} | {"seed": [4]})
-    assert [one.place.cell for one in planned.simulations] == [
+    assert [one.key.cell for one in planned.simulations] == [
         "features=hog,num-tasks=2",
         "features=raw,num-tasks=2",
         "features=hog,num-tasks=3",
@@ -93,8 +93,8 @@ def test_the_default_folder_is_the_same_for_more_values_and_another_for_other_op
     two = {**NOISY, "num-tasks": [2, 3]}
     one_way, other_way = plan_sweep(two), plan_sweep(dict(reversed(two.items())))
     assert one_way.folder() == other_way.folder() != first
-    assert {one.place.cell for one in one_way.simulations} == {
-        one.place.cell for one in other_way.simulations
+    assert {one.key.cell for one in one_way.simulations} == {
+        one.key.cell for one in other_way.simulations
     }
     assert first != plan_sweep({**NOISY, "repeats": 3}).folder()
     assert first.name.startswith("sweep-noise-rate-")
@@ -122,7 +122,7 @@ def test_another_folder_of_ones_own_data_is_another_sweep(dataset, tmp_path, mon
 def test_equal_numbers_name_the_same_simulations(tmp_path):
     typed = plan_sweep({**NOISY, "noise-rate": [0, 0.2]})
     given = plan_sweep({**NOISY, "noise-rate": [0.0, 0.2]})
-    assert [one.place.cell for one in given.simulations] == ["noise-rate=0", "noise-rate=0.2"]
+    assert [one.key.cell for one in given.simulations] == ["noise-rate=0", "noise-rate=0.2"]
     assert given.simulations == typed.simulations
     assert given.folder() == typed.folder()
     assert given.command(tmp_path) == typed.command(tmp_path)
@@ -138,7 +138,8 @@ def test_an_array_is_a_list_of_values(tmp_path, played, undrawn):
 
 
 def test_the_command_of_the_page_is_the_sweep():
-    given = {**SMALL, "num-tasks": [2, 3], "tasks": ["0,1|2,3", "0|1"], "weighted-mean": False}
+    given = {**SMALL, "features": ["hog", "raw"], "tasks": ["0,1|2,3", "0|1"]}
+    given |= {"weighted-mean": False}
     words = plan_sweep(given).command(Path("a b"))
     typed = subprocess.run(
         ["bash", "-c", f"printf '%s\\n' {words}"],  # noqa: S607
@@ -157,20 +158,20 @@ def test_the_command_of_the_page_is_the_sweep():
         (["num-task=2,3"], "num-task is not a run-config key. Did you mean num-tasks?"),
         (["features=hog,raq"], 'features is "raq", but .* Did you mean raw?'),
         (["num-tasks=2,11"], "num-tasks=11: num-tasks is 11, but mnist-5k has 10 classes"),
-        (["num-tasks=2,3", "num-tasks=4"], "num-tasks is there twice"),
+        (["num-tasks=2,3", "num-tasks=4"], "num-tasks is given twice"),
         (["num-tasks=[2,"], r"num-tasks is \[2,, which is no list"),
         (["num-tasks=[[2], [3]]"], "which is no list of values"),
         (["num-tasks=2,2"], "num-tasks=2 and num-tasks=2 are the same simulation"),
         (["linkage=single,ward", "strategy=single"], "are the same simulation"),
-        (["noise-rate=0,0.2"], "noise-rate is swept, but changes nothing: .* if noise is not none"),
-        (["malicious=0.1,0.2"], "malicious is swept, but changes nothing: .* attack is not none"),
+        (["noise-rate=0,0.2"], "noise-rate is swept, but has no effect: .* if noise is not none"),
+        (["malicious=0.1,0.2"], "malicious is swept, but has no effect: .* attack is not none"),
         (
             ["num-server-rounds=0,1"],
             "num-server-rounds=0: num-server-rounds is 0, .* use fedkin group",
         ),
         (["device=auto,cuda"], 'device=cuda: device is "cuda", but PyTorch sees'),
-        (["seed=0,1", "repeats=2"], "seed is swept, and repeats makes seeds, too"),
-        (["seed=0,1", "repeats=1,2"], "seed is swept, and repeats makes seeds, too"),
+        (["seed=0,1", "repeats=2"], "seed is swept, but repeats sets seeds, too"),
+        (["seed=0,1", "repeats=1,2"], "seed is swept, but repeats sets seeds, too"),
         (["num-tasks=2,3", "output-dir=here"], "output-dir cannot be given in a sweep"),
         (["num-tasks=2,3", "resume=here"], "resume cannot be given in a sweep"),
         (["num-tasks"], "num-tasks is not of the form KEY=VALUE"),
@@ -212,7 +213,7 @@ def played(monkeypatch):
 
     def play(one, folder, workers, gpus):
         config = one.config
-        ran.append(one.place.cell)
+        ran.append(one.key.cell)
         if config.noise_rate == 0.2 and "stopped" in ran:
             raise KeyboardInterrupt
         if config.noise_rate == 0.4 and "broken" in ran:
@@ -356,10 +357,10 @@ def test_two_at_once_and_folders_of_others(tmp_path, played, undrawn, monkeypatc
     first.join()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/letter.txt").touch()
-    with pytest.raises(ValueError, match=r"holds no sweep but letter\.txt"):
+    with pytest.raises(ValueError, match=r"holds letter\.txt and no sweep"):
         run_sweep(planned, tmp_path / "mine", 1)
     (folder / NUMBERS).write_text("{}", encoding="utf-8")
-    with pytest.raises(ValueError, match="does not hold the cells"):
+    with pytest.raises(ValueError, match="is not a file of finished"):
         run_sweep(planned, folder, 1)
 
 
@@ -403,7 +404,7 @@ def test_errors_in_a_small_unit_are_kept_shown_and_starred(tmp_path):
     kept = [{**run, **numbers_of_run(run, tmp_path)} for run in runs]
     assert [run["rmse"] for run in kept[::2]] == [1.23457e-7, 2.1e-5, 1.23449e-7]
     assert kept[0]["mae"] == 12.345679
-    cells = [{"cell": "", "values": dict(planned.simulations[0].place.values), "runs": kept}]
+    cells = [{"cell": "", "values": dict(planned.simulations[0].key.values), "runs": kept}]
     row = "1.235e-07 ± 0.000 │ 2.100e-05 ± 0.000 │ 1.234e-07 ± 0.000* │"
     assert row in printed_tables(planned, tidy(planned, cells))
     for run in kept[::2]:
@@ -468,7 +469,7 @@ def test_a_panel_for_each_value_of_the_other_keys(tmp_path, played, monkeypatch)
 def test_where_nothing_was_tested_there_is_no_picture(tmp_path):
     planned = plan_sweep({**SMALL, "num-tasks": [2, 3]})
     runs = [{"strategy": "single", "seed": 0, "rounds": {}, "clusters": [0]}]
-    places = [one.place for one in planned.simulations]
+    places = [one.key for one in planned.simulations]
     cells = [{"cell": p.cell, "values": p.values, "runs": runs} for p in places]
     for name in ("sweep.png", "sweep.pdf"):
         (tmp_path / name).write_text("an earlier sweep's", encoding="utf-8")
@@ -515,7 +516,7 @@ def test_killed_and_called_again_it_has_the_numbers_of_an_undisturbed_run(tmp_pa
     words += ["--output", str(folder), "--processes", "1"]
     command, marker = ["sweep", *words], f"sweep-{os.getpid()}"
     with fedkin(command, LEFT_BEHIND=marker) as first:
-        wait_for_line(first, "[2/2] noise-rate=0.4: begins")
+        wait_for_line(first, "[2/2] noise-rate=0.4: starts")
         time.sleep(1)  # somewhere in the second simulation
         first.kill()
     assert [cell["cell"] for cell in cells_of(folder)] == ["noise-rate=0"]
@@ -524,7 +525,7 @@ def test_killed_and_called_again_it_has_the_numbers_of_an_undisturbed_run(tmp_pa
         said, _ = second.communicate()
     assert second.returncode == 0, said
     assert "2 simulations (4 trainings), 1 finished" in said
-    assert "[1/1] noise-rate=0.4: begins" in said
+    assert "[1/1] noise-rate=0.4: starts" in said
     assert (folder / "cells/noise-rate=0/summary.json").read_bytes() == begun
 
     found = []

@@ -19,38 +19,38 @@ _MOST_NAMES = 3  # of rows that were tested in one way
 
 
 class Compared(NamedTuple):
-    """A strategy of a run: each seed, and its mean score over the rounds, if it is known."""
+    """A strategy of a result: its runs, and its mean score over the rounds, if known."""
 
     runs: Sequence[Run]
     curve: Curve | None
 
 
 class Comparison(NamedTuple):
-    """A picture of strategies: `draw` gets them by name, and returns None if it can show nothing.
+    """A picture that compares strategies: `draw` returns None if there is nothing to show.
 
-    A page has it from `least` strategies on, of the first `most`, with what is `said` below it. Of
-    curves over rounds there are none but each run's first test.
+    A page has it if there are at least `least` strategies, and shows the first `most` of them with
+    a `note`. Curves over rounds exist for the first test of each run only.
     """
 
     draw: Callable[[Mapping[str, Compared]], Spec | None]
-    most: int = 24  # more lines are told apart by nobody
+    most: int = 24  # more lines are indistinguishable
     least: int = 1
-    said: str = ""
+    note: str = ""
     of_curves: bool = False
 
     def caption(self, rows: Mapping[str, Compared]) -> str:
-        """Return what is said below it, and which rows were tested in which way, if not alike."""
+        """Return the note, and the test of each row if these differ."""
         tests = _by_test(rows, of_curves=self.of_curves)
         differ = "; ".join(
             f"{test if test in TESTS.values() else 'in one test alone'}: "
             f"{listed(names, _MOST_NAMES, ', ')}"
             for test, names in tests.items()
         )
-        return f"{self.said} Tests differ: {differ}.".strip() if len(tests) > 1 else self.said
+        return f"{self.note} Tests differ: {differ}.".strip() if len(tests) > 1 else self.note
 
 
 def compared(results: Sequence[Result]) -> dict[str, Compared]:
-    """Return the strategies whose clients were tested, with the result's name if several are."""
+    """Return the strategies with tested clients by name; of several results, with theirs."""
     rows = {
         f"{name} · {result.name}" if len(results) > 1 else name: Compared(
             result.of(name), result.curves.get(name)
@@ -63,7 +63,7 @@ def compared(results: Sequence[Result]) -> dict[str, Compared]:
 
 def _known(one: Compared) -> bool:
     curve = () if one.curve is None else (one.curve[1],)
-    return any(np.isfinite(own).any() for own in (*curve, *(run.scores for run in one.runs)))
+    return any(np.isfinite(values).any() for values in (*curve, *(run.scores for run in one.runs)))
 
 
 def _runs(rows: Mapping[str, Compared]) -> list[Run]:
@@ -71,7 +71,7 @@ def _runs(rows: Mapping[str, Compared]) -> list[Run]:
 
 
 def _by_test(rows: Mapping[str, Compared], *, of_curves: bool = False) -> dict[str, list[str]]:
-    """Return the names of rows by the test in which they are compared: one, if they share one."""
+    """Return the names of rows by the test in which they are compared."""
     shared, found = "" if of_curves else shared_test(_runs(rows)), dict[str, list[str]]()
     for name, one in rows.items():
         if test := shared or shared_test(one.runs):
@@ -80,7 +80,7 @@ def _by_test(rows: Mapping[str, Compared], *, of_curves: bool = False) -> dict[s
 
 
 def _metric(rows: Mapping[str, Compared], *, of_curves: bool = False) -> Metric:
-    """Return by what the strategies are compared, and in which test, if in one of two."""
+    """Return the metric by which strategies are compared, with the test if there are two."""
     tests = _by_test(rows, of_curves=of_curves)
     return _runs(rows)[0].metrics.main.in_test(*tests if len(tests) == 1 else ("",))
 
@@ -133,7 +133,7 @@ def _costs(rows: Mapping[str, Compared]) -> Spec:
 
 COMPARISONS = {
     "accuracy-per-round": Comparison(
-        _rounds, said="Choose strategies in the legend.", of_curves=True
+        _rounds, note="Choose strategies in the legend.", of_curves=True
     ),
     "accuracy-per-client": Comparison(_clients, most=40),
     "accuracy-against-bytes": Comparison(_costs, least=2),

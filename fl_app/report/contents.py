@@ -1,4 +1,4 @@
-"""What a report shows of one run: its sections, in order, and its configuration."""
+"""The contents of a report on one result: its sections and its configuration."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fl_app.report.matrices import Shown, matrices_of
-from fl_app.report.sections import clusters_of, costs_of, troubles_of
+from fl_app.report.matrices import TitledPicture, matrix_pictures
+from fl_app.report.sections import cluster_tables, cost_tables, trouble_tables
 from fl_app.report.sentences import changed_options, command
 from fl_app.report.text_table import TextTable
-from fl_app.report.verdict_section import verdicts_of
+from fl_app.report.verdict_section import verdict_parts
 from fl_app.results.reading import Result
 from fl_core.options import typed
 from fl_core.text import listed
@@ -18,25 +18,25 @@ from fl_core.text import listed
 _MOST_COLUMNS = 200  # summary.json and grouping.json have all
 MOST_PICTURES = 8  # of a section
 
-Part = TextTable | str | Callable[[], Shown]
+Part = TextTable | str | Callable[[], TitledPicture]
 """A table, a sentence, or a picture, which is drawn if the page has room for it."""
 
 SECTIONS: Mapping[str, Callable[[Result], Sequence[Part]]] = {
-    "What each client should do": verdicts_of,
-    "Who is in which cluster": clusters_of,
-    "Who is like whom": matrices_of,
-    "Failures, outliers and attacks": troubles_of,
-    "Bytes and seconds": costs_of,
+    "What each client should do": verdict_parts,
+    "Who is in which cluster": cluster_tables,
+    "Who is like whom": matrix_pictures,
+    "Failures, outliers and attacks": trouble_tables,
+    "Bytes and seconds": cost_tables,
 }
 """By heading; one without parts is left out."""
 
 
 @dataclass
 class Content:
-    """What a page shows of one result."""
+    """The contents of a page on one result."""
 
     name: str
-    sections: dict[str, list[TextTable | str | Shown]]
+    sections: dict[str, list[TextTable | str | TitledPicture]]
     changed: TextTable
     options: TextTable
     command: str
@@ -46,7 +46,7 @@ class Content:
 
 
 def content_of(result: Result, most_pictures: int = MOST_PICTURES) -> Content:
-    """Return what a page shows of a result, with so many pictures in each section."""
+    """Return the contents of a page, with at most so many pictures in each section."""
     changed, grouping = changed_options(result.config), result.grouping
     sections = {heading: parts_of(result) for heading, parts_of in SECTIONS.items()}
     return Content(
@@ -82,8 +82,8 @@ def content_of(result: Result, most_pictures: int = MOST_PICTURES) -> Content:
     )
 
 
-def _drawn(parts: Sequence[Part], most: int) -> list[TextTable | str | Shown]:
-    """Return the parts with so many pictures drawn, and say how many are left out."""
+def _drawn(parts: Sequence[Part], most: int) -> list[TextTable | str | TitledPicture]:
+    """Draw at most so many pictures, and add a sentence on those that are left out."""
     left_out = [part for part in parts if callable(part)][most:]
     found = [part() if callable(part) else part for part in parts if part not in left_out]
     return (

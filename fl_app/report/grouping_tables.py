@@ -44,7 +44,7 @@ def _by_reason(kind: str, why: Mapping[str, str]) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for name, reason in why.items():
         reasons.setdefault(reason, []).append(printable(name))
-    return [f"{kind}: {listed(own, _MOST_NAMES)}: {reason}" for reason, own in reasons.items()]
+    return [f"{kind}: {listed(names, _MOST_NAMES)}: {reason}" for reason, names in reasons.items()]
 
 
 def print_grouping(report: Grouping) -> None:
@@ -61,7 +61,7 @@ def print_grouping(report: Grouping) -> None:
 
 def clusters_table(grouping: Grouping) -> TextTable:
     """Tabulate the members of each cluster and how sure that is."""
-    what = "Nobody can say" if grouping.why_indistinguishable else "Who should train with whom"
+    what = "No group is certain" if grouping.why_indistinguishable else "Who should train with whom"
     has_certainty = bool(_known(grouping.certainty))
     numbers, rows = sorted(set(grouping.clusters)), []
     for cluster in numbers[:_MOST_CLUSTERS]:
@@ -149,16 +149,16 @@ def _remarks(report: Grouping) -> list[str]:
             "Fewer than half of the clients are sure: the data hardly have such groups. Train all "
             f"together (strategy=single), or bring more {report.sample}s."
         )
-    if not report.why_indistinguishable:  # they stand above, in the place of certainty
+    if not report.why_indistinguishable:  # otherwise they were printed instead of the certainty
         lines += warnings_of(report)
     lines += _by_reason("outliers", report.outliers)
     unknown = [f"node {node}: {printable(why)}" for node, why in report.unknown_nodes.items()]
     lines += [f"left out: {one}" for one in unknown[:_MOST_DOUBTS]]
     if len(unknown) > _MOST_DOUBTS:
         lines.append(f"left out: {len(unknown) - _MOST_DOUBTS} more nodes, in grouping.json")
-    own = report.bytes
+    cost = report.bytes
     lines.append(
-        f"cost: {own['pre_round_per_client'] / 1000:,.0f} kB per client for this pre-round, "
-        f"{own['round_per_client'] / 1000:,.0f} kB for each round of training"
+        f"cost: {cost['pre_round_per_client'] / 1000:,.0f} kB per client for this pre-round, "
+        f"{cost['round_per_client'] / 1000:,.0f} kB for each round of training"
     )
     return lines

@@ -1,4 +1,4 @@
-"""Who is like whom: the matrices of a page."""
+"""The similarity matrices of a page."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fl_app.report.pictures import Spec, certainty_figure, on_page, similarity_f
 from fl_app.results.reading import Matrix, Result
 from fl_app.results.schema import Grouping
 
-Shown = tuple[str, str, Spec]
+TitledPicture = tuple[str, str, Spec]
 """A title, a sentence that explains the picture, and the picture."""
 
 
-def matrices_of(result: Result) -> list[Callable[[], Shown]]:
-    """Return what draws them: of the grouping, of each strategy's first seed, of the others."""
+def matrix_pictures(result: Result) -> list[Callable[[], TitledPicture]]:
+    """Return functions that draw the grouping's, each strategy's first seed's, and the others."""
     seen: set[str] = set()
     first: list[Matrix] = []
     others: list[Matrix] = []
@@ -29,11 +29,13 @@ def matrices_of(result: Result) -> list[Callable[[], Shown]]:
     return found + [partial(_similarity, one) for one in [*first, *others]]
 
 
-def of_grouping(grouping: Grouping | None, *, has_others: bool) -> list[Callable[[], Shown]]:
+def of_grouping(
+    grouping: Grouping | None, *, has_others: bool
+) -> list[Callable[[], TitledPicture]]:
     """Draw the relevance, unless a strategy's is there, and the certainty."""
     if grouping is None:
         return []
-    found: list[Callable[[], Shown]] = []
+    found: list[Callable[[], TitledPicture]] = []
     if grouping.relevance is not None and not has_others:
         known, near = _known(grouping.relevance)
         if len(known) > 1:
@@ -61,7 +63,7 @@ def _with_tree(grouping: Grouping, known: list[int], near: NDArray[np.float64]) 
     return Matrix("", "relevance", names, clusters, None, near, merges)
 
 
-def _similarity(one: Matrix) -> Shown:
+def _similarity(one: Matrix) -> TitledPicture:
     measure = one.measure or "relevance"
     title, note, spec = on_page(
         similarity_figure(one.values, one.merges, one.clusters, one.tasks, None, measure, one.names)
@@ -69,7 +71,7 @@ def _similarity(one: Matrix) -> Shown:
     return f"{title.partition(',')[0]}{f' · {one.title}' if one.title else ''}", note, spec
 
 
-def _certainty(grouping: Grouping, known: list[int], near: NDArray[np.float64]) -> Shown:
+def _certainty(grouping: Grouping, known: list[int], near: NDArray[np.float64]) -> TitledPicture:
     title, note, spec = on_page(
         certainty_figure(
             near,

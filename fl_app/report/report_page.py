@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 NO_REPORT = "FEDKIN_NO_REPORT"
-"""A variable of the environment: a run that finds it set writes no report of its own."""
+"""An environment variable: if it is set, a run writes no report."""
 MOST_BYTES = 5_000_000
 # Flower's bundles carry no .html, .css and .js, but TOML.
 _PARTS = Path(__file__).with_name("page.toml")
@@ -50,7 +50,7 @@ def write_report(folders: Sequence[Path], output: Path, title: str = "", command
     output : Path
         The HTML file.
     title : str
-        The question that all of them answer together; by default, each one's own.
+        The question that all of them answer together; by default, each answers one.
     command : str
         What repeats all of them together, if something does.
 
@@ -81,7 +81,7 @@ def write_report(folders: Sequence[Path], output: Path, title: str = "", command
 
 
 def _numbers_of_pictures(num_results: int) -> list[int]:
-    """Return how many pictures of a section to try, down to none: matrices fill the page."""
+    """Return the numbers of pictures per section to try, until the page is small enough."""
     most = MOST_PICTURES if num_results == 1 else 1 if num_results <= 6 else 0
     return [number for number in (MOST_PICTURES, 1, 0) if number <= most]
 
@@ -107,7 +107,7 @@ def build_report(
         contents=contents,
         command=printable(command),
         specs=specs,
-        # Only these two scripts may run, whatever a name holds.
+        # Only these two scripts may run, even if a name contains one.
         policy="default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
         f"style-src 'unsafe-inline'; script-src {_hash(library)} {_hash(script)}",
         style=style,
@@ -126,7 +126,7 @@ class _Specs(list[Spec]):
 
 
 def distinct(results: Sequence[Result]) -> list[Result]:
-    """Return the results with names of their own: folders in different places may share one."""
+    """Return the results with distinct names: folders in different places may share one."""
     named: dict[str, Result] = {}
     for result in results:
         name, count = result.name, 1
@@ -146,13 +146,13 @@ def _charts(results: Sequence[Result]) -> list[tuple[str, str, Spec]]:
         if spec is not None:
             title, note, page = on_page(spec)
             more = f"Shown are the first {one.most} of {len(rows):,}."
-            said = (note, one.caption(shown), more if len(rows) > one.most else "")
-            found.append((title, " ".join(filter(None, said)), page))
+            notes = (note, one.caption(shown), more if len(rows) > one.most else "")
+            found.append((title, " ".join(filter(None, notes)), page))
     return found
 
 
 def _strategies(results: Sequence[Result]) -> TextTable:
-    """Return the table of strategies, with a caption that says what its numbers are."""
+    """Return the table of strategies, with a caption that explains its numbers."""
     return replace(strategy_table(results), caption=_tested(results), folds=False)
 
 
@@ -165,7 +165,7 @@ def _tested(results: Sequence[Result]) -> str:
     seeds = max(len(result.of(name)) for result in results for name in result.strategies)
     over = f" ± standard deviation over {seeds} seeds" if seeds > 1 else ", one seed"
     once = [line for result in results for line in notes_of(result.runs)]
-    said = "; ".join(
+    caption = "; ".join(
         [
             f"Test {main.title}, mean over {clients} clients{over}",
             f"{main.extreme}: of any client",
@@ -178,14 +178,14 @@ def _tested(results: Sequence[Result]) -> str:
             *("kB: sent and received by a client", *dict.fromkeys(once)),
         ]
     )
-    return f"{said}. {TESTS_EXPLAINED}" if len(tests) > 1 else f"{said}."
+    return f"{caption}. {TESTS_EXPLAINED}" if len(tests) > 1 else f"{caption}."
 
 
 @lru_cache
 def _library() -> str:
     """Return Vega, Vega-Lite and their embedding as one script, which leaves nothing behind.
 
-    Making it takes two seconds, so it is kept in `cache_dir()`.
+    It takes two seconds to make, and is cached in `cache_dir()`.
     """
     converter = load_extra("vl_convert", "a report")
     path = cache_dir() / f"vega-{converter.__version__}.js"

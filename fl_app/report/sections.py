@@ -1,4 +1,4 @@
-"""The tables of a report's sections: clusters, clients, what went wrong, what it cost."""
+"""The tables of a report's sections: clusters, clients, failures and costs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def first_runs(result: Result) -> list[Run]:
     return [result.of(name)[0] for name in result.strategies]
 
 
-def clusters_of(result: Result) -> list[TextTable]:
-    """Tabulate who is in which cluster, who is in doubt, and how each client is served."""
+def cluster_tables(result: Result) -> list[TextTable]:
+    """Tabulate the clusters, the clients in doubt, and the scores of each client."""
     first, grouping = first_runs(result), result.grouping
     found = [run for run in result.runs if run.strategy not in UNGROUPED]
     tables: list[TextTable | None] = [clusters_table(grouping)] if grouping else []
@@ -47,15 +47,15 @@ def _clusters(run: Run, is_first: bool) -> TextTable:
     rows, metric = [], run.metrics.main
     numbers = sorted(set(run.clusters))
     for cluster in numbers[:MOST_CLUSTERS]:
-        members = [client for client, own in enumerate(run.clusters) if own == cluster]
+        members = [client for client, other in enumerate(run.clusters) if other == cluster]
         tested = [one.scores[members] for one in tests.values()]
-        tested = [own[np.isfinite(own)] for own in tested]
+        tested = [scores[np.isfinite(scores)] for scores in tested]
         tasks = Counter(run.tasks[client] for client in members) if run.tasks else Counter()
         rows.append(
             [
                 "left out" if cluster < 0 else str(cluster),
                 f"{len(members):,}",
-                *(metric.shown(own.mean()) if own.size else "–" for own in tested),
+                *(metric.shown(scores.mean()) if scores.size else "–" for scores in tested),
                 metric.shown(metric.worst(tested[0])) if tested[0].size else "–",
                 *([", ".join(f"{t} ({n:,})" for t, n in sorted(tasks.items()))] if known else []),
                 named([_marked(run, client) for client in members], MOST_NAMES),
@@ -116,8 +116,8 @@ def _clients(first: Sequence[Run], grouping: Grouping | None) -> TextTable | Non
                     "–" if run.clusters[client] < 0 else str(run.clusters[client]),
                     *(_known(metric, one.scores[client]) for one in run.tests.values()),
                     *(
-                        _known(own, run.user_metric_per_client[client])
-                        for own in run.metrics.measured
+                        _known(metric_of_user, run.user_metric_per_client[client])
+                        for metric_of_user in run.metrics.measured
                     ),
                 )
             ),
@@ -126,10 +126,10 @@ def _clients(first: Sequence[Run], grouping: Grouping | None) -> TextTable | Non
     ]
     columns = ["client", *(["certainty %"] if sure else [])]
     for run in shown:
-        said = metric.sign.strip() or metric.title
-        whose = [f"{said} {test}" for test in run.tests] if len(run.tests) > 1 else [said]
-        measured = [own.title for own in run.metrics.measured]
-        columns += [f"{run.strategy}: {what}" for what in ("cluster", *whose, *measured)]
+        unit = metric.sign.strip() or metric.title
+        heads = [f"{unit} {test}" for test in run.tests] if len(run.tests) > 1 else [unit]
+        heads += [measured.title for measured in run.metrics.measured]
+        columns += [f"{run.strategy}: {head}" for head in ("cluster", *heads)]
     which = f"{MOST_CLIENTS} of {count:,} clients" if count > MOST_CLIENTS else "All clients"
     caption = f"{which}, the {metric.extreme} {metric.title} first (seed {shown[0].seed})"
     return TextTable(caption, columns, rows, range(1, len(columns)), open=False)
@@ -139,20 +139,20 @@ def _percent(share: float | None) -> str:
     return "–" if share is None or not np.isfinite(share) else f"{100 * share:.1f}"
 
 
-def troubles_of(result: Result) -> list[TextTable | str]:
-    """Tabulate who failed, was an outlier, attacked, came late or changed: a row for each kind."""
+def trouble_tables(result: Result) -> list[TextTable | str]:
+    """Tabulate failures, outliers, attackers, newcomers and drift: a row for each reason."""
     attack, all_asked = result.config.get("attack"), result.config.get("fraction-evaluate", 1) == 1
-    said: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    events: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for run in result.runs:
-        for kind, why, name, when in _troubles_of_run(run, str(attack), all_asked=all_asked):
+        for kind, why, name, when in _run_events(run, str(attack), all_asked=all_asked):
             where = f"{run.strategy}/{run.seed} {when}".rstrip()
-            said.setdefault((kind, why), []).append((name, where))
-    for name, kind, why in _troubles_of_grouping(result):
-        said.setdefault((kind, why), []).append((name, "grouping"))
-    if not said:
+            events.setdefault((kind, why), []).append((name, where))
+    for name, kind, why in _grouping_events(result):
+        events.setdefault((kind, why), []).append((name, "grouping"))
+    if not events:
         return ["No client failed, was an outlier or attacked."]
     rows = []
-    for (kind, why), pairs in said.items():
+    for (kind, why), pairs in events.items():
         names = list(dict.fromkeys(name for name, _ in pairs))
         places = list(dict.fromkeys(place for _, place in pairs))
         rows.append([kind, named(names, MOST_NAMES), why, named(places, 6)])
@@ -160,10 +160,8 @@ def troubles_of(result: Result) -> list[TextTable | str]:
     return [TextTable("What happened to clients", columns, rows, folds=False)]
 
 
-def _troubles_of_run(
-    run: Run, attack: str, *, all_asked: bool
-) -> Iterator[tuple[str, str, str, str]]:
-    """Yield what happened, why, to whom, and when in the run."""
+def _run_events(run: Run, attack: str, *, all_asked: bool) -> Iterator[tuple[str, str, str, str]]:
+    """Yield what happened to a client of a run: its kind, the reason, the name and the rounds."""
     for failure in run.failures:
         yield failure.action, failure.reason, run.names[failure.client], failure.when
     for kind, found in (
@@ -193,8 +191,8 @@ def _troubles_of_run(
             yield "not tested", why, run.names[client], ""
 
 
-def _troubles_of_grouping(result: Result) -> list[tuple[str, str, str]]:
-    """Return whom a grouping left out, and its outliers: the client, which of it, and why."""
+def _grouping_events(result: Result) -> list[tuple[str, str, str]]:
+    """Return what happened to clients of a grouping: the name, the kind and the reason."""
     grouping = result.grouping
     if grouping is None:
         return []
@@ -208,8 +206,8 @@ def _troubles_of_grouping(result: Result) -> list[tuple[str, str, str]]:
     ]
 
 
-def costs_of(result: Result) -> list[TextTable]:
-    """Tabulate what strategies cost, and what a grouping alone does."""
+def cost_tables(result: Result) -> list[TextTable]:
+    """Tabulate the costs of strategies, and of a grouping alone."""
     return [*_seconds(result), *_bytes(result.grouping)]
 
 

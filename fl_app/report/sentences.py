@@ -1,4 +1,4 @@
-"""What a report says in sentences: the question, the answer, the command that repeats it."""
+"""The sentences of a report: the question, the answer, and the command that repeats the run."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from strategies.catalogue import ALL, ALONE, UNGROUPED
 
 named = partial(listed, between=", ")
 
-# Where a run's files are, and what is only another word for other options.
+# The folder of a run is another one when it is repeated.
 _NOT_REPEATED = ("output-dir", "resume")
 _MOST_NAMES = 5
 
 
 def question(result: Result) -> str:
-    """Say in a sentence which question the run answers."""
+    """Return the question that the run answers."""
     if not result.runs:
         count = len(result.grouping.names) if result.grouping else 0
         return f"Which of these {count:,} clients should train together?"
@@ -53,8 +53,8 @@ def question(result: Result) -> str:
 
 
 def answer(result: Result) -> list[str]:
-    """Say in a few sentences what the run found."""
-    said = []
+    """Return the results of the run in a few sentences."""
+    sentences = []
     tested = [run for run in result.runs if np.isfinite(run.scores).any()]
     if shared := shared_seeds(tested):  # of a stopped run, the last one has not all strategies
         tested = [run for run in tested if run.seed in shared]
@@ -65,28 +65,30 @@ def answer(result: Result) -> list[str]:
             if test in run.tests and math.isfinite(run.tests[test].score):
                 found.setdefault(run.strategy, []).append(run.tests[test].score)
         if found:
-            means = {name: float(np.mean(own)) for name, own in found.items()}
-            own = _best(means, tested, test)
-            said.append(own if len(tests) == 1 else f"Each client tested {test}, {own}")
+            means = {name: float(np.mean(scores)) for name, scores in found.items()}
+            best = _best(means, tested, test)
+            sentences.append(best if len(tests) == 1 else f"Each client tested {test}, {best}")
     if result.grouping is not None:
-        said += _groups(result.grouping)
-    said += [f"{name} did not run: {why}." for name, why in result.left_out.items()]
-    said += [f"{sentence}." for run in result.runs if (sentence := run.untrained())]
+        sentences += _groups(result.grouping)
+    sentences += [f"{name} did not run: {why}." for name, why in result.left_out.items()]
+    sentences += [f"{sentence}." for run in result.runs if (sentence := run.untrained())]
     failed = sorted({run.names[one.client] for run in result.runs for one in run.failures})
     if failed:
         text = _count(len(failed), "client").capitalize()
-        said.append(f"{text} failed: {named(failed, _MOST_NAMES)}; the reasons are below.")
+        sentences.append(f"{text} failed: {named(failed, _MOST_NAMES)}; the reasons are below.")
     left_out = sorted({run.names[c] for run in result.runs for c in run.left_out_of_sums})
     if left_out:
-        text = f"{_count(len(left_out), 'client').capitalize()} sent what cannot be right"
-        said.append(f"{text} and took part in no more secure sums: {named(left_out, _MOST_NAMES)}.")
+        text = f"{_count(len(left_out), 'client').capitalize()} sent values that cannot be right"
+        sentences.append(
+            f"{text} and took part in no more secure sums: {named(left_out, _MOST_NAMES)}."
+        )
     unknown = {node for run in result.runs for node in run.unknown_nodes}
     if result.grouping is not None:
         unknown |= result.grouping.unknown_nodes.keys()
     if unknown:
         text = _count(len(unknown), "node").capitalize()
-        said.append(f"{text} could not take part: see failures below.")
-    return said
+        sentences.append(f"{text} could not take part: the reasons are below.")
+    return sentences
 
 
 def _best(means: Mapping[str, float], runs: Sequence[Run], test: str) -> str:
@@ -107,41 +109,41 @@ def _best(means: Mapping[str, float], runs: Sequence[Run], test: str) -> str:
         gains = {name: metric.shown(abs(best - rest[name])) for name in named_too}
         gains[order[0]] += unit  # once is enough
         text += f", {_joined([f'{gain} {more} than {name}' for name, gain in gains.items()])}"
-    # Of equals the first seed's first client, whichever end is the worse.
+    # Of equal clients the first one of the first seed.
     sign = -1 if lower else 1
     least, seed, _, name, where = min(
-        (sign * float(own[client]), run.seed, client, run.names[client], run.strategy)
+        (sign * float(scores[client]), run.seed, client, run.names[client], run.strategy)
         for run in runs
         if run.strategy in first and test in run.tests
-        for own in (run.tests[test].scores,)
-        for client in np.flatnonzero(np.isfinite(own)).tolist()
+        for scores in (run.tests[test].scores,)
+        for client in np.flatnonzero(np.isfinite(scores)).tolist()
     )
-    whose = f"client {name}" if name.isdecimal() else name
-    whose += f", seed {seed}" if seeds > 1 else ""
+    which = f"client {name}" if name.isdecimal() else name
+    which += f", seed {seed}" if seeds > 1 else ""
     of = "Its client" if len(first) == 1 else f"{where}'s client"
     reached = metric.with_sign(sign * least)
-    return f"{text}. {of} with the {metric.extreme} {metric.title} ({whose}) reached {reached}."
+    return f"{text}. {of} with the {metric.extreme} {metric.title} ({which}) reached {reached}."
 
 
 def _groups(grouping: Grouping) -> list[str]:
     found = len({cluster for cluster in grouping.clusters if cluster >= 0})
     why = grouping.num_clusters.why.rstrip(".")
-    said = [f"The clients form {_count(found, 'cluster')}: {why}."]
+    sentences = [f"The clients form {_count(found, 'cluster')}: {why}."]
     if grouping.why_indistinguishable:
-        said = [f"The clients could not be distinguished: {grouping.why_indistinguishable}."]
+        sentences = [f"The clients could not be distinguished: {grouping.why_indistinguishable}."]
     elif grouping.in_doubt:
         names = [one.client for one in grouping.in_doubt]
-        said.append(
+        sentences.append(
             f"{_count(len(names), 'client').capitalize()} in doubt: {named(names, _MOST_NAMES)}."
         )
     elif grouping.resamples and not grouping.uninformative:
         again = f" in resamples ({grouping.resampled})" if grouping.resampled else ""
-        said.append(f"No client is in doubt{again}.")
+        sentences.append(f"No client is in doubt{again}.")
     if grouping.uninformative:
         text = _count(len(grouping.uninformative), "client").capitalize()
         poor = named(list(grouping.uninformative), _MOST_NAMES)
-        said.append(f"{text} had little to compare: {poor}; the reasons are below.")
-    return said
+        sentences.append(f"{text} had little to compare: {poor}; the reasons are below.")
+    return sentences
 
 
 def _tasks(result: Result) -> str:
@@ -168,7 +170,7 @@ def changed_options(config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
 
 
 def command(config: Mapping[str, Any]) -> str:
-    """Return the command that repeats a run: on devices Flower's own.
+    """Return the command that repeats a run: on devices, a command of Flower.
 
     Results go to another folder then: `output-dir` is left out.
     """

@@ -40,55 +40,32 @@ _MARKDOWN = str.maketrans({special: f"\\{special}" for special in "\\`*_{}[]<>|#
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table of text: on a report's page, in the terminal, in a file.
-
-    Attributes
-    ----------
-    caption : str
-        On a page it folds and unfolds the table, unless that never `folds`.
-    columns : list of C str
-        The first one is a name.
-    rows : list of lists of C str
-        Rounded, for people.
-    numbers : collection of int
-        The columns that stand to the right.
-    whole : collection of int
-        The columns of names that are not folded in the terminal.
-    open : bool
-        Whether the table is unfolded at first.
-    folds : bool
-    note : str
-        What stands below it in the terminal.
-    exact_columns : list of str
-        What the columns of `exact` are.
-    exact : list of lists of str or float
-        The same, for programs; NaN where there is none.
-    """
+    """A table of text: on a report's page, in the terminal, in a file."""
 
     caption: str
     columns: list[str]
-    rows: list[list[str]]
-    numbers: Collection[int] = ()
-    whole: Collection[int] = ()
-    open: bool = True
-    folds: bool = True
-    note: str = ""
+    rows: list[list[str]]  # rounded, for people
+    numbers: Collection[int] = ()  # the right-aligned columns
+    whole: Collection[int] = ()  # columns of names that are not folded in the terminal
+    open: bool = True  # whether it is unfolded at first, on a page
+    folds: bool = True  # whether a page can fold it
+    note: str = ""  # below it, in the terminal
     exact_columns: Sequence[str] = ()
-    exact: Sequence[Sequence[str | float]] = ()
+    exact: Sequence[Sequence[str | float]] = ()  # for programs; NaN: unknown
 
 
 def render(table: TextTable) -> str:
-    """Return a table as plain lines, wide enough for its numbers: a log carries no more."""
+    """Return a table as plain lines, wide enough for its numbers."""
     shown = Table(title=table.caption, title_justify="left", caption_justify="left")
     shown.min_width = min(len(table.caption), WIDTH)
     shown.caption = Text(table.note) if table.note else None
     least = 3 * len(table.columns) + 1
-    for place, head in enumerate(table.columns):
-        lines = [line for row in table.rows for line in row[place].split("\n")]
+    for index, head in enumerate(table.columns):
+        lines = [line for row in table.rows for line in row[index].split("\n")]
         longest = max(map(len, [*head.split("\n"), *lines]))
         # Rich would cut a number where there is no room, and its exponent with it.
-        is_number = place in table.numbers
-        is_whole = is_number or place in table.whole
+        is_number = index in table.numbers
+        is_whole = is_number or index in table.whole
         width = longest if is_whole else min(longest, _LEAST_NAME)
         shown.add_column(
             Text(head),
@@ -107,7 +84,7 @@ def render(table: TextTable) -> str:
 
 
 def check_ending(path: Path) -> None:
-    """Refuse, by a ValueError, a file whose ending says no format."""
+    """Refuse, by a ValueError, a file with an unknown ending."""
     if path.suffix not in ENDINGS:
         raise ValueError(
             f"the table cannot be written as {path.name}: name a file that ends with "
@@ -116,7 +93,7 @@ def check_ending(path: Path) -> None:
 
 
 def write_table(table: TextTable, path: Path) -> None:
-    """Write a table as its path's ending says: CSV with all digits, Markdown, or LaTeX.
+    """Write a table in the format of the path's ending: CSV with all digits, Markdown, or LaTeX.
 
     Raises
     ------
@@ -130,10 +107,7 @@ def write_table(table: TextTable, path: Path) -> None:
 
 
 def as_csv(table: TextTable) -> str:
-    """Return the table for programs: shares in [0, 1], bytes, empty cells where nothing is known.
-
-    No name in it is a formula to a spreadsheet.
-    """
+    """Return the exact numbers as CSV; unknown ones are empty, and no name is a formula."""
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
     writer.writerow(table.exact_columns)
@@ -146,15 +120,15 @@ def as_csv(table: TextTable) -> str:
 
 
 def as_markdown(table: TextTable) -> str:
-    """Return the table in Markdown; what names hold of its signs is escaped."""
-    lines = [table.columns, ["--:" if place in table.numbers else ":--" for place in _of(table)]]
+    """Return the table in Markdown, with special signs escaped."""
+    lines = [table.columns, ["--:" if index in table.numbers else ":--" for index in _of(table)]]
     lines += [[cell.translate(_MARKDOWN) for cell in row] for row in table.rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def as_latex(table: TextTable) -> str:
-    """Return the table in LaTeX, with booktabs' rules; what names hold of its signs is escaped."""
-    alignment = "".join("r" if place in table.numbers else "l" for place in _of(table))
+    """Return the table in LaTeX, with booktabs' rules and special signs escaped."""
+    alignment = "".join("r" if index in table.numbers else "l" for index in _of(table))
     body = [" & ".join(map(_tex, row)) + r" \\" for row in [table.columns, *table.rows]]
     lines = [
         f"\\begin{{tabular}}{{{alignment}}}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from fl_app.report.matrices import Shown
+from fl_app.report.matrices import TitledPicture
 from fl_app.report.pictures import on_page, verdicts_figure
 from fl_app.report.sections import MOST_CLIENTS
 from fl_app.report.text_table import TextTable
@@ -14,7 +14,7 @@ from fl_app.results.schema import largest_run
 from fl_app.results.verdict import EXPLANATION, SeedVerdicts, verdict_columns, verdict_row
 
 
-def verdicts_of(result: Result) -> list[TextTable | str | Callable[[], Shown]]:
+def verdict_parts(result: Result) -> list[TextTable | str | Callable[[], TitledPicture]]:
     """Draw and count the first seed's verdicts, and tabulate those of each."""
     if not result.verdicts:
         return []
@@ -24,7 +24,10 @@ def verdicts_of(result: Result) -> list[TextTable | str | Callable[[], Shown]]:
         TextTable(
             f"Seed {one.seed}{_how_many(len(one.clients))}",
             verdict_columns(metric),
-            [verdict_row(own, names[own.client], metric) for own in one.clients[:MOST_CLIENTS]],
+            [
+                verdict_row(verdict, names[verdict.client], metric)
+                for verdict in one.clients[:MOST_CLIENTS]
+            ],
             {3, 4, 5},
             open=one is first,
         )
@@ -37,7 +40,7 @@ def verdicts_of(result: Result) -> list[TextTable | str | Callable[[], Shown]]:
     ]
 
 
-def _drawn(result: Result, shown: SeedVerdicts) -> Shown:
+def _drawn(result: Result, shown: SeedVerdicts) -> TitledPicture:
     run = largest_run(result.runs)
     spec = verdicts_figure(shown.clients, run.names, run.metrics.main)
     title, note, page = on_page(spec)

@@ -17,8 +17,8 @@ def print_verdicts(found: SeedVerdicts, run: Run, *, several: bool = False) -> N
     metric, verdicts = run.metrics.main, found.clients
     of_seed = f", seed {found.seed}" if several else ""
 
-    def fit(text: str, place: int) -> str:
-        if place < 3:  # what somebody is called stays
+    def fit(text: str, column: int) -> str:
+        if column < 3:  # names and words
             return text
         text = text.replace(" to ", "…").replace(": ", ":\n")
         if metric.is_share:
@@ -29,8 +29,8 @@ def print_verdicts(found: SeedVerdicts, run: Run, *, several: bool = False) -> N
     rows = []
     for one in verdicts[:_MOST_SHOWN]:
         cells = enumerate(verdict_row(one, printable(run.names[one.client]), metric))
-        rows.append([fit(cell, place) for place, cell in cells])
-    columns = [fit(head, place) for place, head in enumerate(verdict_columns(metric))]
+        rows.append([fit(cell, column) for column, cell in cells])
+    columns = [fit(head, column) for column, head in enumerate(verdict_columns(metric))]
     more = f"{_MOST_SHOWN} of {len(verdicts):,} clients; verdicts.csv has all"
     note = more if len(verdicts) > _MOST_SHOWN else ""
     title = f"What each client should do{of_seed}"
@@ -39,7 +39,7 @@ def print_verdicts(found: SeedVerdicts, run: Run, *, several: bool = False) -> N
 
 
 def say_no_verdicts(runs: Sequence[Run]) -> None:
-    """Say why clients were told nothing after these runs, which are of one seed."""
+    """Print why there are no verdicts after these runs of one seed."""
     why = "no client could compare models: raise validation-share, or give them more samples"
     if len(runs) == 1:
         why = f"only {runs[0].strategy} has run: add a strategy to compare it with"

@@ -1,4 +1,4 @@
-"""What a run leaves behind: summary.json, metrics.csv, clients.csv, models, partitions."""
+"""Writes the results of a run: summary.json, metrics.csv, clients.csv, models, partitions."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ _MOST_DRAWN = 500  # clients in a similarity picture: more are indistinguishable
 class ResultsFolder:
     """Collects runs and writes everything, the resolved `config` too, to its folder, after each.
 
-    `command` does the same again; by default, it is made from the configuration. `left_out` says
-    why strategies that were asked for did not run.
+    `command` repeats the run; by default, it is made from the configuration. `left_out` has the
+    reasons why requested strategies did not run.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ResultsFolder:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def add_federation(self, seed: int, federation: Federation) -> None:
-        """Save who holds what, and draw it for the first seed."""
+        """Save the partition of the data, and draw that of the first seed."""
         with replacing(self.folder / f"partition-seed-{seed}.npz") as path:
             np.savez_compressed(path, allow_pickle=False, **_holdings(federation))
         if seed == self.config.seed and not federation.dataset.is_regression:
@@ -93,9 +93,9 @@ class ResultsFolder:
         images: Dataset | Agreement,
         federation: Federation | None = None,
     ) -> None:
-        """Write a finished run: its models, its row in every table, its similarity matrix.
+        """Write a finished run: its models, its rows of all tables, its similarity matrix.
 
-        `images` are of the kind that its models take.
+        `images` has the kind of samples that its models take.
         """
         self.runs.append(run)
         for name, model in run.models.items():
@@ -137,7 +137,7 @@ class ResultsFolder:
         )
 
     def judge(self, seed: int) -> SeedVerdicts | None:
-        """Judge for each client which of a seed's strategies serves it, where clients compared."""
+        """Return each client's verdict on the strategies of a seed; None without comparisons."""
         found = verdicts_of(runs := [run for run in self.runs if run.seed == seed])
         if found is None:
             say_no_verdicts(runs)
@@ -146,7 +146,7 @@ class ResultsFolder:
         return found
 
     def end_seed(self) -> None:
-        """Write the verdicts so far, and who did not keep the model of its own."""
+        """Write the verdicts so far, and which devices did not store their model."""
         self._write_tables()
         if self.verdicts:
             write_verdicts(
@@ -161,7 +161,7 @@ class ResultsFolder:
         images: Dataset | Agreement,
         federation: Federation | None = None,
     ) -> None:
-        """Write what a pre-round found after which nobody trains, and print it."""
+        """Write and print the clusters of a pre-round without training."""
         known = strategy.training.registry.names
         count = self.config.num_clients if federation is not None else len(known)
         names = [known.get(client, str(client)) for client in range(count)]
@@ -186,7 +186,7 @@ class ResultsFolder:
             print(f"against the true tasks: ARI {ari:.2f}", flush=True)
 
     def finish_grouping(self) -> None:
-        """Say where everything is, after a run that trained nothing."""
+        """Write the report of a run without training."""
         self._write_report(GROUPING)
 
     def add_grouping(
@@ -195,9 +195,9 @@ class ResultsFolder:
         strategy: ClusteredStrategy,
         images: Dataset | Agreement,
     ) -> Grouping:
-        """Write how sure a grouping is, and what places others later; return the report.
+        """Write a grouping and the eigenvectors that place later clients; return its report.
 
-        The first one has no strategy and seed in the files' names.
+        The first grouping has no strategy and seed in its files' names.
         """
         clusters = found.clusters
         report = grouping_report(
@@ -236,7 +236,7 @@ class ResultsFolder:
             self.pictures.append(pictures.save(figure, self._picture(path.stem)))
 
     def _draw_clusters(self, run: RunResult, federation: Federation) -> None:
-        """Draw typical images of the first clusters that were found by HoG."""
+        """Draw typical images of the first clusters by HoG features."""
         path = self._picture("clusters")
         if self.config.features != "hog" or run.tasks is None or path in self.pictures:
             return
@@ -250,7 +250,7 @@ class ResultsFolder:
         self.pictures.append(pictures.save(figure, path))
 
     def finish(self) -> None:
-        """Print the tables, then draw what compares strategies."""
+        """Print the tables, and draw the pictures that compare strategies."""
         print_results(self.runs)
         for one in self.verdicts:
             print_verdicts(one, largest_run(self.runs), several=len(self.verdicts) > 1)
@@ -273,16 +273,15 @@ class ResultsFolder:
         self._write_report(SUMMARY)
 
     def _write_report(self, numbers: str) -> None:
-        """Write the page that shows everything, and say where all is; numbers are in that file.
+        """Write the report and print the paths of all files; `numbers` is that of the JSON file.
 
-        One of many simulations has no page of its own, and no place that is to be known, if whoever
-        started it says so.
+        `NO_REPORT` suppresses both, for one of many simulations.
         """
         if not os.environ.get(NO_REPORT):
             try:
                 report = write_report([self.folder], self.folder / REPORT)
                 print(f"\nreport    {report}")
-            except (ValueError, RuntimeError, ImportError) as error:  # the run has what it found
+            except (ValueError, RuntimeError, ImportError) as error:  # the results are there
                 print(f"\nno {REPORT}: {error}")
             places = [("results", self.folder / numbers)]
             places += [("picture", path) for path in self.pictures]
@@ -294,7 +293,7 @@ class ResultsFolder:
 
 
 def _result_of(runs: Sequence[RunResult]) -> Result:
-    """Return what pictures of a folder's runs show, with the scores of all tested rounds."""
+    """Return the result that pictures show, with the scores of all tested rounds."""
     scores: dict[str, dict[int, dict[int, float]]] = {}
     for run in runs:
         of_rounds = {report.round: report.score for report in run.reports if report.tested}
@@ -304,7 +303,7 @@ def _result_of(runs: Sequence[RunResult]) -> Result:
 
 
 def _holdings(federation: Federation) -> dict[str, NDArray[np.int64]]:
-    """Return who holds which samples of the data set for what, and under which label."""
+    """Return the samples of each client, by their indices in the data set, and their labels."""
     partition = federation.partition
     arrays = {"client-tasks": partition.client_tasks} if federation.knows_tasks else {}
     for client, indices in enumerate(partition.train):
@@ -327,25 +326,25 @@ def compared_tasks(strategy: ClusteredStrategy, federation: Federation | None) -
 
 
 def write_similarity(path: Path, found: Grouped) -> pictures.Spec | None:
-    """Write the similarity of clients, where the clustering has one; return its picture.
+    """Write the similarity of clients, if the clustering has one; return its picture.
 
-    There is none of more clients than one can tell apart in it.
+    None of so many clients that they would be indistinguishable.
     """
     clusters, compared = found.clusters, found.clusters.comparison
     if compared is None:
         return None
     clients = [*compared.clients, *compared.late]
-    kept = {
+    arrays = {
         "clients": np.array(clients),
         "merges": compared.merges,
         "measure": np.array(compared.measure),
     }
     if found.tasks is not None:
-        kept["tasks"] = np.array([found.tasks[client] for client in clients])
+        arrays["tasks"] = np.array([found.tasks[client] for client in clients])
     if len(clients) <= _MOST_STORED:
-        kept["similarity"] = with_late(compared)
+        arrays["similarity"] = with_late(compared)
     with replacing(path) as partial:
-        np.savez_compressed(partial, allow_pickle=False, **kept)
+        np.savez_compressed(partial, allow_pickle=False, **arrays)
     if len(clients) > _MOST_DRAWN:
         return None
     return pictures.similarity_figure(
@@ -360,15 +359,15 @@ def write_similarity(path: Path, found: Grouped) -> pictures.Spec | None:
 
 
 def with_late(found: Comparison) -> NDArray[np.float64]:
-    """Return the similarity of the clients compared, then of those that came later.
+    """Return the similarity of the compared clients, then of those that came later.
 
-    As far as it is known: clients that came later were not compared with each other; NaN.
+    Clients that came later were not compared with each other: NaN.
     """
     count, late = len(found.clients), list(found.late.values())
     whole = np.full((count + len(late),) * 2, np.nan)
     whole[:count, :count] = found.similarity
-    for place, row in enumerate(late, count):
-        whole[place, :count] = whole[:count, place] = row
+    for index, row in enumerate(late, count):
+        whole[index, :count] = whole[:count, index] = row
     return whole
 
 

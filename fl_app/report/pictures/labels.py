@@ -45,7 +45,7 @@ def labels_figure(
         The same before label noise. If given, it is drawn beside `counts`, where the cells that
         gained samples are then outlined.
     client_names : sequence of K str, optional
-        Shown where each client has a row; otherwise their numbers are.
+        TitledPicture where each client has a row; otherwise their numbers are.
     """
     clients, classes = counts.shape
     panels = [("", counts)]

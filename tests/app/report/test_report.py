@@ -23,7 +23,7 @@ from fl_app.report.contents import content_of
 from fl_app.report.pictures import similarity
 from fl_app.report.pictures.clients import MOST_POINTS
 from fl_app.report.report_page import MOST_BYTES, build_report, write_report
-from fl_app.report.sections import clusters_of
+from fl_app.report.sections import cluster_tables
 from fl_app.report.sentences import answer, changed_options, command, question
 from fl_app.report.tables import (
     event_tables,
@@ -99,7 +99,7 @@ def parts_of(result, heading, **options):
     return content_of(result, **options).sections[heading]
 
 
-def troubles_of(result):
+def trouble_tables(result):
     (found,) = parts_of(result, "Failures, outliers and attacks")
     return found
 
@@ -343,7 +343,7 @@ def test_what_happened_to_clients_is_told_by_name(tmp_path):
 
     names = ["berlin", "oslo", "rome", "paris", "bonn", "ghent"]
     folder = write_results(tmp_path, names=names, change=change)
-    rows = troubles_of(read_result(folder)).rows
+    rows = trouble_tables(read_result(folder)).rows
     assert rows == [
         ["failed at describe", "berlin", "it did not register", "rcc-pfl/0 before training"],
         ["outlier", "bonn", "like nobody", "rcc-pfl/0"],
@@ -356,7 +356,7 @@ def test_what_happened_to_clients_is_told_by_name(tmp_path):
     page = page_of(folder)
     assert "One client failed: berlin; the reasons are below." in page.text
     assert (
-        "One client sent what cannot be right and took part in no more secure sums: paris."
+        "One client sent values that cannot be right and took part in no more secure sums: paris."
         in page.text
     )
     assert "paris (joined later)" in page.text
@@ -422,7 +422,7 @@ def test_clusters_of_a_grouping_that_have_no_row_are_counted(tmp_path):
         grouping["clusters"] = list(range(50))
 
     names = [f"client {number}" for number in range(50)]
-    grids = clusters_of(read_result(write_grouping(tmp_path, names, change)))
+    grids = cluster_tables(read_result(write_grouping(tmp_path, names, change)))
     (grid,) = (one for one in grids if one.caption.startswith("Who should train with whom"))
     assert len(grid.rows) == 41
     assert grid.rows[-1][0] == "10 more"
@@ -763,9 +763,9 @@ def test_clients_that_nobody_asked_are_no_trouble(tmp_path):
 
     some = {"fraction-evaluate": 0.5}
     folder = write_results(tmp_path / "some", options=some, change=change)
-    assert isinstance(troubles_of(read_result(folder)), str)
+    assert isinstance(trouble_tables(read_result(folder)), str)
     folder = write_results(tmp_path / "all", change=change)
-    assert troubles_of(read_result(folder)).rows[0][0] == "not tested"
+    assert trouble_tables(read_result(folder)).rows[0][0] == "not tested"
 
 
 def test_a_grouping_names_those_it_left_out_and_why_others_are_odd(tmp_path):
@@ -777,7 +777,7 @@ def test_a_grouping_names_those_it_left_out_and_why_others_are_odd(tmp_path):
     names = ["berlin", "oslo", "rome", "paris", "bonn", "ghent"]
     folder = write_grouping(tmp_path, names, change)
     assert "One node could not take part" in build_report([read_result(folder)])
-    assert troubles_of(read_result(folder)).rows == [
+    assert trouble_tables(read_result(folder)).rows == [
         ["left out", "berlin", "is in no cluster", "grouping"],
         ["left out", "node 7", "lyon: no <images>", "grouping"],
         ["outlier", "oslo", "it sent nothing usable", "grouping"],
@@ -790,7 +790,7 @@ def test_nodes_that_never_said_who_they_are_are_in_the_report_of_a_run(tmp_path)
 
     result = read_result(write_results(tmp_path / "run", change=change))
     (run, *_) = result.runs
-    assert troubles_of(result).rows == [
+    assert trouble_tables(result).rows == [
         ["left out", "node 7", "its disk is full", f"{run.strategy}/{run.seed}"]
     ]
 

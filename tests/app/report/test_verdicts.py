@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from fl_app.report.pictures import save, verdicts_figure
-from fl_app.report.verdict_section import verdicts_of
+from fl_app.report.verdict_section import verdict_parts
 from fl_app.results.reading import read_result
 from fl_app.results.verdict import (
     JOIN,
@@ -81,7 +81,7 @@ def test_gains_of_a_number_are_in_its_mean_absolute_error():
 def test_a_page_says_draws_and_tabulates_each_clients_verdict(tmp_path):
     found = (verdict(0), verdict(2, UNSURE, samples_needed=1234))
     result = read_result(write_results(tmp_path, seeds=1, clients=3, change=judged(*found)))
-    drawn, said, table = verdicts_of(result)
+    drawn, said, table = verdict_parts(result)
     assert said.startswith("1 of 2 clients should join: they gain +25.0 points on average")
     assert table.rows == [
         ["0", "join", "rcc-pfl / 1", "+25.0 (+12.5 to +50.0)", "99.9 %", "40"],
@@ -103,7 +103,7 @@ def test_a_gain_that_is_another_models_says_whose_it_is():
 def test_of_many_clients_it_says_how_many_are_shown(tmp_path):
     found = [verdict(client) for client in range(301)]
     result = read_result(write_results(tmp_path, seeds=1, clients=301, change=judged(*found)))
-    drawn, _, table = verdicts_of(result)
+    drawn, _, table = verdict_parts(result)
     assert len(table.rows) == 300
     assert table.caption == "Seed 0, 300 of 301 clients: verdicts.csv has all"
     _, note, _ = drawn()
@@ -111,7 +111,7 @@ def test_of_many_clients_it_says_how_many_are_shown(tmp_path):
 
 
 def test_a_run_without_verdicts_has_no_such_section(tmp_path):
-    assert verdicts_of(read_result(write_results(tmp_path))) == []
+    assert verdict_parts(read_result(write_results(tmp_path))) == []
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ class DeviceGrid(QuorumGrid):
 
     def get_node_ids(self) -> Iterable[int]:
         """Return the ids of the nodes that are connected."""
-        nodes = _tried_again(lambda: list(self._http.get_nodes()))
+        nodes = _retry(lambda: list(self._http.get_nodes()))
         for node in nodes:
             # Without TLS, no key is registered: each SuperNode makes a new one at each start.
             if node.node_id not in self._registrations and not self._http._insecure:
@@ -112,13 +112,11 @@ class DeviceGrid(QuorumGrid):
     def _exchange(
         self, messages: list[Message], patience: Patience
     ) -> tuple[list[Message], dict[str, Message]]:
-        waiting, replies = self._push(messages)
-        over = threading.Event()
+        waiting, over = self._push(messages), threading.Event()
         try:
-            replies += self._receive(waiting, patience, over)
+            return self._receive(waiting, patience, over), waiting
         finally:
             over.set()
-        return replies, waiting
 
     def _receive(
         self, waiting: dict[str, Message], patience: Patience, over: threading.Event
@@ -170,30 +168,14 @@ class DeviceGrid(QuorumGrid):
         about = message.metadata
         return about.created_at < self._began.get(about.dst_node_id, 0.0)
 
-    def _push(self, asked: Sequence[Message]) -> tuple[dict[str, Message], list[Message]]:
-        """Return the messages that the SuperLink accepted, by its ids, and the others' failures."""
-        self._largest = max(
-            [self._largest, *(protocol.payload_bytes(message.content) for message in asked)]
-        )
-        sent = _packed(asked)
-        try:
-            return self._push_at_once(sent, _PAUSES), []
-        except httpx.HTTPStatusError as error:
-            _log.warning("the SuperLink fails to take %d messages: %s", len(sent), _line(error))
-        # Push them one by one: one that fails must not affect the others.
-        waiting: dict[str, Message] = {}
-        failures = []
-        for again in _packed(asked):
-            try:
-                waiting |= self._push_at_once([again], _PAUSES[:1])
-            except httpx.HTTPStatusError as error:
-                failures.append(failure(again, f"it could not be sent a message: {_line(error)}"))
-        return waiting, failures
-
-    def _push_at_once(self, sent: Sequence[Message], pauses: Sequence[float]) -> dict[str, Message]:
+    def _push(self, messages: Sequence[Message]) -> dict[str, Message]:
+        """Return the messages that the SuperLink accepted, by its ids."""
+        sizes = [protocol.payload_bytes(message.content) for message in messages]
+        self._largest = max([self._largest, *sizes])
+        sent = _packed(messages)
         # To push the same message twice is to push it once. A message that could not be pushed has
         # None or an empty text as its id; if no message could be pushed, the list is empty.
-        numbers = _tried_again(lambda: list(self._grid.push_messages(sent)), pauses)
+        numbers = _retry(lambda: list(self._grid.push_messages(sent)))
         return {number: message for number, message in zip(numbers, sent, strict=False) if number}
 
     def _fetch(self, number: str, message: Message, over: threading.Event) -> _Fetch:
@@ -213,7 +195,7 @@ class DeviceGrid(QuorumGrid):
     def _answer(self, number: str, message: Message, over: threading.Event) -> Message | None:
         """Return the answer to a message, or None if there is none yet."""
         try:
-            pulled = _tried_again(
+            pulled = _retry(
                 lambda: self._http._runtime_client.PullMessages(
                     PullAppMessagesRequest(message_ids=[number])
                 )
@@ -245,7 +227,7 @@ class DeviceGrid(QuorumGrid):
         try:
             contents = pull_objects(
                 [part.object_id for part in iterate_object_tree(tree)],
-                pull_object_fn=_bounded(lambda name: _tried_again(lambda: pull(name)), most, over),
+                pull_object_fn=_bounded(lambda name: _retry(lambda: pull(name)), most, over),
             )
         finally:
             self._confirm(message_id)
@@ -265,7 +247,7 @@ class DeviceGrid(QuorumGrid):
             node=self._node, run_id=self.run.run_id, message_object_id=message_id
         )
         try:
-            _tried_again(lambda: self._http._runtime_client.ConfirmMessageReceived(received))
+            _retry(lambda: self._http._runtime_client.ConfirmMessageReceived(received))
         except httpx.HTTPStatusError as error:  # the answer is here, and goes with the run
             _log.warning("the SuperLink cannot delete a fetched answer: %s", _line(error))
 
@@ -359,12 +341,12 @@ def _packed(messages: Iterable[Message]) -> list[Message]:
     ]
 
 
-def _tried_again(call: Callable[[], _T], pauses: Sequence[float] | None = None) -> _T:
+def _retry(call: Callable[[], _T]) -> _T:
     """Repeat a request to the SuperLink after each pause while it answers 500.
 
     It does so while its database is locked. Flower repeats requests after 502, 503 and 504 only.
     """
-    for pause in _PAUSES if pauses is None else pauses:
+    for pause in _PAUSES:
         try:
             return call()
         except httpx.HTTPStatusError as error:

@@ -252,17 +252,14 @@ def test_a_few_answers_are_fetched_at_a_time(monkeypatch):
 
 
 class Unwilling:
-    """A SuperLink that fails to take messages: the first `times`, or those to one node."""
+    """A SuperLink that fails to accept messages for the first `times`."""
 
-    def __init__(self, times=0, node=None, status=500):
-        self.times, self.node, self.status = times, node, status
-        self.pushes = []
+    def __init__(self, times, status=500):
+        self.times, self.status, self.pushes = times, status, []
 
     def __call__(self, messages):
         self.pushes.append([message.object_id for message in messages])
-        self.times -= 1
-        to = {message.metadata.dst_node_id for message in messages}
-        if self.times >= 0 or self.node in to:
+        if len(self.pushes) <= self.times:
             raise failed_answer(self.status)
 
 
@@ -275,22 +272,12 @@ def test_messages_that_the_superlink_fails_to_take_are_sent_again_as_they_are():
     assert push.pushes[0] == push.pushes[1] == push.pushes[2]
 
 
-def test_a_message_that_cannot_be_sent_is_that_devices_failure_alone():
-    push = Unwilling(node=3)
-    answers = {2: good, 3: good, 4: good}
-    replies = ask(answers, grid=grid_of(answers, push))
-    assert [replies[node].has_error() for node in (2, 3, 4)] == [False, True, False]
-    assert "it could not be sent a message: Server error '500'" in replies[3].error.reason
-    # The names that the store did not take are not tried for ever.
-    together = set(push.pushes[0])
-    assert not together & {name for pushed in push.pushes[3:] for name in pushed}
-
-
-def test_what_the_superlink_refuses_is_not_tried_again():
-    push = Unwilling(times=99, status=403)
-    replies = ask({2: good}, grid=grid_of({2: good}, push))
-    assert replies[2].has_error()
-    assert len(push.pushes) == 2  # all of them together, then by itself
+@pytest.mark.parametrize(("status", "times"), [(403, 1), (500, 3)])
+def test_a_superlink_that_accepts_no_messages_ends_the_run(status, times):
+    push = Unwilling(99, status)
+    with pytest.raises(httpx.HTTPStatusError):
+        ask({2: good}, grid=grid_of({2: good}, push))
+    assert len(push.pushes) == times
 
 
 # A key, and what `ssh-keygen -l -f` shows of it.

@@ -22,7 +22,7 @@ class Prox(LocalObjective):
         1.0,
         number(float, 0),
         "μ, how strongly a client is pulled back to the model that it was sent; the paper's for "
-        "MNIST, whose authors try 0.001, 0.01, 0.1, 0.5 and 1",
+        "MNIST; its authors try 0.001, 0.01, 0.1, 0.5 and 1",
     )
 
     def train(

@@ -79,7 +79,7 @@ def common_layers(layers: str, model: nn.Module, model_name: str) -> tuple[str, 
     convolutions. Otherwise, `layers` are names of modules, separated by commas. A ValueError says
     that `model`, named `model_name`, has no such module, or no convolution.
     """
-    from torch import nn  # noqa: PLC0415 - a server whose layers are named needs no torch
+    from torch import nn  # noqa: PLC0415 - only some servers need torch
 
     all_layers = [n for n, m in model.named_modules() if list(m.parameters(recurse=False))]
     convolutions = tuple(n for n, m in model.named_modules() if isinstance(m, nn.Conv2d))

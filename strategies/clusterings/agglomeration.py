@@ -146,7 +146,7 @@ def merge_heights(merges: Float64) -> Float64:
 
 
 def number_within(merges: Float64, height: float) -> int:
-    """Return how many clusters are left when none farther apart than `height` are merged."""
+    """Return how many clusters are left when none above `height` are merged."""
     return 1 + int((merge_heights(merges) > height).sum())
 
 

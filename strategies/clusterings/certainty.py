@@ -30,7 +30,7 @@ SAME_SCORES = 1e-3
 
 
 def why_no_structure(labels: Int64, similarity: Float64) -> str:
-    """Return why clusters distinguish no clients, in spite of resamples; empty: they may.
+    """Return why clusters distinguish no clients; empty: they may.
 
     `similarity`, shape (n, n), is of the clients that were compared, symmetric, in [0, 1].
 

@@ -130,7 +130,7 @@ def second_eigenvalue(similarity: Float64) -> float:
     D are S's row sums. Of clients that are exchangeable, R is one value plus noise of deviation σ:
     the value makes λ₁ = 1 and nothing else, the noise λ₂ ≈ 2σ/(mean·√K), which is small for any K.
     M groups of one size with relevance w within and b between make λ₂ = (w − b)/(w + (M − 1) b)
-    where they are large, whatever K is. A zero diagonal would subtract about 1/K.
+    where they are large, for any K. A zero diagonal would subtract about 1/K.
 
     `similarity` is R, shape (K, K), symmetric, not negative; its diagonal is not used. Of fewer
     than three clients it is 0.

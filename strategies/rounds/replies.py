@@ -176,7 +176,7 @@ def _implausible(name: str, array: NDArray[Any], initial: NDArray[Any]) -> str |
         return "NaN or infinity: learning-rate may be too high"
     if is_variance(name) and array.min(initial=0) < 0:  # one makes a mean's root NaN
         return "negative variances"
-    if name.endswith(_STATISTICS):  # of samples of any scale, without a limit by what was sent
+    if name.endswith(_STATISTICS):  # of samples of any scale
         return f"{largest:.3g}, which no samples can have" if largest > _MOST_STATISTIC else None
     # What it began with is looked at only where it can matter: it is the same for all.
     if largest > _MOST_GROWTH and largest > _MOST_GROWTH * np.abs(initial).max():

@@ -46,7 +46,7 @@ class Clusters:
 
     of_client: dict[int, int]  # from client index, ascending, to cluster
     num_clusters: int | None = None  # needed where clusters may be empty (IFCA)
-    # In a graph (FLT): the clients of which each client averages the models, itself included
+    # In a graph (FLT): the clients that each averages with, itself included
     neighbours: Mapping[int, frozenset[int]] | None = None
     models: Sequence[NDArrays] = ()  # one for each cluster, where the clustering makes them
     # The models of empty clusters, where only clients have models
@@ -89,7 +89,7 @@ class Clusters:
         return {cluster: frozenset(clients) for cluster, clients in self._members.items()}
 
     def neighbours_of(self, client: int) -> frozenset[int]:
-        """Return the clients of which `client` averages the models, itself included."""
+        """Return the clients that `client` averages with, itself included."""
         if self.neighbours is not None:
             return self.neighbours[client]
         return self._together[self.of_client[client]]

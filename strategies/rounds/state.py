@@ -7,12 +7,12 @@ from copy import copy
 from dataclasses import field
 from typing import Any, TypeVar
 
-Learnt = TypeVar("Learnt")
+State = TypeVar("State")
 
 
-def state_field(factory: Callable[[], Learnt]) -> Learnt:
+def state_field(factory: Callable[[], State]) -> State:
     """Return a dataclass field for what a part learns during training: see `Remembers.memory`."""
-    made: Learnt = field(default_factory=factory, init=False, repr=False, compare=False)
+    made: State = field(default_factory=factory, init=False, repr=False, compare=False)
     return made
 
 

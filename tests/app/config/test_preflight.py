@@ -95,7 +95,7 @@ def test_what_others_call_something_is_no_word_of_ours_and_what_is_meant_is():
             "but raw features of these images have 784 dimensions: choose 1 to 784",
         ),
         (["strategy=fedper"], 'private-layers is "last", which is all layers of the model'),
-        (["strategy=fedbn", "model=mlp"], "keeps norm layers at the clients, but mlp has none"),
+        (["strategy=fedbn", "model=mlp"], "needs norm layers, but mlp has none"),
         (["dataset=mnist+cifar10"], "joins images of the shapes 1×28×28 and 3×32×32"),
         (["dataset=rotated-mnist", "noise=class-independent"], "all tasks have the same labels"),
         (["strategy=mt-hfl", "common-layers=nose"], 'common-layers names "nose", but the model\'s'),

@@ -368,7 +368,7 @@ def test_images_too_small_for_the_model_are_refused_before_anything_is_written(t
                 Image.fromarray(pixels).save(tmp_path / f"pets/{kind}/{name}/{number}.png")
     options = {"dataset": "folder", "data_dir": str(tmp_path / "pets"), "clients": 2}
     options |= {"num_tasks": 2, "min_samples": 5}
-    with pytest.raises(ValueError, match="model is cnn, but the images are 12×12"):
+    with pytest.raises(ValueError, match="model is cnn, but images are 12×12"):
         run(tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
     assert run(tmp_path / "out", model="mlp", **options)["runs"][0]["rounds"] == 2

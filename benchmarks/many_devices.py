@@ -48,7 +48,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 
 from benchmarks import harness
 from benchmarks.writing import markdown
-from fl_core.messages.packing import Packer, unpacked
+from fl_core.messages.packing import Packer, unpack_content
 from tests.device_processes import Federation, federation
 
 logger = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ def reply_to(message: Message) -> Message:
     rng = np.random.default_rng()
     arrays = {
         name: Array(rng.random(array.shape, np.float32))
-        for name, array in unpacked(message.content).array_records["arrays"].items()
+        for name, array in unpack_content(message.content).array_records["arrays"].items()
     }
     content = Packer().packed(RecordDict({"arrays": ArrayRecord(arrays)}))
     return Message(content, reply_to=message)

@@ -120,7 +120,7 @@ def mask_mod(message: Message, context: Context, call_next: ClientAppCallable) -
     answer = call_next(message, context)
     metrics = protocol.metrics_of(answer.content)
     weight = metrics[protocol.NUM_EXAMPLES] if config[protocol.WEIGHTED] else 1
-    masked = masking.to_words(
+    masked = masking.encode_update(
         protocol.to_arrays(answer.content.array_records[protocol.ARRAYS]),
         protocol.to_arrays(message.content.array_records[protocol.ARRAYS]),
         int(cast(float, weight)),

@@ -21,7 +21,7 @@ from fl_core.data.image_files import find_images
 from fl_core.data.image_folder import decoding_error, read_each
 from fl_core.data.samples import are_images, grey_or_colour
 from fl_core.data.settings import SITE
-from fl_core.data.tables import prepared_rows, tables_in
+from fl_core.data.tables import list_tables, read_prepared_rows
 from fl_core.data.user_data import read_user_part
 from fl_core.files import replacing
 from fl_core.models.model_file import ModelCard, load_model
@@ -135,7 +135,7 @@ def _read_images(
 
 def _read_tables(folder: Path, card: ModelCard) -> list[Batch]:
     """Read all tables before anything is written. Labels are ignored."""
-    tables = [(path, prepared_rows(path, card.preparation)) for path in tables_in(folder)]
+    tables = [(path, read_prepared_rows(path, card.preparation)) for path in list_tables(folder)]
     return [
         ([(path, row) for row in range(1, len(samples) + 1)], samples) for path, samples in tables
     ]

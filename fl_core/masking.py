@@ -68,7 +68,7 @@ def threshold(num_clients: int) -> int:
     return max(FEWEST, num_clients // 2 + 1)
 
 
-def heaviest(num_clients: int) -> int:
+def max_weight(num_clients: int) -> int:
     """Return the largest weight with which the sum of so many clients fits 64 bits."""
     return 2**63 // (_LARGEST * num_clients) - 1
 
@@ -118,12 +118,12 @@ def as_rows(rows: list[bytes]) -> Bytes:
     return np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), -1)
 
 
-def size_of(model: Mapping[str, NDArray[Any]]) -> int:
+def num_words(model: Mapping[str, NDArray[Any]]) -> int:
     """Return the number of words of a model's update."""
     return _HEAD + sum(array.size for array in model.values())
 
 
-def to_words(
+def encode_update(
     trained: Mapping[str, NDArray[Any]],
     received: Mapping[str, NDArray[Any]],
     weight: int,
@@ -135,10 +135,10 @@ def to_words(
     `received` and `trained` are the model before and after training. A loss that is not in
     [0, `MOST_CHANGE`] counts as none.
     """
-    if not 0 < weight <= heaviest(num_clients):
+    if not 0 < weight <= max_weight(num_clients):
         raise ValueError(
             f"its weight is {weight}, but in a secure sum of {num_clients} clients it must be from "
-            f"1 to {heaviest(num_clients)}: train on fewer samples, or set weighted-mean=false."
+            f"1 to {max_weight(num_clients)}: train on fewer samples, or set weighted-mean=false."
         )
     known = loss is not None and 0 <= loss <= MOST_CHANGE
     head = [weight, int(known), round(loss / STEP) if known and loss is not None else 0]
@@ -159,7 +159,7 @@ def to_words(
     return np.concatenate(parts).view(np.uint64)
 
 
-def from_words(
+def decode_sum(
     summed: Words, received: Mapping[str, NDArray[Any]], num_clients: int, most: int
 ) -> Total:
     """Decode the unmasked sum of clients' updates of the model that they received.
@@ -189,7 +189,7 @@ def from_words(
     return Total(model, num_clients, mean_loss, sqrt(squares))
 
 
-def with_norm(total: Total, received: Mapping[str, NDArray[Any]], norm: float) -> Total:
+def scale_to_norm(total: Total, received: Mapping[str, NDArray[Any]], norm: float) -> Total:
     """Return a sum with its mean update scaled down to another norm."""
     share = norm / total.norm
     model = {}

@@ -312,7 +312,7 @@ class SecureAggregation:
                     "its update is not masked: its ClientApp needs the mod "
                     "clients.secure_aggregation.mask_mod"
                 )
-            return _read_array(content, protocol.MASKED, (masking.size_of(model),), np.uint64)
+            return _read_array(content, protocol.MASKED, (masking.num_words(model),), np.uint64)
         except Exception as error:  # bytes from the network may be anything
             self._leave_out(client, one_line(str(error)))
             raise
@@ -365,9 +365,9 @@ class SecureAggregation:
     def _total(self, one: ClusterSum, model: NDArrays) -> Total:
         """Return a valid sum, with a bounded norm."""
         words = one.unmasked(self._secrets(one))
-        most = masking.heaviest(len(one.members)) if self._weighted else 1
+        most = masking.max_weight(len(one.members)) if self._weighted else 1
         try:
-            total = masking.from_words(words, model, len(one.updates), most)
+            total = masking.decode_sum(words, model, len(one.updates), most)
         except CorruptedSumError:
             self._rejected[one.cluster] = one.summed
             raise
@@ -476,7 +476,7 @@ def bounded_norm(total: Total, norms: list[float], model: NDArrays) -> Total:
     usual = float(np.median(norms)) if norms else 0.0
     most = MOST_TIMES * usual or np.inf
     norms.append(min(total.norm, most))
-    return total if total.norm <= most else masking.with_norm(total, model, usual)
+    return total if total.norm <= most else masking.scale_to_norm(total, model, usual)
 
 
 def _by_cluster(clusters: Clusters, clients: Iterable[int]) -> dict[int, list[int]]:

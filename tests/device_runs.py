@@ -9,7 +9,7 @@ from fl_app.client_app import app
 from fl_app.config.run_config import parse_config
 from fl_app.devices.device_pool import DevicePool
 from fl_app.run.experiment import run_experiment
-from fl_core.messages.packing import unpacked
+from fl_core.messages.packing import unpack_content
 from fl_core.user_code import is_import_path
 from tests.app_runs import DEFAULTS, undrawn_pictures
 from tests.local_grid import LocalGrid
@@ -62,7 +62,7 @@ class Devices(LocalGrid):
         for reply in replies:
             if reply.has_content():
                 with suppress(Exception):  # spoilt ones are as they are
-                    reply.content = unpacked(reply.content)
+                    reply.content = unpack_content(reply.content)
         return replies
 
     def asked(self, name):
@@ -76,7 +76,7 @@ class SpoiledNodes(CorruptedApp):
         key = (message.metadata.message_type, context.node_config["name"])
         if key not in self.corrupt:
             return answer
-        answer.content = unpacked(answer.content)
+        answer.content = unpack_content(answer.content)
         return self.corrupt[key](message, context, answer)
 
 

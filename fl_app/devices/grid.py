@@ -33,8 +33,8 @@ from fl_core.flower.messages import (
 )
 from fl_core.flower.server import HttpGrid
 from fl_core.messages import protocol
-from fl_core.messages.packing import Packer, is_piece, unpacked
-from fl_core.messages.sizes import most_bytes_of_answer
+from fl_core.messages.packing import Packer, is_piece, unpack_content
+from fl_core.messages.sizes import max_answer_bytes
 from fl_core.text import printable
 
 _PAUSE = 1.0  # seconds at most between two looks for answers
@@ -222,7 +222,7 @@ class DeviceGrid(QuorumGrid):
     ) -> Message:
         """Fetch an answer's objects and assemble them."""
         client, run_id = self._http._runtime_client, self.run.run_id
-        most = most_bytes_of_answer(self._largest)
+        most = max_answer_bytes(self._largest)
         pull = make_pull_object_fn_protobuf(client.PullObject, self._node, run_id)
         try:
             contents = pull_objects(
@@ -239,7 +239,7 @@ class DeviceGrid(QuorumGrid):
         found = cast(Message, inflate_object_from_contents(message_id, contents))
         if found.has_error():
             return Message(found.error, reply_to=asked)
-        return Message(unpacked(found.content), reply_to=asked)
+        return Message(unpack_content(found.content), reply_to=asked)
 
     def _confirm(self, message_id: str) -> None:
         """Let the SuperLink delete an answer."""

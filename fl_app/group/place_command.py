@@ -144,7 +144,7 @@ def _samples(card: SpectraCard, path: Path | None, data: str) -> list[tuple[str,
     """Return each client's samples; of several tables, with their names."""
     from fl_core.data.folders import is_table  # noqa: PLC0415
     from fl_core.data.samples import described, sample_word  # noqa: PLC0415
-    from fl_core.data.tables import prepared_rows, tables_in  # noqa: PLC0415
+    from fl_core.data.tables import list_tables, read_prepared_rows  # noqa: PLC0415
     from fl_core.data.user_data import read_user_part  # noqa: PLC0415
 
     of_run = described(card.sample_shape, is_float=card.is_float)
@@ -159,9 +159,9 @@ def _samples(card: SpectraCard, path: Path | None, data: str) -> list[tuple[str,
         samples = part.train_samples
         return [("", card.preparation.prepare_samples(samples) if card.is_float else samples)]
     if card.preparation.columns:
-        tables = tables_in(path)
+        tables = list_tables(path)
         return [
-            (table.name if len(tables) > 1 else "", prepared_rows(table, card.preparation))
+            (table.name if len(tables) > 1 else "", read_prepared_rows(table, card.preparation))
             for table in tables
         ]
     if sample_word(card) != "image":

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import reprlib
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import ClassVar, Self
 
-from fl_core.agreement.class_names import MAX_DEVICE_CLASSES, MAX_NAME, check_names, is_name
 from fl_core.data.image_folder import MAX_SIDE
 from fl_core.data.preparation import Columns, Preparation, sample_columns
 from fl_core.data.samples import are_images, described, grey_or_colour
@@ -16,13 +17,18 @@ from fl_core.data.settings import ALL_SITES, NOT_STANDARDISED
 from fl_core.data.tables import common_columns
 from fl_core.json_records import STRICT, from_json, to_json
 from fl_core.models.model_file import ALLOWED_SHAPE, MAX_CLASSES, is_shape
-from fl_core.text import brief, printable
+from fl_core.text import brief, normalised_name, printable
 
 # Entries of a message's config record.
 SURVEY = "survey"
 AGREEMENT = "agreement"
 
-MAX_COLUMNS = 10_000  # of one device, which could otherwise make the common model huge
+MAX_DEVICE_CLASSES = 1_000  # so that no device makes the common model huge
+MAX_COLUMNS = 10_000  # of one device, too
+
+MAX_NAME = 200  # characters
+
+_NOT_ALLOWED = {"Cc", "Cs", "Zl", "Zp"}  # controls, bytes that are not text, and ends of lines
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,7 @@ class SampleDescription:
     columns: Columns = field(default_factory=dict)  # of tables, without the label's
 
     def __post_init__(self) -> None:
-        check_names(self.class_names, *((1, 1) if self.is_regression else self.num_names))
+        _check_names(self.class_names, *((1, 1) if self.is_regression else self.num_names))
         if not is_shape(self.sample_shape):
             shape = reprlib.repr(self.sample_shape)
             raise ValueError(f"sample_shape is {shape}, but it must be {ALLOWED_SHAPE}.")
@@ -156,7 +162,7 @@ def _fits_folders(kind: SampleDescription) -> bool:
 
 def _check_texts(texts: tuple[str, ...], *, of_column: str = "") -> None:
     for text in texts:
-        if not is_name(text):
+        if not _is_name(text):
             # Without the value: a device sends its error messages to the server.
             wrong = f"column {printable(of_column)} has a value that is not allowed"
             raise ValueError(
@@ -165,3 +171,29 @@ def _check_texts(texts: tuple[str, ...], *, of_column: str = "") -> None:
             )
     if list(texts) != sorted(set(texts)):
         raise ValueError("columns and their values must be sorted and differ.")
+
+
+def _is_name(text: str) -> bool:
+    """Return whether a text is one composed line of 1 to 200 characters."""
+    is_line = all(unicodedata.category(character) not in _NOT_ALLOWED for character in text)
+    return 1 <= len(text) <= MAX_NAME and is_line and text == normalised_name(text)
+
+
+def _check_names(names: tuple[str, ...], least: int, most: int) -> None:
+    """Raise a ValueError unless these are sorted class names, as many as is allowed."""
+    if not least <= len(names) <= most:
+        raise ValueError(
+            f"there are {len(names)} classes, but from {least} to {most} are possible."
+        )
+    for name in names:
+        if not _is_name(name):
+            raise ValueError(
+                f"{brief(name)} is not a valid class name: it must be one line of at most "
+                f"{MAX_NAME} characters, in Unicode's composed form."
+            )
+    for name, following in pairwise(names):
+        if name >= following:
+            raise ValueError(
+                f"class names must be sorted and differ, but {brief(name)} comes before "
+                f"{brief(following)}."
+            )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fl_core.agreement.local_data import read_local_images, survey_images
 from fl_core.agreement.vote import agree
 from fl_core.data.dataset import Dataset
-from fl_core.data.folders import folders_and_files, ignored_note, site_folders, site_of
+from fl_core.data.folders import folders_and_files, ignored_note, list_site_folders, site_of
 from fl_core.data.settings import Source
 from fl_core.data.user_data import Partitions, dataset_of_partitions
 
@@ -17,7 +17,7 @@ def read_sites(source: Source) -> Dataset:
 
     Classes, the size of images and the test images are chosen as for devices.
     """
-    folders = site_folders(source.root)
+    folders = list_site_folders(source.root)
     agreement = agree({site_of(path): survey_images(path) for path in folders})
     clients = []
     notes = ignored_note(source.root, "folders", folders_and_files(source.root)[1])

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from statistics import mode
 
 from fl_core.agreement.agreement import Agreement, Survey
-from fl_core.agreement.class_names import agreed_classes
 from fl_core.data.image_folder import common_size, first_names
 from fl_core.data.preparation import sample_columns
 from fl_core.data.table_file import are_whole
 from fl_core.data.tables import MOST_VALUES, common_columns
 from fl_core.models.model_file import MAX_CLASSES
-from fl_core.text import one_line, printable
+from fl_core.text import one_line, printable, similar_names
+
+logger = logging.getLogger(__name__)
 
 
 def agree(surveys: Mapping[str, Survey]) -> Agreement:
@@ -34,8 +36,31 @@ def agree(surveys: Mapping[str, Survey]) -> Agreement:
     elif first.in_folders:
         shape = _common_shape({name: survey.sample_shape for name, survey in surveys.items()})
     if not first.is_regression:
-        names = agreed_classes({name: survey.class_names for name, survey in surveys.items()})
+        names = _common_classes({name: survey.class_names for name, survey in surveys.items()})
     return Agreement(names, shape, first.is_float, first.is_regression, columns)
+
+
+def _common_classes(classes: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Return every class of any device, sorted; `classes` are by the devices' names."""
+    names = sorted({name for device_names in classes.values() for name in device_names})
+    if len(names) < 2:
+        raise ValueError(
+            f'all sites together have the one class "{printable(names[0])}", but at least 2 are '
+            "needed: use a folder for each class, or more names of classes."
+        )
+    for similar in similar_names(names):
+        logger.warning(
+            "the classes %s count as different ones: if they are the same, give them one name "
+            "everywhere and start again",
+            ", ".join(map(repr, similar)),
+        )
+    if len(names) > MAX_CLASSES:
+        most = sorted(classes, key=lambda name: (-len(classes[name]), name))
+        raise ValueError(
+            f"all sites together have {len(names)} classes, but at most {MAX_CLASSES} are "
+            f"possible: {', '.join(most[:3])} have the most, leave out such sites."
+        )
+    return tuple(names)
 
 
 def _common_shape(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fl_core.data.folders import resolve_data_dir, site_folders
+from fl_core.data.folders import list_site_folders, resolve_data_dir
 from fl_core.data.settings import DATASETS, PLUS, SITES, SYNTHETIC, TABLES, DatasetInfo
 from fl_core.user_code import is_import_path
 
@@ -46,11 +46,11 @@ def num_labels(dataset: str) -> int | None:
 def sites_of(dataset: str, data_dir: str = "") -> int:
     """Return the number of clients that the data come with; 0 if it is free."""
     if dataset == TABLES:
-        from fl_core.data.tables import table_files  # noqa: PLC0415
+        from fl_core.data.tables import list_site_tables  # noqa: PLC0415
 
-        return len(table_files(resolve_data_dir(data_dir)))
+        return len(list_site_tables(resolve_data_dir(data_dir)))
     if dataset == SITES:
-        return len(site_folders(resolve_data_dir(data_dir)))
+        return len(list_site_folders(resolve_data_dir(data_dir)))
     if not is_import_path(dataset):
         return DATASETS[dataset].sites if dataset in DATASETS else 0
     from fl_core.data.user_data import read_user_data  # noqa: PLC0415

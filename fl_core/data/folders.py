@@ -71,7 +71,7 @@ def check_site_names(root: Path, paths: Sequence[Path]) -> None:
             )
 
 
-def site_folders(root: Path) -> list[Path]:
+def list_site_folders(root: Path) -> list[Path]:
     """Return the folders in a folder that each hold the class folders of a site, sorted."""
     if not root.is_dir():
         raise ValueError(

@@ -48,11 +48,11 @@ def read_image_folder(path: Path, cache: Path, *, size: tuple[int, int] | None =
     files = list_images(path)
     decode = partial(decode_images, files, path, size)
     stamp = checksum(files.all_images())
-    images = decoded_once(cache, f"{path.resolve()}\0{size}", stamp, decode)
+    images = decode_cached(cache, f"{path.resolve()}\0{size}", stamp, decode)
     return images._replace(notes=tuple(files.notes(path)))
 
 
-def decoded_once(cache: Path, key: str, stamp: str, decode: Callable[[], Split]) -> Split:
+def decode_cached(cache: Path, key: str, stamp: str, decode: Callable[[], Split]) -> Split:
     """Return the images that the cache has under a key, or decode and store them.
 
     Images with another `stamp`, of other files, are decoded again. They are mapped from the file,

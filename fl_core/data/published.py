@@ -15,7 +15,7 @@ from filelock import FileLock
 from torch import Tensor
 
 from fl_core.data.image_files import checksum, list_images
-from fl_core.data.image_folder import decode_images, decoded_once
+from fl_core.data.image_folder import decode_cached, decode_images
 from fl_core.data.split import Split
 from fl_core.data.torchvision_files import PUBLISHED, Published
 from fl_core.text import error_line, one_line
@@ -88,7 +88,9 @@ def read_idx(path: Path) -> Tensor:
 
 def _cifar10_from_images(tar: Path, cache: Path) -> Split:
     logger.info("CIFAR-10 is read from %s: its pixels went through JPEG once.", tar)
-    split = decoded_once(cache, str(tar.resolve()), checksum([tar]), partial(_unpacked, tar, cache))
+    split = decode_cached(
+        cache, str(tar.resolve()), checksum([tar]), partial(_unpacked, tar, cache)
+    )
     if split.class_names != _CIFAR10 or not len(split.test_samples):
         raise ValueError(
             f"{tar} is not CIFAR-10: it must hold train and test with the classes "

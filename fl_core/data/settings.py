@@ -98,17 +98,17 @@ _PUBLISHED = {
 _PAPER_MODELS = {"mnist": "logistic-regression", "fashion-mnist": "mlp"}
 DATASETS = {
     "mnist-5k": DatasetEntry(
-        f"{_HERE}mnist_5k", _MNIST_5K, "logistic-regression", joinable=True, by_seed=True
+        f"{_HERE}read_mnist_5k", _MNIST_5K, "logistic-regression", joinable=True, by_seed=True
     ),
     **{
         name: DatasetEntry(
-            f"{_HERE}published", known, _PAPER_MODELS.get(name, "cnn"), joinable=True
+            f"{_HERE}read_torchvision", known, _PAPER_MODELS.get(name, "cnn"), joinable=True
         )
         for name, known in _PUBLISHED.items()
     },
-    "cifar20": DatasetEntry(f"{_HERE}cifar20", DatasetInfo((3, 32, 32), 20)),
+    "cifar20": DatasetEntry(f"{_HERE}read_cifar20", DatasetInfo((3, 32, 32), 20)),
     "rotated-mnist": DatasetEntry(
-        f"{_HERE}rotated_mnist",
+        f"{_HERE}read_rotated_mnist",
         _PUBLISHED["mnist"],
         "mlp",  # IFCA's experiment
         groups_per_class=NUM_ROTATIONS,
@@ -116,7 +116,7 @@ DATASETS = {
     "femnist": DatasetEntry("fl_core.data.leaf:read_femnist", model="leaf-cnn", by_writer=True),
     "watch": DatasetEntry("fl_core.data.recordings:read_watch", model="mlp", sites=20),
     "flights": DatasetEntry("fl_core.data.flights:read_flights", model="mlp", sites=20),
-    "folder": DatasetEntry(f"{_HERE}folder"),
+    "folder": DatasetEntry(f"{_HERE}read_folder"),
     SITES: DatasetEntry("fl_core.agreement.site_folders:read_sites"),
     TABLES: DatasetEntry("fl_core.data.tables:read_tables", model="mlp"),
 }

@@ -28,7 +28,7 @@ _GREY, _CONTRAST = 127.5, 30.0
 _STREAM = 0x5F171
 
 
-def synthetic(num_tasks: int, heterogeneity: float, seed: int) -> Dataset:
+def make_synthetic(num_tasks: int, heterogeneity: float, seed: int) -> Dataset:
     """Return grey images of 28×28 in ten classes, which differ between tasks.
 
     Every class has a common prototype, a smooth random field, and another one in each task; an

@@ -46,7 +46,7 @@ _MANY = 20  # whole numbers; more are unlikely to be names of classes
 def read_tables(source: Source) -> Dataset:
     """Read a folder of tables: each file is the partition of a site."""
     tables, wrong = [], Refusals()
-    for path in table_files(source.root):
+    for path in list_site_tables(source.root):
         with wrong:
             tables.append(read_table(path, source.label, source.target))
     wrong.refuse()
@@ -75,7 +75,7 @@ def read_tables(source: Source) -> Dataset:
     )
 
 
-def prepared_rows(path: Path, preparation: Preparation) -> Tensor:
+def read_prepared_rows(path: Path, preparation: Preparation) -> Tensor:
     """Return a table's rows, labelled or not, as samples of a run of tables, float32 (n, d)."""
     ignored = {normalised_name(preparation.label), *LABELS} - preparation.columns.keys()
     table = read_features(path, ignored)
@@ -84,7 +84,7 @@ def prepared_rows(path: Path, preparation: Preparation) -> Tensor:
     return preparation.prepare_samples(torch.from_numpy(rows))
 
 
-def tables_in(path: Path) -> list[Path]:
+def list_tables(path: Path) -> list[Path]:
     """Return a table, or those of a folder, sorted by the names of their sites."""
     paths = sorted(path.iterdir(), key=lambda one: one.stem) if path.is_dir() else [path]
     tables = [one for one in paths if is_table(one)]
@@ -96,7 +96,7 @@ def tables_in(path: Path) -> list[Path]:
     return tables
 
 
-def table_files(root: Path) -> list[Path]:
+def list_site_tables(root: Path) -> list[Path]:
     """Return the tables in a folder, sorted by the names of their sites."""
     if not root.is_dir():
         raise ValueError(

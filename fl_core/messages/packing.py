@@ -81,7 +81,7 @@ class Packer:
         return self._packed[key][1]
 
 
-def unpacked(content: RecordDict) -> RecordDict:
+def unpack_content(content: RecordDict) -> RecordDict:
     """Unpack a content; one that was not packed is returned unchanged."""
     records: dict[str, Record] = {}
     pieces: dict[str, dict[int, memoryview]] = {}

@@ -5,14 +5,14 @@ _FLOOR = 16 * 2**20
 _FACTOR = 2
 
 
-def most_bytes_of_answer(largest_message: int) -> int:
+def max_answer_bytes(largest_message: int) -> int:
     """Return the largest size of an answer in bytes, given that of the largest message so far.
 
     Clients answer with a model like the one that they received, or with eigenvectors.
 
     Examples
     --------
-    >>> most_bytes_of_answer(0) // 2**20, most_bytes_of_answer(50 * 2**20) // 2**20
+    >>> max_answer_bytes(0) // 2**20, max_answer_bytes(50 * 2**20) // 2**20
     (16, 116)
     """
     return _FLOOR + _FACTOR * largest_message

@@ -14,7 +14,7 @@ from fl_core.partitions.partition import Tasks
 _STREAM = 0xC0CE7
 
 
-def concept_shifted(base: Dataset, num_tasks: int, seed: int) -> Dataset:
+def shift_concept(base: Dataset, num_tasks: int, seed: int) -> Dataset:
     """Return `base`, a data set without groups, with other labels in each of `num_tasks` tasks.
 
     The training samples of each class are split evenly between the tasks; each test sample occurs
@@ -45,7 +45,7 @@ def concept_shifted(base: Dataset, num_tasks: int, seed: int) -> Dataset:
 
 
 def concept_tasks(num_classes: int, num_tasks: int) -> Tasks:
-    """Return the tasks over the groups of `concept_shifted`: all classes in each."""
+    """Return the tasks over the groups of `shift_concept`: all classes in each."""
     groups = np.arange(num_tasks * num_classes).reshape(num_tasks, num_classes)
     return tuple(tuple(task) for task in groups.tolist())
 

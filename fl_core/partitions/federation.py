@@ -16,8 +16,8 @@ from fl_core.data.dataset import Dataset
 from fl_core.data.datasets import load_dataset
 from fl_core.data.scaling import Scaling
 from fl_core.data.settings import SYNTHETIC
-from fl_core.data.synthetic import synthetic
-from fl_core.partitions.concept import concept_shifted, concept_tasks
+from fl_core.data.synthetic import make_synthetic
+from fl_core.partitions.concept import concept_tasks, shift_concept
 from fl_core.partitions.federation_checks import (
     check_counts,
     check_given,
@@ -37,7 +37,7 @@ from fl_core.partitions.partition import (
     writer_partition,
 )
 from fl_core.partitions.settings import FederationSettings
-from fl_core.partitions.standardise import standardised
+from fl_core.partitions.standardise import standardise_dataset
 from fl_core.partitions.tasks import are_random, parse_counts, random_tasks
 from fl_core.partitions.validation import STREAM, split_clients
 
@@ -163,7 +163,7 @@ def simulate_federation(settings: FederationSettings) -> Federation:
     check_counts(settings)
     if settings.dataset == SYNTHETIC:
         return spread(
-            settings, synthetic(settings.num_tasks, settings.heterogeneity, settings.seed)
+            settings, make_synthetic(settings.num_tasks, settings.heterogeneity, settings.seed)
         )
     dataset = load_dataset(
         settings.dataset,
@@ -187,7 +187,7 @@ def spread(settings: FederationSettings, dataset: Dataset) -> Federation:
                 f'shift is "concept", but {settings.dataset} has tasks that are no label sets: '
                 "choose another data set."
             )
-        dataset = concept_shifted(dataset, settings.num_tasks, settings.seed)
+        dataset = shift_concept(dataset, settings.num_tasks, settings.seed)
     if dataset.groups:
         check_noise(settings)
     partition = _partition(settings, dataset)
@@ -216,7 +216,7 @@ def spread(settings: FederationSettings, dataset: Dataset) -> Federation:
     partition, labels, validation, validation_labels = _hold_out(
         settings, dataset, partition, labels
     )
-    dataset = standardised(dataset, partition, settings.standardise, validation)
+    dataset = standardise_dataset(dataset, partition, settings.standardise, validation)
     if dataset.is_regression:  # labels are on the clients' scale from here on
         numbers = dataset.train_labels.numpy()
         labels, validation_labels = (

@@ -47,7 +47,7 @@ PAPER_TASKS: dict[str, dict[int, Tasks]] = {
     "cifar10": _CIFAR10,
 }
 # IFCA's rotated MNIST (Ghosh et al. 2020): a task is a rotation, and its ten digits are the groups
-# rotation·10 + digit (`fl_core.data.datasets.rotated`).
+# rotation·10 + digit (`fl_core.data.datasets.rotate_images`).
 ROTATIONS: Tasks = tuple(tuple(range(10 * turn, 10 * turn + 10)) for turn in range(NUM_ROTATIONS))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,19 +14,8 @@ from fl_core.data.user_data import Partitions
 from fl_core.partitions.validation import split_validation
 
 
-class Partitioner(Protocol):
-    """The used part of a `flwr_datasets.partitioner.Partitioner` with an assigned `dataset`."""
-
-    @property
-    def num_partitions(self) -> int:
-        """Return the number of partitions."""
-
-    def load_partition(self, partition_id: int) -> Any:
-        """Return a partition, a `datasets.Dataset`."""
-
-
 def from_partitioner(
-    partitioner: Partitioner,
+    partitioner: Any,
     samples: str | Sequence[str],
     label: str,
     *,
@@ -39,6 +28,8 @@ def from_partitioner(
 
     Parameters
     ----------
+    partitioner : flwr_datasets.partitioner.Partitioner
+        With a `datasets.Dataset` assigned to its `dataset`.
     samples : str or sequence of str
         The column of the samples; or several columns of numbers, which become a table's.
     label : str

@@ -15,7 +15,7 @@ from fl_core.data.settings import NOT_STANDARDISED, SITE
 from fl_core.partitions.partition import Partition
 
 
-def standardised(
+def standardise_dataset(
     data: Dataset,
     partition: Partition,
     scope: str,

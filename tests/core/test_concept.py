@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_core.data.dataset import Dataset
-from fl_core.partitions.concept import concept_shifted, concept_tasks, permutations
+from fl_core.partitions.concept import concept_tasks, permutations, shift_concept
 
 
 def toy(per_class=6):
@@ -41,7 +41,7 @@ def test_by_hand_two_classes_are_exchanged():
 
 def test_images_are_split_evenly_and_labels_are_what_the_task_calls_them():
     base = toy()
-    data = concept_shifted(base, 3, seed=1)
+    data = shift_concept(base, 3, seed=1)
     tasks, classes = data.train_groups // 3, data.train_groups % 3
     assert torch.equal(data.train_samples, base.train_samples)
     assert torch.equal(classes, base.train_labels)
@@ -57,14 +57,14 @@ def test_images_are_split_evenly_and_labels_are_what_the_task_calls_them():
 
 def test_each_task_is_tested_on_all_test_images():
     base = toy()
-    data = concept_shifted(base, 2, seed=1)
+    data = shift_concept(base, 2, seed=1)
     assert torch.equal(data.test_samples, base.test_samples.repeat(2, 1, 1, 1))
     assert data.test_groups.tolist() == [0, 1, 2, 0, 1, 2, 3, 4, 5, 3, 4, 5]
     assert (data.test_labels[:6] != data.test_labels[6:]).all()
 
 
 def test_the_seed_decides():
-    first, same, other = (concept_shifted(toy(60), 3, seed) for seed in (0, 0, 1))
+    first, same, other = (shift_concept(toy(60), 3, seed) for seed in (0, 0, 1))
     assert torch.equal(first.train_groups, same.train_groups)
     assert not torch.equal(first.train_groups, other.train_groups)
 

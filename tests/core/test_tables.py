@@ -17,7 +17,7 @@ from fl_core.data.dataset_info import sites_of
 from fl_core.data.datasets import load_dataset
 from fl_core.data.preparation import Preparation, sample_columns
 from fl_core.data.table_file import category_values, read_table
-from fl_core.data.tables import common_columns, prepared_rows
+from fl_core.data.tables import common_columns, read_prepared_rows
 from fl_core.partitions.federation import spread
 from fl_core.partitions.settings import FederationSettings
 
@@ -326,7 +326,10 @@ def test_the_columns_of_a_site_alone_are_bounded_too():
 @pytest.mark.parametrize("label", ["pra\u0308sent", " pr\u00e4sent "])
 def test_a_label_is_left_out_of_later_rows_however_it_was_typed(label, tmp_path):
     folder = written(tmp_path, a="x,pr\u00e4sent\n1,u\n2,v\n")
-    assert prepared_rows(folder / "a.csv", Preparation({"x": ()}, label)).tolist() == [[1], [2]]
+    assert read_prepared_rows(folder / "a.csv", Preparation({"x": ()}, label)).tolist() == [
+        [1],
+        [2],
+    ]
 
 
 def test_all_files_that_are_not_right_are_named_at_once(tmp_path):

@@ -18,7 +18,7 @@ from flwr.app import Array, ArrayRecord, RecordDict
 
 from fl_app.devices.tls import superlink_tls
 from fl_app.simulation.superlink import free_ports
-from fl_core.messages.packing import unpacked
+from fl_core.messages.packing import unpack_content
 from tests.device_processes import Federation, federation, gate_words, running
 from tests.gate_requests import STRANGER, signature
 from tests.nginx_process import needs_nginx, nginx_running, write_configuration
@@ -71,7 +71,7 @@ def test_models_pass_in_both_directions(devices, tmp_path):
     ):
         for device in (berlin, lyon):
             message = device.wait_for_message()
-            (record,) = unpacked(message.content).array_records.values()
+            (record,) = unpack_content(message.content).array_records.values()
             np.testing.assert_array_equal(record["0"].numpy(), np.arange(1000.0))
             device.reply(message, model)
         answers = probe.answers(1)["answers"]

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.secure_sums import tables
 from benchmarks.writing import measured
-from fl_core.masking import MOST_CHANGE, STEP, heaviest, threshold
+from fl_core.masking import MOST_CHANGE, STEP, max_weight, threshold
 from strategies.catalogue import SYSTEMS
 from strategies.secure_aggregation import why_not
 
@@ -31,7 +31,7 @@ def test_the_table_is_the_measured_one_and_accuracy_stays():
 def test_the_numbers_of_the_section_are_those_of_the_code():
     assert [threshold(n) for n in (3, 4, 5, 7, 25)] == [3, 3, 3, 4, 13]
     assert "3 of 3, 4 or 5, 4 of 7, 13 of 25" in SECTION
-    assert (STEP, MOST_CHANGE, heaviest(25)) == (2**-28, 256, 2**27 // 25 - 1)
+    assert (STEP, MOST_CHANGE, max_weight(25)) == (2**-28, 256, 2**27 // 25 - 1)
     assert "rounded to 2⁻²⁸ and summed exactly" in SECTION
     assert "changed by more than 256 in a round, or with a weight above 2²⁷/n − 1" in SECTION
 

@@ -20,7 +20,7 @@ from fl_core.flower.messages import (
     PullObjectRequest,
     iterate_object_tree,
 )
-from fl_core.messages.sizes import most_bytes_of_answer
+from fl_core.messages.sizes import max_answer_bytes
 
 
 class TooLargeError(UnsendableError):
@@ -74,7 +74,7 @@ class LargestMessage:
     @contextmanager
     def reserve(self, tracker: ReplyTracker, size: int) -> Iterator[None]:
         """Let a device push `size` bytes, or raise a TooLargeError; undone if the block fails."""
-        most = most_bytes_of_answer(self._largest)
+        most = max_answer_bytes(self._largest)
         if tracker.pushed + size > most:
             raise TooLargeError(f"its reply is larger than {most} bytes, and no model here is")
         tracker.pushed += size

@@ -8,7 +8,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from fl_app.run.node import config_of
 from fl_core.data.settings import REAL_DEVICES
 from fl_core.flower.basics import SUPERLINK_NODE_ID
-from fl_core.messages.packing import Packer, unpacked
+from fl_core.messages.packing import Packer, unpack_content
 
 
 def device_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -29,7 +29,7 @@ def device_mod(message: Message, context: Context, call_next: ClientAppCallable)
             "and accepts messages from the SuperLink alone."
         )
     if message.has_content():
-        message.content = unpacked(message.content)
+        message.content = unpack_content(message.content)
     answer = call_next(message, context)
     if answer.has_content():
         answer.content = Packer().packed(answer.content)

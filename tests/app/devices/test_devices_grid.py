@@ -14,7 +14,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 from fl_app.devices import grid as device_grid
 from fl_app.devices.grid import DeviceGrid, unfolded_bytes
-from fl_core.messages.packing import PACKED, SALT, unpacked
+from fl_core.messages.packing import PACKED, SALT, unpack_content
 from tests.device_post import Post, good, reply_of
 
 
@@ -344,7 +344,7 @@ def test_nobody_foresees_what_a_messages_parts_are_called():
     assert not (first | later) & foreseen
     for message in grid._grid.pushed.values():
         assert SALT in message.content.config_records["config"]
-        found = unpacked(message.content)
+        found = unpack_content(message.content)
         np.testing.assert_array_equal(found["arrays"]["0"].numpy(), [1] * 3)
         assert found["config"]["seed"] == 1
 

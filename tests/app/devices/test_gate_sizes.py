@@ -13,7 +13,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 
 from fl_app.devices.gate import application
 from fl_app.devices.gate.application import Gate
-from fl_core.messages.sizes import most_bytes_of_answer
+from fl_core.messages.sizes import max_answer_bytes
 from tests.gate_requests import DEVICE, PULL, PUSH, STRANGER, ask, known, post, said
 
 PULL_OBJECT = b"/v1/fleet/pull-object"
@@ -108,7 +108,7 @@ def turned_away(superlink):
 def test_eigenvectors_pass_before_a_model_was_seen():
     superlink = SuperLink()
     assert at_gate(superlink, *[pushing(PIECE - 99)] * 3) == [200, 200, 403]
-    assert superlink.taken <= most_bytes_of_answer(0)
+    assert superlink.taken <= max_answer_bytes(0)
 
 
 def test_what_is_too_large_is_read_and_thrown_away():
@@ -139,7 +139,7 @@ def test_a_reply_is_no_larger_than_twice_the_model_and_a_little():
     superlink = SuperLink(20 * MIB)
     statuses = at_gate(superlink, asking(), *fetching(superlink), *[pushing(PIECE)] * 10)
     assert statuses[-10:] == [200] * 7 + [403] * 3  # 16 MiB and twice 20
-    assert superlink.taken <= most_bytes_of_answer(20 * MIB + MIB)
+    assert superlink.taken <= max_answer_bytes(20 * MIB + MIB)
 
 
 def test_others_have_seen_the_model():

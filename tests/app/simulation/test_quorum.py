@@ -14,7 +14,7 @@ from fl_app.devices.grid import DeviceGrid
 from fl_app.run import quorum
 from fl_app.run.quorum import Patience
 from fl_core.messages import protocol
-from fl_core.messages.packing import unpacked
+from fl_core.messages.packing import unpack_content
 from tests.device_post import Post, good, reply_of
 from tests.local_grid import LocalGrid
 from tests.toy_app import STRATEGIES, run, toy_app, weights
@@ -231,7 +231,7 @@ class ToyPost(Post):
             self.looks -= 1
             if self.looks > 0 and len(self.pushed) < self.messages:
                 return []
-        message.content = unpacked(message.content)  # as a device's mod does
+        message.content = unpack_content(message.content)  # as a device's mod does
         return [self.app(message, self.local.contexts[about.dst_node_id])]
 
 

@@ -280,9 +280,9 @@ def test_a_changed_folder_of_tables_is_read_again_by_the_next_call(tmp_path, pla
     tabular = {"dataset": "tables", "data_dir": tables, "strategy": "single", "progress": False}
     simulate(**tabular, workers=2)
     (tables / "rome.csv").write_text(rows.replace("age", "height"), encoding="utf-8")
-    with pytest.raises(ValueError, match="but rome has not"):
+    with pytest.raises(ValueError, match="but rome does not"):
         simulate(**tabular)
-    with pytest.raises(ValueError, match="but rome has not"):
+    with pytest.raises(ValueError, match="but rome does not"):
         sweep(**tabular, seed=[0, 1])
     assert len(played) == 1
 

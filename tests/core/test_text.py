@@ -62,7 +62,7 @@ def test_agreed_classes_are_announced_without_hidden_marks(capsys):
     config = SimpleNamespace(
         strategy=("local",), tune="", model="mlp", num_server_rounds=1, repeats=1
     )
-    Progress(1).meet(["site"], agreed, config, Path("results"))
+    Progress(1).show_devices(["site"], agreed, config, Path("results"))
     assert r"cat, dog\u202e" in capsys.readouterr().out
 
 

@@ -160,16 +160,6 @@ class ClusterSum:
         most = max(masking.FEWEST - 1, (len(self.shares) - 1) // 2)
         return certain | {one for one, partners in others.items() if len(partners) > most}
 
-    def doubtful(self, unfit: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
-        """Return, by holder, the owners of unfit shares where neither is certainly at fault."""
-        pairs = sorted(unfit)
-        at_fault = self.at_fault(pairs)
-        owners: dict[int, list[int]] = {}
-        for owner, holder in pairs:
-            if at_fault.isdisjoint((owner, holder)):
-                owners.setdefault(holder, []).append(owner)
-        return owners
-
     def secrets(self, unfit: Container[tuple[int, int]]) -> tuple[dict[int, bytes], list[int]]:
         """Return the seed of each position in the sum, the key of the others, and who lied.
 
@@ -386,13 +376,16 @@ class SecureAggregation:
     def _secrets(self, one: ClusterSum) -> dict[int, bytes]:
         """Return the secrets of a sum, and exclude clients that must have lied about them."""
         unfit = one.unfit_shares()
-        for position in sorted(one.at_fault(unfit)):
+        at_fault = one.at_fault(unfit)
+        for position in sorted(at_fault):
             reason = "its secrets' shares are not what was announced"
             self._leave_out(one.members[position], reason)
-        for holder, owners in one.doubtful(unfit).items():
+        doubtful = sorted(pair for pair in unfit if at_fault.isdisjoint(pair))
+        for holder in sorted({holder for _, holder in doubtful}):
+            owners = one.named(owner for owner, other in doubtful if other == holder)
             reason = (
-                f"its shares of {one.named(owners)} are not what was announced and are left out; "
-                "either side may be at fault"
+                f"its shares of {owners} are not what was announced and are left out; either side "
+                "may be at fault"
             )
             self._training.warn({one.members[holder]: reason}, protocol.UNMASK)
         secrets, liars = one.secrets(unfit)

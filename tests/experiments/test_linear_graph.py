@@ -16,7 +16,7 @@ from experiments.linear_graph import LinearGraph
 def test_by_hand_who_are_neighbours(monkeypatch, within, expected):
     signatures = {3: 0.0, 1: 1.0, 8: 2.1, 4: 9.0}
     answers = {client: np.array([[place, 0]], np.float32) for client, place in signatures.items()}
-    monkeypatch.setattr(LinearGraph, "_ask", lambda *_: answers)
+    monkeypatch.setattr(LinearGraph, "ask", lambda *_: answers)
     found = LinearGraph(num_clusters=2, centroid_distance="matching", **within).find(None)
     assert found.neighbours == expected
     assert found.of_client == {3: 0, 1: 0, 8: 0, 4: 1}

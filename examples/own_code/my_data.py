@@ -1,4 +1,4 @@
-"""A table of one's own: 1,797 written digits, each a row of 64 numbers, the ink in 8 × 8 places."""
+"""A user-defined table: 1,797 written digits, each a row of 64 numbers, the ink in 8 × 8 places."""
 
 import numpy as np
 from sklearn.datasets import load_digits

@@ -1,4 +1,4 @@
-"""A clustering of one's own: who moves the last layer in the same direction trains together."""
+"""A user-defined clustering: clients that move the last layer in one direction train together."""
 
 from dataclasses import dataclass
 from typing import ClassVar

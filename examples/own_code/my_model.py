@@ -1,4 +1,4 @@
-"""A model of one's own: two hidden layers with a shortcut around the second."""
+"""A user-defined model: two hidden layers with a shortcut around the second."""
 
 import torch
 from torch import nn

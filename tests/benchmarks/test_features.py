@@ -1,4 +1,4 @@
-"""Benchmarks compute features of the images that a federation's clients hold, whatever the seed."""
+"""Benchmarks compute features of the images that a federation's clients hold, for every seed."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def test_embeddings_are_those_of_the_split_and_computed_once(dataset, monkeypatc
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_a_client_of_the_relevance_search_has_its_own_images(seed, monkeypatch):
+def test_a_client_of_the_relevance_search_has_its_images(seed, monkeypatch):
     simulated = []
     simulate = harness.simulate_federation
 

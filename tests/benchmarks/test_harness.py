@@ -14,17 +14,17 @@ def run(tmp_path, monkeypatch):
     def call(*numbers, header):
         measured = []
 
-        def measure(found, wanted):
+        def measure(found, expected):
             rows = found.setdefault("rows", [])
-            for one in wanted:
+            for one in expected:
                 if one not in rows:
                     measured.append(one)
                     rows.append(one)
                     yield f"{one} is measured"
 
-        words = ["benchmark", "--output", str(path), "--wanted", *map(str, numbers)]
+        words = ["benchmark", "--output", str(path), "--expected", *map(str, numbers)]
         monkeypatch.setattr("sys.argv", words)
-        harness.command("", "", measure, lambda found: {"t": "table"}, header, wanted=[0])
+        harness.command("", "", measure, lambda found: {"t": "table"}, header, expected=[0])
         return measured, read(path)
 
     return call
@@ -39,7 +39,7 @@ def test_only_what_is_missing_is_measured_and_all_of_it_under_other_settings(run
     assert "was measured with other settings" in capsys.readouterr().out
 
 
-def test_what_is_interrupted_is_kept(tmp_path, monkeypatch):
+def test_what_is_interrupted_is_stored(tmp_path, monkeypatch):
     path = tmp_path / "numbers.json.xz"
 
     def measure(found):

@@ -118,7 +118,7 @@ def test_types_are_right(copy):
 
 @pytest.mark.slow
 @pytest.mark.faults
-def test_the_page_s_own_tests_and_those_that_it_names_pass(copy):
+def test_the_tests_on_the_page_and_those_that_it_names_pass(copy):
     tests = [name for name, *_ in BLOCKS if name.startswith("tests/")]
     assert len(tests) == 6
     triples = "test_the_triples_hold_every_pair_of_parts_that_they_should"

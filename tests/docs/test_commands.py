@@ -23,8 +23,8 @@ COMMANDS = sorted(
 
 def words_of(pages):
     """Count words; the lines of a table are none."""
-    told = (word for page in pages for word in page.read_text(encoding="utf-8").split())
-    return sum(any(map(str.isalnum, word)) for word in told)
+    words = (word for page in pages for word in page.read_text(encoding="utf-8").split())
+    return sum(any(map(str.isalnum, word)) for word in words)
 
 
 def test_the_pages_stay_short():
@@ -48,7 +48,7 @@ def test_the_command_has_options_that_there_are(command):
         return
     options = dict(parse_override(word) for word in words)
     named = {key: value for key, value in options.items() if not is_import_path(str(value))}
-    if named.get("strategy"):  # parts of one's own are looked for where they are
+    if named.get("strategy"):  # user-defined parts are imported from where they are
         known = [one for one in str(named["strategy"]).split(",") if ":" not in one]
         named["strategy"] = ",".join(known)
     parse_config({**DEFAULTS, **named})

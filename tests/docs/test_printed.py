@@ -75,7 +75,7 @@ def test_the_speeds_are_those_printed():
     assert f"scikit-image takes {theirs}." in page
 
 
-def test_the_groups_of_data_that_nobody_cut_are_those_printed():
+def test_the_groups_of_natural_data_are_those_printed():
     commands = printed("natural-groups").removeprefix("$ fedkin group ").split("\n$ fedkin group ")
     found = {
         shown.splitlines()[0]: [

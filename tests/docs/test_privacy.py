@@ -89,8 +89,8 @@ def test_the_bytes_on_the_page_are_those_of_the_committed_run():
         f"{fewer['spectrum']:,} bytes and the 648,128 are {fewer['relevance-query']:,}" in PRIVACY
     )
     # The model is the one that each round's training begins with; the answer is one number.
-    kept = RecordDict({protocol.METRICS: MetricRecord({protocol.KEPT: 1})})
-    assert numbers["keep_model"] == [protocol.payload_bytes(kept), numbers["train"][1]]
+    stored = RecordDict({protocol.METRICS: MetricRecord({protocol.KEPT: 1})})
+    assert numbers["keep_model"] == [protocol.payload_bytes(stored), numbers["train"][1]]
 
 
 def test_what_the_page_concludes_is_in_the_numbers():
@@ -192,8 +192,8 @@ def test_the_picture_of_rebuilt_images_is_small_and_can_be_drawn(tmp_path):
     columns = ("mean image", *noises, "eigenvector 2", "eigenvector 3")
     images = {name: np.linspace(0, 1, 784) for name in columns}
     rebuilt.draw([images] * 6, tmp_path / "rebuilt.png")
-    with Image.open(tmp_path / "rebuilt.png") as drawn, Image.open(committed) as kept:
-        assert drawn.size == kept.size
+    with Image.open(tmp_path / "rebuilt.png") as drawn, Image.open(committed) as stored:
+        assert drawn.size == stored.size
 
 
 def test_the_numbers_in_the_text_about_the_mechanism():

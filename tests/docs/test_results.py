@@ -43,10 +43,10 @@ def test_every_committed_run_is_shown():
 @pytest.mark.parametrize("name", COMPARED)
 def test_the_command_on_the_page_made_the_committed_run(name):
     config = writing.run_of(name)["config"]
-    wanted = dict(word.split("=", 1) for word in COMMANDS[name].split())
-    if wanted["strategy"] == "all":  # written out there
-        wanted["strategy"] = config["strategy"]
-    for key, value in wanted.items():
+    expected = dict(word.split("=", 1) for word in COMMANDS[name].split())
+    if expected["strategy"] == "all":  # written out there
+        expected["strategy"] = config["strategy"]
+    for key, value in expected.items():
         assert str(config[key]) in (value, f"{value}.0"), key
 
 

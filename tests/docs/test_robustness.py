@@ -11,7 +11,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 MEASURED = measured("outliers")
 
 
-def test_no_lie_spoils_the_clustering():
+def test_no_lie_changes_the_clustering():
     assert {row["liars"] for row in MEASURED["rows"]} == {1, 2, 3, 4, 5}
     assert min(row["ari"] for row in MEASURED["rows"]) >= 0.95
     assert min(row["plain"] for row in MEASURED["rows"]) == 0  # what it is about
@@ -23,7 +23,7 @@ def test_honest_clients_are_left_alone():
     assert [row for row in honest if row["outliers"]] == []
 
 
-def test_odd_clients_are_named_below_the_table_of_clusters():
+def test_outliers_are_named_below_the_table_of_clusters():
     run = {
         **{"strategy": "rcc-pfl", "seed": 0, "num-clients": 4, "names": ["a", "b", "c", "[red]d"]},
         **{"clusters": [0, 0, 1, 2], "outliers": {"2": "it lies", "3": "it lies", "0": "so so"}},

@@ -81,7 +81,7 @@ def test_the_engineer_learns_who_belongs_together(tmp_path, monkeypatch, capsys)
 
 
 @pytest.mark.faults
-def test_the_researcher_compares_a_clustering_of_ones_own(tmp_path, monkeypatch, capsys):
+def test_the_researcher_compares_a_user_defined_clustering(tmp_path, monkeypatch, capsys):
     run, sweep, report, back, listed = begin("researcher", tmp_path, monkeypatch)
     page = tutorial("researcher")
     (table,) = tables(page)

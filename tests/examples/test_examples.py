@@ -34,7 +34,7 @@ def test_the_page_on_strategies_shows_the_examples_clustering():
 
 @pytest.mark.slow
 @pytest.mark.faults
-def test_a_strategy_of_ones_own_groups_its_clients_and_learns(tmp_path):
+def test_a_user_defined_strategy_groups_its_clients_and_learns(tmp_path):
     said = run_example("own_strategy", tmp_path)
     assert "clusters {0: 0, 1: 1, 2: 2, 3: 0, 4: 1, 5: 2}" in said, said
     accuracies = [float(found) for found in re.findall(r"round \d accuracy ([\d.]+)", said)]
@@ -44,7 +44,7 @@ def test_a_strategy_of_ones_own_groups_its_clients_and_learns(tmp_path):
 
 @pytest.mark.faults
 @pytest.mark.slow
-def test_code_of_ones_own_is_found_by_all_processes_and_finds_the_same_in_one(tmp_path):
+def test_user_defined_code_is_imported_by_all_processes_and_gives_the_same_in_one(tmp_path):
     """Data, model and clustering: Ray's workers, and this process alone, to the last bit."""
     said = run_example("own_code", tmp_path)
     (file,) = (tmp_path / "app/results").glob("*/summary.json")
@@ -60,7 +60,7 @@ def test_code_of_ones_own_is_found_by_all_processes_and_finds_the_same_in_one(tm
         assert [one[key] for one in alone["runs"]] == [one[key] for one in summary["runs"]]
 
 
-def test_images_of_ones_own_are_clustered(tmp_path, monkeypatch):
+def test_local_images_are_clustered(tmp_path, monkeypatch):
     shutil.copytree(EXAMPLES / "own_images", tmp_path / "app")
     monkeypatch.chdir(tmp_path / "app")
     monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))

@@ -28,7 +28,7 @@ def test_the_page_shows_the_files_and_the_command():
     assert command == commands_of(APP / "README.md")
 
 
-def test_the_page_trains_by_a_local_objective_with_a_loop_of_ones_own():
+def test_the_page_trains_by_a_local_objective_with_a_user_defined_loop():
     """The page's train function in the place of the example's, and Ditto as the strategy."""
     source = (APP / "my_app/client.py").read_text(encoding="utf-8")
     (loop,) = (b for b in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "add_term()" in b)
@@ -42,9 +42,9 @@ def test_the_page_trains_by_a_local_objective_with_a_loop_of_ones_own():
     grid, plain = LocalGrid(names["app"], 2), LocalGrid(names["app"], 2)
     strategy, without = make_strategy("ditto", ditto_weight=0.5), make_strategy("single")
     result = strategy.start(grid, initial, num_rounds=3)
-    wanted = without.start(plain, initial, num_rounds=3)
-    for name in wanted.arrays:  # the shared model is trained as without an objective
-        assert result.arrays[name].numpy().tobytes() == wanted.arrays[name].numpy().tobytes()
+    expected = without.start(plain, initial, num_rounds=3)
+    for name in expected.arrays:  # the shared model is trained as without an objective
+        assert result.arrays[name].numpy().tobytes() == expected.arrays[name].numpy().tobytes()
     assert strategy.reports[-1].of("loss") != without.reports[-1].of("loss")
     assert all("personal" in context.state for context in grid.contexts.values())
 

@@ -1,4 +1,4 @@
-"""IFCA that asks everybody in rounds that are tested, which flt-1 and flt-2 show beside ours."""
+"""IFCA that asks all clients in rounds that are tested, which flt-1 and flt-2 show beside ours."""
 
 from itertools import groupby
 
@@ -10,7 +10,7 @@ from tests.local_grid import LocalGrid
 from tests.toy_app import TASKS, draw_model, run, toy_app
 
 
-def test_everybody_chooses_in_a_round_that_is_tested(monkeypatch):
+def test_all_clients_choose_in_a_round_that_is_tested(monkeypatch):
     monkeypatch.setattr(asked_before_tests, "_EVERY", 2)
     grid = LocalGrid(toy_app(TASKS), len(TASKS))
     strategy = ClusteredStrategy(

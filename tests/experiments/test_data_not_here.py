@@ -1,4 +1,4 @@
-"""The tables whose data are a download: their cells on small files of the very formats."""
+"""Tables with data to download: their cells on small files of the very formats."""
 
 import hashlib
 from dataclasses import replace
@@ -86,7 +86,7 @@ def reproduce(name, monkeypatch, output, rows=1, columns=1, variants=None):
         whole,
         rows=dict(islice(whole.rows.items(), rows)),
         columns=dict(islice(whole.columns.items(), columns)),
-        variants={own: whole.variants[own] for own in variants or whole.variants},
+        variants={name: whole.variants[name] for name in variants or whole.variants},
         quick=FEW[name] | ONE_ROUND,
         small=True,
         published={},

@@ -36,7 +36,7 @@ def test_drawn_clients_have_what_the_authors_code_drew():
 def check_classes(federation, size):
     assert federation.tasks == [client // 20 for client in range(100)]
     for task, classes in enumerate(CLUSTERS):
-        wanted = sorted(label for label in classes for _ in range(size))
+        expected = sorted(label for label in classes for _ in range(size))
         for _, labels, _, tested in federation.clients[task * 20 :][:20]:
-            assert sorted(labels.tolist()) == wanted
+            assert sorted(labels.tolist()) == expected
             assert set(tested.tolist()) == set(classes)

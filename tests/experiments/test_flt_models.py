@@ -13,9 +13,9 @@ def test_half_the_hidden_units_are_dropped_while_it_trains_and_none_in_a_test():
     plain = build_model("mlp", (1, 4, 4), 10, seed=3)
     torch.testing.assert_close(model.eval()(images), plain(images))
     model.train()
-    kept = model.get_submodule("dropout")(torch.ones(1, 100_000))
-    assert set(kept.unique().tolist()) == {0, 2}
-    assert abs(float(kept.mean()) - 1) < 0.02
+    stored = model.get_submodule("dropout")(torch.ones(1, 100_000))
+    assert set(stored.unique().tolist()) == {0, 2}
+    assert abs(float(stored.mean()) - 1) < 0.02
     assert not torch.equal(model(images), model(images))
 
 

@@ -129,7 +129,7 @@ STEADY = numbers(0.0, 1.0, 2.0, 3.0, 4.0)
         (0.0, "does not hold", "holds"),
     ],
 )
-def test_standard_deviations_are_told_apart_by_their_variances(times, above, below):
+def test_standard_deviations_are_distinguished_by_their_variances(times, above, below):
     left = {seed: 50 + times * value for seed, value in STEADY.items()}
     assert judged("above", left, STEADY, statistic="std") == above
     assert judged("below", left, STEADY, statistic="std") == below

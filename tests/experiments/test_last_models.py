@@ -45,7 +45,7 @@ def test_by_hand_clients_that_sat_out_count_with_what_they_last_trained():
 
 @pytest.mark.parametrize("mean", [MeanOfLastModels, MeanOfLastTrained])
 @pytest.mark.parametrize("near", [None, NEAR])
-def test_if_everybody_trains_it_is_case_i(near, mean):
+def test_if_all_clients_train_it_is_case_i(near, mean):
     given = {0: 0, 1: 1, 2: 0}, [0, 0, 0], {0: 1.5, 1: 4, 2: 9}, near
     found = averaged(mean(), *given)
     assert found == averaged(GraphMean(weighted=False), *given)

@@ -14,7 +14,7 @@ def model(*values):
     return {"w": np.array(values, np.float32)}
 
 
-def test_by_hand_everybody_is_grouped_in_each_round():
+def test_by_hand_all_clients_are_grouped_in_each_round():
     clustering, clusters = ModelsOfAll(2), Clusters(dict.fromkeys(range(4), 0), 2)
     found = []
     for trained in ({0: (8, 0)}, {1: (0, 2)}, {2: (9, 0)}, {0: (0, 1)}):
@@ -44,12 +44,12 @@ def test_it_goes_on_as_if_it_had_not_stopped():
     second.resume(first.checkpoint())
     run(second, grid, 6)
     assert second.clusters.of_client == whole.clusters.of_client
-    for own, other in zip(second.training.models, whole.training.models, strict=True):
-        assert all(np.array_equal(own[name], other[name]) for name in whole.training.initial)
+    for one, other in zip(second.training.models, whole.training.models, strict=True):
+        assert all(np.array_equal(one[name], other[name]) for name in whole.training.initial)
 
 
 def test_by_hand_the_output_layer_alone_is_compared():
-    # By all layers, clients 0 and 1 would be alike; by the last, 0 and 2 are.
+    # By all layers, clients 0 and 1 would be similar; by the last, 0 and 2 are.
     trained = {0: (9, 1), 1: (9, 5), 2: (0, 1)}
     models = {
         client: {"hidden.w": np.array([first], np.float32), "output.w": np.array([last], "f")}

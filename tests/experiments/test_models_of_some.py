@@ -1,4 +1,4 @@
-"""FedSEM that does not wait for everybody, which some tables show beside the project's own."""
+"""FedSEM that does not wait for all clients, which some tables show beside the project's."""
 
 import numpy as np
 
@@ -16,8 +16,8 @@ def first_round(clustering):
 
 def test_who_sits_out_the_first_round_joins_the_largest_cluster():
     some = first_round(ModelsOfSome(2))
-    everybody = first_round(ModelClustering(2))
-    assert len(everybody.reports[0].samples) == len(TASKS)
+    whole = first_round(ModelClustering(2))
+    assert len(whole.reports[0].samples) == len(TASKS)
     trained = set(some.reports[0].samples)
     assert 0 < len(trained) < len(TASKS)
     of_client = some.clusters.of_client

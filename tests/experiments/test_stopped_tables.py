@@ -74,7 +74,7 @@ def finished(experiment, path, **more):
     store.write_cells(path, cells)
 
 
-def test_of_few_rounds_one_that_was_stopped_after_a_strategy_begins_anew(table, once, capsys):
+def test_of_few_rounds_one_that_was_stopped_after_a_strategy_restarts(table, once, capsys):
     once(ResultsFolder, "add_run", KeyboardInterrupt())
     assert table() == 130
     assert not table.numbers.exists()
@@ -104,7 +104,7 @@ def test_why_it_stopped_is_said_though_no_number_is_of_these_options(
     assert said in err
 
 
-def test_a_simulation_is_kept_until_its_numbers_are_written(table, monkeypatch):
+def test_a_simulation_is_stored_until_its_numbers_are_written(table, monkeypatch):
     table.path.write_text(TEXT.format(rounds=8), encoding="utf-8")
     experiment, written = read_experiment(table.path), []
 

@@ -1,4 +1,4 @@
-"""A paper's table again: cells that are run once, whatever stops the run in between."""
+"""A paper's table again: cells that are run once, even if the run is stopped."""
 
 import lzma
 import math
@@ -162,7 +162,7 @@ def test_only_what_has_changed_is_run_again(experiment, tmp_path, counted, monke
     again = [str(one.key) for one in run_all(experiment, path, 1)]
     assert again == ["digits, three, seed 0", "digits, three, optimum (twice), seed 0"]
     assert len(find_missing(experiment, path, 1, again=True)) == 4
-    # A changed default is another option, whose numbers are not these.
+    # A changed default is another option, with other numbers.
     defaults = {**store.DEFAULTS, "cfl-min-size": 7}
     monkeypatch.setattr(store, "DEFAULTS", defaults)
     assert len(find_missing(experiment, path, 1)) == 0  # neither strategy reads it
@@ -243,17 +243,17 @@ def test_a_measure_without_any_number_has_no_table(experiment):
 
 
 def test_cells_write_no_report_each(experiment, tmp_path, monkeypatch):
-    told = {}
+    environment = {}
 
     def simulate(plan, show):
-        told.update(os.environ)
+        environment.update(os.environ)
         (plan.folder / "summary.json").write_text("{}", encoding="utf-8")
         return True
 
     monkeypatch.setattr("fl_app.plan.Plan._run_on_ray", simulate)
     one = find_missing(experiment, tmp_path / "digits.json.xz", 1)[0]
     assert run_into(one, tmp_path, 1)[0] == {}
-    assert told[NO_REPORT] == "1"
+    assert environment[NO_REPORT] == "1"
     monkeypatch.setenv(NO_REPORT, "1")
     run(tmp_path / "silent", num_server_rounds=1, strategy="single")
     assert (tmp_path / "silent/summary.json").is_file()
@@ -263,8 +263,10 @@ def test_cells_write_no_report_each(experiment, tmp_path, monkeypatch):
     assert (tmp_path / "usual/report.html").is_file()
 
 
-@pytest.mark.parametrize(("share", "kept"), [(0.5, {"gpu": "H100"}), (0, {})])
-def test_a_cell_names_the_gpu_that_its_clients_had(experiment, tmp_path, monkeypatch, share, kept):
+@pytest.mark.parametrize(("share", "stored"), [(0.5, {"gpu": "H100"}), (0, {})])
+def test_a_cell_names_the_gpu_that_its_clients_had(
+    experiment, tmp_path, monkeypatch, share, stored
+):
     def simulate(*_):
         (tmp_path / "summary.json").write_text("{}", encoding="utf-8")
         return True
@@ -275,7 +277,7 @@ def test_a_cell_names_the_gpu_that_its_clients_had(experiment, tmp_path, monkeyp
     monkeypatch.setattr("fl_app.simulation.preflight.gpus_per_client", lambda *_: share)
     monkeypatch.setattr(store, "revision", lambda: "abc")
     _, ran = run_into(one, tmp_path, 1)
-    assert {key: ran[key] for key in ran if key == "gpu"} == kept
+    assert {key: ran[key] for key in ran if key == "gpu"} == stored
     assert (ran["row"], ran["revision"], ran["options"]) == ("digits", "abc", one.options)
 
 
@@ -292,9 +294,9 @@ def test_without_workers_a_table_is_made_in_this_process(tmp_path, capsys):
     alone = run(
         tmp_path / "alone", **ALL_STEPS | {k.replace("-", "_"): v for k, v in given.items()}
     )
-    kept, wanted = cells[0]["methods"]["optimum"], alone["runs"][0]
-    assert kept["accuracy"] == round(wanted["accuracy"], 6)
-    assert kept["clusters"] == wanted["clusters"]
+    stored, expected = cells[0]["methods"]["optimum"], alone["runs"][0]
+    assert stored["accuracy"] == round(expected["accuracy"], 6)
+    assert stored["clusters"] == expected["clusters"]
     text = (tmp_path / "results/quick/digits.md").read_text(encoding="utf-8")
     assert "one after the other; clients ran one after the other." in text
     said = capsys.readouterr().out.splitlines()
@@ -335,8 +337,8 @@ def test_a_simulation_that_is_interrupted_goes_on_within_its_rounds(tmp_path, ca
     assert next(int(number) for name, number in rounds if name == "optimum") == 4
     assert next(int(number) for name, number in rounds if name == "single") == 1
     folder = tmp_path / "results"
-    found, wanted = (read_cells(folder / f"{name}.json.xz") for name in ("cut", "whole"))
-    assert [without_seconds_of(cell) for cell in found] == [without_seconds_of(c) for c in wanted]
+    found, expected = (read_cells(folder / f"{name}.json.xz") for name in ("cut", "whole"))
+    assert [without_seconds_of(cell) for cell in found] == [without_seconds_of(c) for c in expected]
     spent = (one["seconds"]["train"] for one in found[0]["methods"].values())
     assert found[0]["seconds"] > sum(spent)
     assert not list(folder.glob(".*.running"))
@@ -360,7 +362,7 @@ def load():
 
 @pytest.mark.slow  # a run
 def test_a_method_that_is_left_out_costs_a_cell_nothing_and_is_named(tmp_path):
-    """Nobody knows these clients' tasks, which `optimum` needs."""
+    """No one knows these clients' tasks, which `optimum` needs."""
     text = TEXT.partition("[quick]")[0] + "[quick]\n[rows.held]\n[columns.all]\n"
     text = text.replace('"optimum,single"\nnum-clients = 6', '"optimum,single"\nnum-clients = 4')
     options = 'dataset = "held:load"\nmodel = "mlp-32"'
@@ -405,7 +407,7 @@ def test_the_verdicts_by_hand(experiment):
     assert f"{claim} [digits](digits.md) |" in text
     assert "## Others\n\npartly: 1.\n\n| claim | verdict" in text
     assert "## Somebody\n\npartly: 1.\n" in text
-    # What the paper's own table contradicts is bold.
+    # What the paper's table contradicts is bold.
     wrong = replace(borrowed, says="it hurts", relation="below")
     two = verdicts([(replace(other, claims=[borrowed, wrong]), cells)])
     assert "| it hurts | **does not hold (one run)** | 0 of 2 | **0 of 1** | [letters]" in two
@@ -422,7 +424,7 @@ def test_the_verdicts_by_hand(experiment):
     assert "[letters](letters.md): Two tasks or three | 1 of 1 | 2 | 1.0 | – |" in counted
 
 
-KEPT = {
+STORED = {
     "on-its-own-data": {"accuracy": 0.7},
     "accuracy": 0.9,
     "accuracy-variance": 0.0004,
@@ -462,7 +464,7 @@ KEPT = {
 )
 def test_a_measure_by_hand(name, value):
     check_measure(name)
-    assert measure(name, KEPT) == pytest.approx(value, nan_ok=True)
+    assert measure(name, STORED) == pytest.approx(value, nan_ok=True)
 
 
 @pytest.mark.parametrize("name", ["acuracy", "task", "task:0", "task:1-2", "ari:1", "relevance:1"])
@@ -480,7 +482,7 @@ def test_similarities_by_task_are_those_of_different_clients():
     assert task_means(similarity, np.array([0, 0, 1]))[0] == pytest.approx([0.8, 0.4])
 
 
-def test_similarities_by_task_are_those_of_clients_that_kept_it(tmp_path):
+def test_similarities_by_task_are_those_of_clients_without_drift(tmp_path):
     """Clients 1 and 2 have changed places since they were compared."""
     near = np.where(np.equal.outer([0, 0, 0, 1, 1, 1], [0, 0, 0, 1, 1, 1]), 0.9, 0.4)
     run = {"strategy": "rcc-pfl", "seed": 0, "accuracy": 0.5, "tasks": [0, 0, 1, 0, 1, 1]}
@@ -506,7 +508,7 @@ def test_claims_of_other_columns_and_measures(experiment):
     measured = measured_of(experiment, cells)
     steady = Claim("so", "optimum", "below", "single", statistic="std")
     spread = verdict_of(experiment, steady, measured)
-    assert spread == (dict.fromkeys(wanted_places(experiment), "not judged"), "not judged")
+    assert spread == (dict.fromkeys(all_places(experiment), "not judged"), "not judged")
     assert judge(experiment, steady, measured).held == ""
     there = ("digits", "three")
     more = Claim("so", "single", "above", "single", 4, against={"column": "two"}, columns=["three"])
@@ -521,7 +523,7 @@ def test_claims_of_other_columns_and_measures(experiment):
     assert str(judge(experiment, steady, {})) == "not run yet"
 
 
-def wanted_places(experiment):
+def all_places(experiment):
     return [(row, column) for row in experiment.rows for column in experiment.columns]
 
 
@@ -571,25 +573,25 @@ def test_a_method_that_guesses_is_no_yardstick(experiment):
     assert judge(compared, shares, measured_of(compared, cells)).held == "1 of 2"
 
 
-def test_the_papers_own_numbers_may_contradict_it(experiment):
+def test_the_papers_numbers_may_contradict_it(experiment):
     stated = {"two": {"optimum": [94.0, 0.5], "single": [88.0]}}
     stated["three"] = {"optimum": [94.0, 0.5], "single": [93.0, 0.4]}
     both = replace(experiment, published={"accuracy": {"digits": stated}})
     claim = both.claims[0]  # by two points at least
 
-    def own(claim, of=both):
+    def confirmed(claim, of=both):
         return judge(of, claim, {}).published
 
-    assert own(claim) == (1, 2)
-    assert own(claim, experiment) == (1, 1)  # where both have a number
-    assert own(replace(claim, points=7)) == (0, 2)
-    assert own(replace(claim, left="optimum (twice)")) is None
-    assert own(replace(claim, statistic="each seed")) == (1, 2)
+    assert confirmed(claim) == (1, 2)
+    assert confirmed(claim, experiment) == (1, 1)  # where both have a number
+    assert confirmed(replace(claim, points=7)) == (0, 2)
+    assert confirmed(replace(claim, left="optimum (twice)")) is None
+    assert confirmed(replace(claim, statistic="each seed")) == (1, 2)
     # 0.5 against 0.4; in the other cell, a spread is not published.
-    assert own(replace(claim, relation="above", points=0, statistic="std")) == (1, 1)
-    assert own(replace(claim, relation="below", points=0, statistic="std")) == (0, 1)
+    assert confirmed(replace(claim, relation="above", points=0, statistic="std")) == (1, 1)
+    assert confirmed(replace(claim, relation="below", points=0, statistic="std")) == (0, 1)
     there = replace(claim, left="single", points=0, against={"column": "two"}, columns=["three"])
-    assert own(there) == (1, 1)
+    assert confirmed(there) == (1, 1)
     cells = [cell("two", 0, optimum=0.95, single=0.9), cell("three", 0, optimum=0.95, single=0.9)]
     said = "holds (one run)**, in 2 of 2 cells. The paper's numbers: in 1 of 2 cells."
     assert said in page_of(both, cells)
@@ -753,12 +755,12 @@ def test_every_kind_of_picture_is_drawn(experiment, tmp_path, picture):
         experiment, picture=picture, columns=columns, published={}, measures=["accuracy", "gain"]
     )
     cells = [
-        {**cell(column, seed), "methods": {"optimum": KEPT, "single": KEPT}}
+        {**cell(column, seed), "methods": {"optimum": STORED, "single": STORED}}
         for column, seed in (("1", 0), ("2", 0), ("1", 1))  # one is still missing
     ]
     if picture == "tasks":
-        last = {"4": {**KEPT["rounds"]["4"]}}
-        cells = [{**one, "methods": {"single": {**KEPT, "rounds": last}}} for one in cells]
+        last = {"4": {**STORED["rounds"]["4"]}}
+        cells = [{**one, "methods": {"single": {**STORED, "rounds": last}}} for one in cells]
     draw(drawn, cells, tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 5_000
     assert [path.name for path in tmp_path.glob("a.*")] == ["a.png"]
@@ -768,8 +770,8 @@ def test_a_picture_of_errors_is_in_their_unit(experiment, tmp_path, monkeypatch)
     found = []
     monkeypatch.setattr(pictures, "lines_figure", lambda _, panels, __: found.append(panels))
     monkeypatch.setattr(pictures, "save", lambda *_: None)
-    kept = {"rmse": 3.0, "rounds": {"1": {"rmse": 4.0}, "2": {"rmse": 3.0}}}
-    cells = [{**cell("two", 0), "methods": {"single": kept}}]
+    stored = {"rmse": 3.0, "rounds": {"1": {"rmse": 4.0}, "2": {"rmse": 3.0}}}
+    cells = [{**cell("two", 0), "methods": {"single": stored}}]
     draw(replace(experiment, picture="rounds"), cells, tmp_path / "a.png")
     (((_, up), lines),) = found[0].items()
     assert up == "RMSE"

@@ -42,7 +42,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
+def fresh_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
 
 
@@ -107,12 +107,12 @@ def test_the_page_shows_what_is_printed_and_drawn_of_seven_sites(tmp_path, monke
     command, printed = re.search(r"\n`fedkin (.*?)`, of seven.*?```\n(.*?)```", page, re.S).groups()
     assert main([*command.split(), "output-dir=out"]) == 0
     assert printed in capsys.readouterr().out
-    drawn, kept = (
+    drawn, stored = (
         np.asarray(Image.open(path).convert("RGB"), float)
         for path in (tmp_path / "out/grouping.png", DOCS / "pictures/grouping.png")
     )
-    assert drawn.shape == kept.shape
-    assert np.abs(drawn - kept).mean() < 1, f"{tmp_path}/out/grouping.png is today's"
+    assert drawn.shape == stored.shape
+    assert np.abs(drawn - stored).mean() < 1, f"{tmp_path}/out/grouping.png is today's"
 
 
 def test_a_simulation_without_rounds_finds_what_fedkin_group_finds(tmp_path, capsys):
@@ -137,8 +137,8 @@ def test_a_simulation_without_rounds_finds_what_fedkin_group_finds(tmp_path, cap
     assert capsys.readouterr().out.count("against the true tasks: ARI 1.00\n") == 2
     words = one["command"].split()
     assert words[:2] == ["fedkin", "run"]
-    wanted = {"strategy=rcc-pfl", "num-clients=6", "num-clusters=3", "num-server-rounds=0"}
-    assert wanted < set(words)
+    expected = {"strategy=rcc-pfl", "num-clients=6", "num-clusters=3", "num-server-rounds=0"}
+    assert expected < set(words)
 
 
 @pytest.mark.parametrize("formula", ["paper", "missed-energy"])
@@ -154,13 +154,13 @@ def test_every_relevance_is_drawn_again_as_clients_compute_it(tmp_path, formula,
 
 
 def test_with_noise_images_are_not_asked_again(tmp_path):
-    """Fifty more answers with noise of their own would say more of the images than epsilon."""
+    """Fifty more answers with other noise would say more of the images than epsilon."""
     report = group(tmp_path / "out", *SIMULATED, "pre-round-epsilon=50")
     assert report["resampled"] == "nothing"
     assert report["resamples"] == 0
 
 
-def test_features_are_computed_once_whoever_asks(tmp_path, monkeypatch):
+def test_features_are_computed_once(tmp_path, monkeypatch):
     computed = []
 
     def counted(images):
@@ -193,9 +193,9 @@ def test_a_training_run_has_a_grouping_for_each_strategy_that_compares(tmp_path)
     assert words[:2] == ["fedkin", "run"]
     assert "strategy=single,rcc-pfl,mt-hfl" in words
     assert (tmp_path / "out/grouping-mt-hfl-seed-0.json").exists()
-    own = summary["runs"][1]["bytes"]
-    assert report["bytes"]["pre_round_up_per_client"] == round(own["pre-round-up"] / 6)
-    trained = (own["train-up"] + own["train-down"]) / 6 / 2
+    sent = summary["runs"][1]["bytes"]
+    assert report["bytes"]["pre_round_up_per_client"] == round(sent["pre-round-up"] / 6)
+    trained = (sent["train-up"] + sent["train-down"]) / 6 / 2
     assert report["bytes"]["round_per_client"] == pytest.approx(trained, rel=0.01)
 
 
@@ -267,7 +267,7 @@ def test_a_new_client_finds_those_with_its_task(trained, capsys, name, friend):
     assert "certain in 100 % of the resamples" in said.out
 
 
-def test_a_client_of_a_task_that_nobody_has_fits_nobody(trained, capsys):
+def test_a_client_of_an_unknown_task_fits_no_cluster(trained, capsys):
     out, folders, _ = trained
     status, said = placed(capsys, out, "--data-path", folders["sofia"])
     assert status == 1
@@ -290,18 +290,18 @@ def test_a_new_client_is_classified_by_its_cluster_s_model(trained, capsys, tmp_
     assert load_model(model)[1].cluster == cluster
 
 
-def test_what_a_run_keeps_is_what_devices_sent_and_for_its_owner_alone(trained):
+def test_saved_eigenvectors_are_those_sent_and_private(trained):
     out, _, one = trained
     path = out / "spectra-rcc-pfl-seed-0.safetensors"
-    kept = load_spectra(path)
+    stored = load_spectra(path)
     assert path.stat().st_mode & 0o077 == 0
-    assert kept.card.names == tuple(one["names"])
-    assert kept.clusters.tolist() == one["clusters"]
-    for vectors in kept.eigenvectors:
+    assert stored.card.names == tuple(one["names"])
+    assert stored.clusters.tolist() == one["clusters"]
+    for vectors in stored.eigenvectors:
         np.testing.assert_allclose(vectors.T @ vectors, np.eye(vectors.shape[1]), atol=1e-5)
 
 
-def test_nothing_is_kept_that_one_does_not_want_kept(tmp_path, capsys):
+def test_without_keep_spectra_no_eigenvectors_are_saved(tmp_path, capsys):
     group(tmp_path / "out", *SIMULATED, "keep-spectra=false", "--resamples", "0")
     assert not list((tmp_path / "out").glob("spectra-*"))
     status, said = placed(capsys, tmp_path / "out", "--data-path", tmp_path)
@@ -352,7 +352,7 @@ def test_colours_are_seen_in_images_of_every_kind(tmp_path, ending, side):
         read_images(tmp_path, (1, 28, 28))
 
 
-def kept(vectors, clusters, **changes):
+def stored(vectors, clusters, **changes):
     card = {
         **{"strategy": "rcc-pfl", "seed": 0, "features": "hog"},
         **{"relevance": "paper", "num_eigenvectors": 1, "sample_shape": (1, 28, 28)},
@@ -369,28 +369,30 @@ def axis(*numbers):
 
 def test_overlaps_by_hand():
     """Cluster 0's two overlap by 0.64, and with cluster 1 by 0 and 0.36: half-way is 0.41."""
-    everybody = [axis(1, 0, 0), axis(0.8, 0.6, 0), axis(0, 1, 0)]
-    found, needed = fit(axis(1, 0, 0), everybody, np.array([0, 0, 1]), 0)
+    vectors = [axis(1, 0, 0), axis(0.8, 0.6, 0), axis(0, 1, 0)]
+    found, needed = fit(axis(1, 0, 0), vectors, np.array([0, 0, 1]), 0)
     assert found == pytest.approx((1 + 0.64) / 2)
     assert needed == pytest.approx((0.64 + (0 + 0.36) / 2) / 2)
-    found, needed = fit(axis(0, 0, 1), everybody, np.array([0, 0, 1]), 1)
+    found, needed = fit(axis(0, 0, 1), vectors, np.array([0, 0, 1]), 1)
     assert found == 0
     assert needed == pytest.approx((0.64 + 0.18) / 2)  # alone in its cluster: as in the other
-    assert fit(axis(1, 0, 0), everybody[:1], np.array([0]), 0) == (1.0, 0.0)
+    assert fit(axis(1, 0, 0), vectors[:1], np.array([0]), 0) == (1.0, 0.0)
 
 
 def test_overlaps_of_clients_with_different_numbers_of_eigenvectors():
     rng = np.random.default_rng(0)
     bases = [np.linalg.qr(rng.normal(size=(9, k)))[0].astype(np.float32) for k in (3, 1, 2, 4)]
     found = overlaps(bases[:2], bases)
-    wanted = [[np.sum((a.T @ b) ** 2) / min(a.shape[1], b.shape[1]) for b in bases] for a in bases]
-    np.testing.assert_allclose(found, wanted[:2], rtol=1e-5)
+    expected = [
+        [np.sum((a.T @ b) ** 2) / min(a.shape[1], b.shape[1]) for b in bases] for a in bases
+    ]
+    np.testing.assert_allclose(found, expected[:2], rtol=1e-5)
 
 
 def test_the_features_must_be_the_run_s():
     features = np.ones((5, 4), np.float32)
     with pytest.raises(ValueError, match=r"features of 4 dimensions, but the run's had 3"):
-        place(features, kept([axis(1, 0, 0)], [0]))
+        place(features, stored([axis(1, 0, 0)], [0]))
 
 
 @pytest.mark.parametrize(
@@ -406,9 +408,9 @@ def test_the_features_must_be_the_run_s():
 def test_a_card_that_no_run_wrote_is_refused(change):
     (name,) = change
     with pytest.raises(ValueError, match=f"its {name} is not one that this app writes"):
-        kept([axis(1, 0)], [0], **change)
+        stored([axis(1, 0)], [0], **change)
     for strategy in ("rcc-pfl", "signature+lps-gps"):
-        assert kept([axis(1, 0)], [0], strategy=strategy).card.strategy == strategy
+        assert stored([axis(1, 0)], [0], strategy=strategy).card.strategy == strategy
 
 
 @pytest.mark.parametrize(
@@ -422,7 +424,7 @@ def test_a_card_that_no_run_wrote_is_refused(change):
 )
 def test_a_file_with_another_card_is_refused(tmp_path, fields, message):
     path = tmp_path / "spectra-a-seed-0.safetensors"
-    one = kept([axis(1, 0, 0)], [0])
+    one = stored([axis(1, 0, 0)], [0])
     arrays = {"clusters": one.clusters, "eigenvectors-0": one.eigenvectors[0]}
     card = json.dumps({**asdict(one.card), **fields})
     save_file(arrays, path, metadata={"fedkin spectra 1": card})
@@ -521,7 +523,7 @@ def weighed(similarity, of_client, rule="auto", **changes):
 
 
 def test_one_group_that_was_found_is_an_answer():
-    """All alike but for a little: 0.5, 0.52. Where one was asked for, nobody was told apart."""
+    """Nearly equal scores, 0.5 and 0.52: one cluster is found, but says nothing if it was given."""
     similarity = np.eye(4) + squareform([0.5, 0.52, 0.5, 0.5, 0.52, 0.5])
     of_client = dict.fromkeys(range(4), 0)
     drawn = resampled([[0, 0, 0, 0], [0, 1, 0, 1]], (1, 2))

@@ -66,21 +66,21 @@ def three():
 
 
 @pytest.fixture(autouse=True)
-def own_sites(tmp_path):
-    with own_modules(tmp_path, own_sites=SITES):
+def noisy_sites(tmp_path):
+    with own_modules(tmp_path, noisy_sites=SITES):
         yield
 
 
 def group(tmp_path, name, count, *words, status):
     out = tmp_path / "out"
     words = (*words, "features=raw", "num-eigenvectors=5", f"num-clients={count}")
-    words = ("group", f"dataset=own_sites:{name}", *words)
+    words = ("group", f"dataset=noisy_sites:{name}", *words)
     with undrawn_pictures():
         assert main([*words, f"output-dir={out}"]) == status
     return json.loads((out / "grouping.json").read_text(encoding="utf-8"))
 
 
-def test_sites_that_differ_are_told_apart(tmp_path, capsys):
+def test_sites_that_differ_are_distinguished(tmp_path, capsys):
     report = group(tmp_path, "fine", 6, status=0)
     assert report["clusters"] == [0, 1, 0, 1, 0, 1]
     assert report["certainty"] == [1.0] * 6
@@ -132,7 +132,7 @@ def test_three_sites_have_too_few_scores_for_missed_energy(tmp_path):
     )
     assert report["certainty"] == [None] * 3
     words = ("relevance=missed-energy", "num-clusters=2")
-    assert group(tmp_path / "told", "three", 3, *words, status=0)["why_indistinguishable"] == ""
+    assert group(tmp_path / "given", "three", 3, *words, status=0)["why_indistinguishable"] == ""
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_one_site_with_little_to_compare_leaves_the_others_certain(tmp_path, cap
 
 def test_a_training_run_says_so_too(tmp_path, capsys):
     """Where the server has only the scores, and where it has the simulated clients' samples."""
-    words = {"dataset": "own_sites:noise", "features": "raw", "num-eigenvectors": 5}
+    words = {"dataset": "noisy_sites:noise", "features": "raw", "num-eigenvectors": 5}
     words |= {
         "strategy": "rcc-pfl",
         "num-clients": 6,

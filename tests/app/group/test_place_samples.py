@@ -59,10 +59,10 @@ OPTIONS = {"strategy": "rcc-pfl", "num-clients": 6, "num-eigenvectors": 2, "mode
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory):
-    """Results of runs with raw features and with features of one's own."""
+    """Results of runs with raw features and with user-defined features."""
     folder = tmp_path_factory.mktemp("places")
     with own_modules(folder, place_sites=SITES):
-        for name, features in (("raw", "raw"), ("own", "place_sites:phi")):
+        for name, features in (("raw", "raw"), ("user", "place_sites:phi")):
             words = {"dataset": "place_sites:sites", "features": features, "num-server-rounds": 4}
             run_alone({**DEFAULTS, **OPTIONS, **words, "output-dir": str(folder / name)})
         yield folder
@@ -92,8 +92,8 @@ def test_a_table_is_placed_and_classified(places, tmp_path, capsys):
     assert [int(row["class"]) for row in rows] == logits.argmax(dim=1).tolist()
 
 
-def test_features_of_ones_own_are_named_again(places, capsys):
-    words = (places / "own", "--data", "place_sites:newcomer")
+def test_user_defined_features_are_named_again(places, capsys):
+    words = (places / "user", "--data", "place_sites:newcomer")
     status, said = placed(capsys, *words)
     assert status == 2
     assert "add --own-code place_sites:phi." in said.err
@@ -111,7 +111,7 @@ def test_features_of_ones_own_are_named_again(places, capsys):
         ("absent", 2, "absent"),
     ],
 )
-def test_who_fits_nobody_or_cannot_be_placed_is_told(places, capsys, name, status, said):
+def test_samples_that_fit_no_cluster_or_cannot_be_placed(places, capsys, name, status, said):
     found, printed = placed(capsys, places / "raw", "--data", f"place_sites:{name}")
     assert found == status
     assert said in printed.out + printed.err

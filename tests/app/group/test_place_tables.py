@@ -1,4 +1,4 @@
-"""Newcomers with tables: placed and classified by what a run of tables kept."""
+"""Newcomers with tables: placed and classified by what a run of tables stored."""
 
 import csv
 import json
@@ -28,7 +28,7 @@ OPTIONS = {
 
 
 def table(kind, seed, label="sort"):
-    """Rows whose two columns of one kind tell the label: all of another size."""
+    """Rows with two columns of one kind that give the label: all of another size."""
     rng = np.random.default_rng(seed)
     labels = np.arange(50) % 2
     numbers = rng.normal(size=(50, 4))
@@ -42,21 +42,21 @@ def table(kind, seed, label="sort"):
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory):
-    """Results of runs whose columns were standardised together, and at each site by itself."""
+    """Results of runs with columns standardised together, and at each site by itself."""
     folder = tmp_path_factory.mktemp("places")
     for label in ("sort", "size"):
         (folder / f"{label}s").mkdir()
         for client in range(6):
             path = folder / f"{label}s/site-{client}.csv"
             table(client % 2, client, label).to_csv(path, index=False)
-    for name, label, whose in (
+    for name, label, mode in (
         ("all", "sort", "all"),
         ("site", "sort", "site"),
         ("size", "size", "all"),
         ("sizes-by-site", "size", "site"),
         ("sizes-as-they-are", "size", "none"),
     ):
-        words = {"data-dir": str(folder / f"{label}s"), "label": label, "standardise": whose}
+        words = {"data-dir": str(folder / f"{label}s"), "label": label, "standardise": mode}
         if label == "size":
             words |= {"optimizer": "adam", "learning-rate": 0.001}
         run_alone({**DEFAULTS, **OPTIONS, **words, "output-dir": str(folder / name)})
@@ -65,7 +65,7 @@ def places(tmp_path_factory):
 
 @pytest.fixture
 def newcomer(tmp_path):
-    """A table without labels, whose columns stand in another order."""
+    """A table without labels, mode columns stand in another order."""
     path = tmp_path / "oslo.csv"
     table(1, 10).drop(columns="sort")[["lab", "d", "c", "b", "a [m]"]].to_csv(path, index=False)
     return path
@@ -115,7 +115,7 @@ def test_the_scale_is_the_runs_and_not_the_newcomers(places, tmp_path, capsys):
     np.testing.assert_allclose(
         (scaling.mean[2], scaling.deviation[2]), (rows.mean(), rows.std()), rtol=1e-12
     )
-    # One row has a deviation of its own of nothing.
+    # The deviation of one row is zero.
     two = tmp_path / "two.csv"
     table(0, 10).iloc[:2].to_csv(two, index=False)
     status, said = said_by(capsys, "classify", model, two)
@@ -123,8 +123,8 @@ def test_the_scale_is_the_runs_and_not_the_newcomers(places, tmp_path, capsys):
     assert [line.split(",")[2] for line in said.out.split()[1:]] == ["malignant", "benign"]
 
 
-def test_each_site_has_its_own_scale_where_the_run_had(places, newcomer, capsys):
-    """A site that measures in other units is placed as if it did not, by its own rows."""
+def test_each_site_has_a_separate_scale_where_the_run_had(places, newcomer, capsys):
+    """A site that measures in other units is placed as if it did not, by its rows."""
     frame = pd.read_csv(newcomer)
     numbers = ["a [m]", "b", "c", "d"]
     frame[numbers] = frame[numbers] / 1000 - 5
@@ -133,9 +133,9 @@ def test_each_site_has_its_own_scale_where_the_run_had(places, newcomer, capsys)
     assert (status, "cluster 1, with site-1 site-3 site-5" in said.out) == (0, True)
     cluster = load_model(places / "site/models/rcc-pfl/seed-0/cluster-1.safetensors")[1]
     assert (cluster.preparation.standardise, cluster.preparation.scaling) == ("site", None)
-    own = load_model(places / "site/models/local/seed-0/cluster-3.safetensors")[1]
+    local = load_model(places / "site/models/local/seed-0/cluster-3.safetensors")[1]
     rows = table(1, 3)["c"][:40].astype(np.float32).astype(np.float64)
-    assert own.preparation.scaling.mean[2] == pytest.approx(rows.mean(), rel=1e-12)
+    assert local.preparation.scaling.mean[2] == pytest.approx(rows.mean(), rel=1e-12)
 
 
 def test_a_folder_of_tables_is_placed_one_by_one(places, newcomer, tmp_path, capsys):
@@ -211,7 +211,7 @@ def test_a_card_that_lies_is_refused(places, newcomer, tmp_path, capsys, changed
     assert printed.out == ""
 
 
-def test_a_number_far_from_nought_is_learnt_and_told_in_its_own_unit(places, newcomer, capsys):
+def test_a_number_far_from_zero_is_predicted_in_its_unit(places, newcomer, capsys):
     """Sizes of about 150 and 160 with a deviation of 1; all of one size would be 5 off."""
     rmse = {}
     for name in ("size", "sizes-by-site", "sizes-as-they-are"):

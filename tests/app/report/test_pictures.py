@@ -158,7 +158,7 @@ def test_styles_belong_to_names():
 def test_a_cluster_has_one_colour_in_all_pictures_and_a_task_another():
     relevance, merges, clusters, tasks = similar(9, 3)
     assert sorted(set(clusters)) == [1, 2, 3]
-    wanted = {str(cluster): cluster_colour(cluster) for cluster in (1, 2, 3)}
+    expected = {str(cluster): cluster_colour(cluster) for cluster in (1, 2, 3)}
     lines = {cluster: np.full(2, 0.5) for cluster in (3, 1, 2)}
     spec = cluster_rounds_figure({"flt": (np.arange(2), lines)}, 0)
     scales = [spec["concat"][0]["layer"][0]["encoding"]["color"]["scale"]]
@@ -170,7 +170,7 @@ def test_a_cluster_has_one_colour_in_all_pictures_and_a_task_another():
     }
     scales.append(fills["cluster"]["encoding"]["fill"]["scale"])
     for scale in scales:
-        assert dict(zip(scale["domain"], scale["range"], strict=True)) == wanted
+        assert dict(zip(scale["domain"], scale["range"], strict=True)) == expected
     colours = {cluster_colour(number) for number in range(10)}
     assert len(colours) == 10
     assert not colours & {task_colour(number) for number in range(9)}

@@ -41,10 +41,10 @@ def federation(train, turns, **options):
     images = torch.from_numpy(np.stack([stripes(t, n, **options) for n, t in enumerate(turns)]))
     labels = torch.tensor(turns)
     data = Dataset("stripes", images, labels, images[:4] * 0, torch.arange(4), CLASSES)
-    train = tuple(np.array(own) for own in train)
+    train = tuple(np.array(one) for one in train)
     tasks = ((0, 1), (2, 3))
-    kept = Partition(tasks, np.arange(len(train)) % 2, train, (np.arange(4),) * len(train))
-    return Federation(data, kept, tuple(labels.numpy()[own] for own in train))
+    stored = Partition(tasks, np.arange(len(train)) % 2, train, (np.arange(4),) * len(train))
+    return Federation(data, stored, tuple(labels.numpy()[one] for one in train))
 
 
 TURNS = [0, 1, 2, 3] * 4
@@ -158,7 +158,7 @@ def test_classes_of_less_than_a_quarter_of_the_largest_are_left_out():
     assert one.captions == CLASSES[:3]
 
 
-def test_the_figure_shows_the_images_their_classes_and_whose_they_are():
+def test_the_figure_shows_the_images_their_classes_and_their_clusters():
     shown = typical({0: 0, 1: 1, 2: 0, 3: 0})
     drawn = figure(shown)
     said = texts(drawn)
@@ -169,8 +169,8 @@ def test_the_figure_shows_the_images_their_classes_and_whose_they_are():
     ]
     assert said[4:] == [*CLASSES, *CLASSES[2:]]
     images, places, _ = images_of(drawn)
-    for image, wanted in zip(images, np.concatenate([s.images for s in shown]), strict=True):
-        np.testing.assert_array_equal(image, wanted[0])
+    for image, expected in zip(images, np.concatenate([s.images for s in shown]), strict=True):
+        np.testing.assert_array_equal(image, expected[0])
     assert len(set(places)) == len(places) == 6
     strips = rows_of(marked(drawn, "rect")[0])
     assert [strip["colour"] for strip in strips] == [cluster_colour(0), cluster_colour(1)]

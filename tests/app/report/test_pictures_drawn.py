@@ -76,8 +76,8 @@ def test_similarity_rows_are_the_clients_beside_them():
     )
     blocks = [order[row["x"] : row["x2"]] for row in frames]
     assert all((row["x"], row["x2"]) == (row["y"], row["y2"]) for row in frames)
-    wanted = [[i for i in range(25) if clusters[i] == c] for c in set(clusters)]
-    assert sorted(map(sorted, blocks)) == sorted(wanted)
+    expected = [[i for i in range(25) if clusters[i] == c] for c in set(clusters)]
+    assert sorted(map(sorted, blocks)) == sorted(expected)
     assert "frames: 3 clusters" in note_of(spec)
 
 
@@ -85,10 +85,10 @@ def test_similarity_strips_and_tree_stand_over_their_clients():
     relevance, merges, clusters, tasks = similar(25, 3)
     spec = similarity_figure(relevance, merges, clusters, tasks, ["a", "b", "c"])
     order = [int(name) for name in cells_of(spec)[1]]
-    for what, own, words in (("true task", tasks, "abc"), ("cluster", clusters, " 123")):
+    for what, labels_of, words in (("true task", tasks, "abc"), ("cluster", clusters, " 123")):
         strip = strips_of(spec)[what]
         shown = [row["name"] for row in rows_of(strip) for _ in range(int(row["x2"] - row["x"]))]
-        assert shown == [words[own[i]] for i in order]
+        assert shown == [words[labels_of[i]] for i in order]
         assert strip["encoding"]["fill"]["scale"]["domain"] == sorted(set(shown))
         assert all(row["y"] < row["y2"] < 0 for row in rows_of(strip))
 
@@ -191,8 +191,8 @@ def test_rounds_lines_are_means_and_bands_are_extremes():
     lines = lines_of(spec)
     assert set(lines) == set(given)
     for name, (steps, values) in given.items():
-        wanted = [steps, values.mean(axis=0), values.min(axis=0), values.max(axis=0)]
-        np.testing.assert_allclose(lines[name], wanted, atol=6e-5)
+        expected = [steps, values.mean(axis=0), values.min(axis=0), values.max(axis=0)]
+        np.testing.assert_allclose(lines[name], expected, atol=6e-5)
     (band,) = marked(spec, "area")
     assert (band["encoding"]["y"]["field"], band["encoding"]["y2"]["field"]) == ("low", "high")
     assert "3 seeds" in note_of(spec)
@@ -459,7 +459,7 @@ def test_the_cluster_picture_says_what_it_leaves_out():
     assert "of each strategy, the 6 largest; 15 of 16 strategies" in note_of(spec)
 
 
-def test_clusters_and_tasks_that_would_look_alike_are_told_apart_or_have_no_legend():
+def test_clusters_and_tasks_of_one_colour_differ_otherwise_or_have_no_legend():
     rounds = np.arange(1, 3)
     spec = cluster_rounds_figure({"flt": (rounds, {c: np.full(2, 0.5) for c in (2, 12, 22)})}, 0)
     line = marked(spec["concat"][0], "line")[0]["encoding"]
@@ -477,7 +477,7 @@ def test_clusters_and_tasks_that_would_look_alike_are_told_apart_or_have_no_lege
         assert [one["encoding"]["fill"]["legend"] is not None for one in strips] == [has_legend] * 2
 
 
-def test_names_that_are_shortened_alike_are_told_apart():
+def test_names_with_equal_short_forms_are_numbered():
     names = [f"ward {number}, hospital of the north" for number in range(25)]
     relevance, merges, clusters, tasks = similar(25, 3)
     spec = similarity_figure(relevance, merges, clusters, tasks, client_names=names)

@@ -1,4 +1,4 @@
-"""Sweeps: the product of lists, each simulation run once, whatever stops the rest in between."""
+"""Sweeps: the product of lists, each simulation run once, even if the rest is stopped."""
 
 import csv
 import json
@@ -101,20 +101,20 @@ def test_the_default_folder_is_the_same_for_more_values_and_another_for_other_op
 
 
 @pytest.mark.parametrize("dataset", ["tables", "sites", "folder"])
-def test_another_folder_of_ones_own_data_is_another_sweep(dataset, tmp_path, monkeypatch):
+def test_another_folder_of_local_data_is_another_sweep(dataset, tmp_path, monkeypatch):
     """Published data are the same wherever they lie."""
-    own = {**NOISY, "dataset": dataset, "noise-rate": [0.1, 0.2]}
-    here, there = (plan_sweep({**own, "data-dir": str(tmp_path / name)}) for name in "ab")
+    local = {**NOISY, "dataset": dataset, "noise-rate": [0.1, 0.2]}
+    here, there = (plan_sweep({**local, "data-dir": str(tmp_path / name)}) for name in "ab")
     assert here.folder() != there.folder()
     states = [found.options for one in (here, there) for found in one.simulations]
     assert all(states.count(one) == 1 for one in states)
     monkeypatch.setenv("FL_DATA_DIR", str(tmp_path / "a"))
-    assert plan_sweep(own).folder() == here.folder()
+    assert plan_sweep(local).folder() == here.folder()
     both = {**NOISY, "dataset": ["sites", "tables"]}
     (one, other) = (plan_sweep({**both, "data-dir": str(tmp_path / name)}) for name in "ab")
     assert one.folder() != other.folder()
     roundabout = str(tmp_path / "b" / ".." / "a")
-    assert plan_sweep({**own, "data-dir": roundabout}).folder() == here.folder()
+    assert plan_sweep({**local, "data-dir": roundabout}).folder() == here.folder()
     published = [plan_sweep({**NOISY, "data-dir": str(tmp_path / name)}) for name in "ab"]
     assert published[0].folder() == published[1].folder()
 
@@ -269,7 +269,7 @@ def test_only_what_has_changed_is_run_again(tmp_path, played, undrawn, monkeypat
     assert played == ["noise-rate=0.3"]
     assert len(cells_of(folder)) == 4
     played.clear()
-    shutil.rmtree(folder / "cells/noise-rate=0.2")  # whose results are gone
+    shutil.rmtree(folder / "cells/noise-rate=0.2")  # without results
     run_sweep(plan_sweep(NOISY), folder, 1)
     assert played == ["noise-rate=0.2"]
     played.clear()
@@ -314,7 +314,7 @@ def test_one_that_is_stopped_in_its_second_time_is_not_finished(
     assert played == ["noise-rate=0.2"]
 
 
-def test_of_many_clients_no_similarity_is_kept(tmp_path):
+def test_of_many_clients_no_similarity_is_stored(tmp_path):
     for name in ("metrics.csv", "clients.csv"):
         (tmp_path / name).write_text("strategy,seed,round,accuracy,task\n", encoding="utf-8")
     np.savez(tmp_path / "similarity-rcc-pfl-seed-0.npz", clients=np.arange(3))
@@ -322,7 +322,7 @@ def test_of_many_clients_no_similarity_is_kept(tmp_path):
     assert "similarity-per-task" not in numbers_of_run(run, tmp_path)
 
 
-def test_one_that_fails_is_named_and_the_others_are_kept(tmp_path, played, undrawn, capsys):
+def test_one_that_fails_is_named_and_the_others_are_stored(tmp_path, played, undrawn, capsys):
     played += ["broken"]
     folder = tmp_path / "sweep"
     words = [f"{key}={value}" for key, value in NOISY.items() if key != "noise-rate"]
@@ -390,8 +390,8 @@ def test_the_tables_and_the_picture_show_what_was_found(tmp_path, played, capsys
     assert "│ 0.4        │ raw      │ 1.00 ± 0.00 │" in said
 
 
-def test_errors_in_a_small_unit_are_kept_shown_and_starred(tmp_path):
-    """In metres, as others in micrometres; what is shown alike is equally good."""
+def test_errors_in_a_small_unit_are_stored_shown_and_starred(tmp_path):
+    """In metres, as others in micrometres; equal numbers are equally good."""
     for name in ("metrics", "clients"):
         (tmp_path / f"{name}.csv").write_text("strategy,seed,round\n", encoding="utf-8")
     planned = plan_sweep({"strategy": "single,local,ditto", "num-tasks": [2, 3]})
@@ -401,13 +401,13 @@ def test_errors_in_a_small_unit_are_kept_shown_and_starred(tmp_path):
         for name, error in errors.items()
         for seed in (0, 1)
     ]
-    kept = [{**run, **numbers_of_run(run, tmp_path)} for run in runs]
-    assert [run["rmse"] for run in kept[::2]] == [1.23457e-7, 2.1e-5, 1.23449e-7]
-    assert kept[0]["mae"] == 12.345679
-    cells = [{"cell": "", "values": dict(planned.simulations[0].key.values), "runs": kept}]
+    stored = [{**run, **numbers_of_run(run, tmp_path)} for run in runs]
+    assert [run["rmse"] for run in stored[::2]] == [1.23457e-7, 2.1e-5, 1.23449e-7]
+    assert stored[0]["mae"] == 12.345679
+    cells = [{"cell": "", "values": dict(planned.simulations[0].key.values), "runs": stored}]
     row = "1.235e-07 ± 0.000 │ 2.100e-05 ± 0.000 │ 1.234e-07 ± 0.000* │"
     assert row in printed_tables(planned, tidy(planned, cells))
-    for run in kept[::2]:
+    for run in stored[::2]:
         run["rmse"] *= 1.1
     # By hand: a tenth, over √2; ditto's mean is shown as the same number.
     best = "│ 1.296e-07 ± 8.730e-09* │ 2.205e-05 ± 1.485e-06 │ 1.296e-07 ± 8.729e-09* │"
@@ -442,9 +442,9 @@ def test_numbers_are_drawn_across_and_words_side_by_side():
     assert across_key({"weighted-mean": [True, False]}) == "weighted-mean"
 
     line = {("", "up"): {"single": (np.array([0.001, 0.1]), np.array([[80.0, 90.0]]))}}
-    for logarithmic, wanted in ((False, None), (True, "log")):
+    for logarithmic, expected in ((False, None), (True, "log")):
         spec = lines_figure("t", line, "x", logarithmic=logarithmic)
-        assert spec["layer"][0]["encoding"]["x"]["scale"].get("type") == wanted
+        assert spec["layer"][0]["encoding"]["x"]["scale"].get("type") == expected
 
 
 def test_a_panel_for_each_value_of_the_other_keys(tmp_path, played, monkeypatch):
@@ -486,7 +486,7 @@ def test_cpus_are_shared(monkeypatch):
 
 
 @pytest.mark.slow
-def test_simulations_are_runs_of_their_own_and_end_with_the_sweep(tmp_path, capsys):
+def test_simulations_are_separate_runs_and_end_with_the_sweep(tmp_path, capsys):
     folder = tmp_path / "sweep"
     planned = plan_sweep({**SMALL, "num-server-rounds": 1, "learning-rate": [0.01, 0.1]})
     assert run_sweep(planned, folder, 2) == {}
@@ -509,7 +509,7 @@ def numbers_of(summary):
 @pytest.mark.slow
 @pytest.mark.faults
 def test_killed_and_called_again_it_has_the_numbers_of_an_undisturbed_run(tmp_path):
-    """The second cell is killed in its middle; a run of its own, in a thread, finds the same."""
+    """The second cell is killed in its middle; another run, in a thread, finds the same."""
     folder = tmp_path / "sweep"
     words = ["noise-rate=0,0.4", "noise=class-dependent", "strategy=rcc-pfl,single"]
     words += ["num-clients=6", "num-tasks=3", "num-server-rounds=2", "model=mlp-32"]

@@ -32,13 +32,13 @@ num-tasks = 2
 """
 
 
-def test_it_has_a_table_on_a_page_and_is_kept_with_the_numbers(tmp_path):
-    (tmp_path / "own.toml").write_text(EXPERIMENT, encoding="utf-8")
+def test_it_has_a_table_on_a_page_and_is_stored_with_the_numbers(tmp_path):
+    (tmp_path / "user.toml").write_text(EXPERIMENT, encoding="utf-8")
     with own_modules(tmp_path, rows=TABLE + METRIC):
-        assert main(["own.toml", "--workers", "0"]) == 0
-    (cell,) = read_cells(tmp_path / "results/own.json.xz")
-    kept = cell["methods"]["single"]
-    assert kept["user-metric"] == pytest.approx(1 - kept["accuracy"], abs=1e-6)
-    page = (tmp_path / "results/own.md").read_text(encoding="utf-8")
+        assert main(["user.toml", "--workers", "0"]) == 0
+    (cell,) = read_cells(tmp_path / "results/user.json.xz")
+    stored = cell["methods"]["single"]
+    assert stored["user-metric"] == pytest.approx(1 - stored["accuracy"], abs=1e-6)
+    page = (tmp_path / "results/user.md").read_text(encoding="utf-8")
     assert "|  | accuracy % | user-defined metric |" in page
-    assert f"| single | {100 * kept['accuracy']:.1f} | {kept['user-metric']:#.4g} |" in page
+    assert f"| single | {100 * stored['accuracy']:.1f} | {stored['user-metric']:#.4g} |" in page

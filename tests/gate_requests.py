@@ -6,6 +6,7 @@ import asyncio
 import base64
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import Any
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -68,17 +69,28 @@ def known(gate: Gate, *keys: ec.EllipticCurvePrivateKey) -> Gate:
     return gate
 
 
+def at_gate(
+    transport: httpx.AsyncBaseTransport,
+    steps: Callable,
+    *,
+    keys: Sequence[ec.EllipticCurvePrivateKey] = (DEVICE,),
+    **options,
+) -> Any:
+    """Return what `steps`, a coroutine function of a gate that knows devices, returns."""
+
+    async def run() -> Any:
+        async with httpx.AsyncClient(transport=transport) as client:
+            gate = Gate("127.0.0.1:8000", client, **options)
+            return await steps(known(gate, *keys) if keys else gate)
+
+    return asyncio.run(run())
+
+
 def pass_through(
     transport: httpx.AsyncBaseTransport, *, receive: Callable | None = None, **request
 ) -> list[dict]:
     """Send one request of a known device through a gate and return all that it answered."""
-
-    async def once() -> list[dict]:
-        async with httpx.AsyncClient(transport=transport) as client:
-            gate = known(Gate("127.0.0.1:8000", client))
-            return await ask(gate, receive or sending(said(b"")), **request)
-
-    return asyncio.run(once())
+    return at_gate(transport, lambda gate: ask(gate, receive or sending(said(b"")), **request))
 
 
 async def ask(

@@ -35,6 +35,7 @@ from tests.gate_requests import (
     STRANGER,
     Upstream,
     ask,
+    at_gate,
     known,
     pass_through,
     post,
@@ -234,13 +235,8 @@ def test_a_long_body_arrives_as_it_was_sent():
 
 def through(answer, steps):
     """Return what `steps`, a coroutine function, makes of a gate before such a SuperLink."""
-
-    async def all_steps():
-        upstream = Upstream(answer)
-        async with httpx.AsyncClient(transport=upstream) as client:
-            return await steps(Gate("127.0.0.1:8000", client), upstream)
-
-    return asyncio.run(all_steps())
+    upstream = Upstream(answer)
+    return at_gate(upstream, lambda gate: steps(gate, upstream), keys=())
 
 
 @pytest.mark.parametrize("target", [PULL, PUSH, PUSH_MESSAGES])

@@ -1,6 +1,5 @@
 """What a device may push: its reply, with no more parts than a model has."""
 
-import asyncio
 import math
 import time
 from hashlib import sha256
@@ -25,7 +24,7 @@ from flwr.supercore.inflatable.inflatable_object import get_object_tree
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
 from fl_app.devices.gate import application
-from fl_app.devices.gate.application import MOST_BYTES, MOST_BYTES_OF_MESSAGE, Gate
+from fl_app.devices.gate.application import MOST_BYTES, MOST_BYTES_OF_MESSAGE
 from fl_app.devices.gate.pushes import MOST_OBJECTS, RefusedError, check_push
 from tests.gate_requests import (
     DEVICE,
@@ -34,8 +33,8 @@ from tests.gate_requests import (
     PUSH_MESSAGES,
     STRANGER,
     Upstream,
-    ask,
-    known,
+    at_gate,
+    pass_through,
     post,
     said,
 )
@@ -177,27 +176,17 @@ def test_as_many_parts_as_there_may_be():
     check_push(push(tree=tree).SerializeToString())
 
 
-def through(steps, answer=200):
-    async def all_steps():
-        upstream = Upstream(answer)
-        async with httpx.AsyncClient(transport=upstream) as client:
-            return await steps(known(Gate("127.0.0.1:8000", client)), upstream)
-
-    return asyncio.run(all_steps())
-
-
 def test_the_gate_passes_replies_and_refuses_orders(caplog):
     good = push(model(2)).SerializeToString()
     bad = push(change=set_to(reply_to_message_id="", src_node_id=1)).SerializeToString()
 
-    async def steps(gate, upstream):
+    async def steps(gate):
         statuses = [await post(gate, body, target=PUSH_MESSAGES) for body in (good, bad)]
-        statuses += [await post(gate, good, target=PUSH_MESSAGES, key=STRANGER)]
-        return statuses, [request.content for request in upstream.requests]
+        return [*statuses, await post(gate, good, target=PUSH_MESSAGES, key=STRANGER)]
 
-    statuses, passed = through(steps)
-    assert statuses == [200, 403, 503]  # a key that is not known yet pushes nothing
-    assert passed == [good]
+    upstream = Upstream()
+    assert at_gate(upstream, steps) == [200, 403, 503]  # an unknown key pushes nothing
+    assert [request.content for request in upstream.requests] == [good]
     assert "with 403, it is an instruction, and devices only reply" in caplog.text
 
 
@@ -240,15 +229,13 @@ def in_run(content, run=RUN):
     return push(content, change=set_to(run_id=run)).SerializeToString()
 
 
-def at_gate(superlink, *requests):
+def statuses_of(superlink, *requests):
     """Return the statuses with which a gate answers a device's requests: path and body."""
 
-    async def all_requests():
-        async with httpx.AsyncClient(transport=superlink) as client:
-            gate = known(Gate("127.0.0.1:8000", client))
-            return [await post(gate, body, target=path) for path, body in requests]
+    async def all_requests(gate):
+        return [await post(gate, body, target=path) for path, body in requests]
 
-    return asyncio.run(all_requests())
+    return at_gate(superlink, all_requests)
 
 
 def too_many():
@@ -266,7 +253,7 @@ def test_a_reply_that_can_never_be_sent_is_a_failure_at_once(is_long, status, re
     superlink = Answering()
     too_large = (PUSH_MESSAGES, bytes(MOST_BYTES_OF_MESSAGE + 1)) if is_long else too_many()
     # A second time, the server knows.
-    assert at_gate(superlink, ASKING, too_large, too_large) == [200, status, status]
+    assert statuses_of(superlink, ASKING, too_large, too_large) == [200, status, status]
     assert [path for path, _ in superlink.requests] == [PULL, PUSH_MESSAGES, PUSH]
     check_push(superlink.requests[1][1])
     said = PushMessagesRequest.FromString(superlink.requests[1][1])
@@ -285,7 +272,7 @@ def test_a_reply_of_which_a_part_can_never_be_sent_is_lost_at_once():
     superlink = Answering()
     reply = (PUSH_MESSAGES, in_run(model(1)))
     (sent,) = PushMessagesRequest.FromString(reply[1]).messages_list
-    assert at_gate(superlink, ASKING, reply, (PUSH, bytes(MOST_BYTES + 1))) == [200, 200, 413]
+    assert statuses_of(superlink, ASKING, reply, (PUSH, bytes(MOST_BYTES + 1))) == [200, 200, 413]
     path, said = superlink.requests[-1]
     assert path == b"/v1/fleet/confirm-message-received"
     lost = ConfirmMessageReceivedRequest.FromString(said)
@@ -298,14 +285,14 @@ def test_nothing_is_said_for_a_device_that_can_still_answer():
     order = push(change=set_to(reply_to_message_id="")).SerializeToString()
     # It was handed out nothing; what it is refused is no reply; and what it asks for is too long.
     requests = [too_many(), ASKING, (PUSH_MESSAGES, order), (PULL, bytes(5000))]
-    assert at_gate(superlink, *requests) == [403, 200, 403, 413]
+    assert statuses_of(superlink, *requests) == [403, 200, 403, 413]
     assert [path for path, _ in superlink.requests] == [PULL]
-    assert at_gate(superlink, (PUSH_MESSAGES, in_run(model(1)))) == [200]
+    assert statuses_of(superlink, (PUSH_MESSAGES, in_run(model(1)))) == [200]
 
 
 @pytest.mark.parametrize("status", [500, 412])
 def test_a_superlink_that_takes_no_failure_either_is_a_line_in_the_log(status, caplog):
-    assert at_gate(Answering(status), ASKING, too_many()) == [200, 403]
+    assert statuses_of(Answering(status), ASKING, too_many()) == [200, 403]
     assert "could not report the refused answer to the server" in caplog.text
 
 
@@ -314,16 +301,10 @@ def test_what_is_too_long_is_read_to_its_end_from_a_known_device_alone(key, stat
     """Closed in the middle of it, a connection may lose the answer, and it would be sent again."""
     pieces = [said(b"a", more=True), said(b"b", more=True), said(b"c")]
 
-    async def once():
-        async with httpx.AsyncClient(transport=Answering()) as client:
+    async def receive():
+        return pieces.pop(0)
 
-            async def receive():
-                return pieces.pop(0)
-
-            gate = known(Gate("127.0.0.1:8000", client))
-            headers = [(b"content-length", b"%d" % (MOST_BYTES_OF_MESSAGE + 1))]
-            answered = await ask(gate, receive, target=PUSH_MESSAGES, headers=headers, key=key)
-            return answered[0]["status"]
-
-    assert asyncio.run(once()) == status
+    headers = [(b"content-length", b"%d" % (MOST_BYTES_OF_MESSAGE + 1))]
+    request = {"receive": receive, "target": PUSH_MESSAGES, "headers": headers, "key": key}
+    assert pass_through(Answering(), **request)[0]["status"] == status
     assert len(pieces) == 3 - read

@@ -12,9 +12,8 @@ from flwr.proto.message_pb2 import PullObjectRequest, PushObjectRequest
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
 from fl_app.devices.gate import application
-from fl_app.devices.gate.application import Gate
 from fl_core.messages.sizes import max_answer_bytes
-from tests.gate_requests import DEVICE, PULL, PUSH, STRANGER, ask, known, post, said
+from tests.gate_requests import DEVICE, PULL, PUSH, STRANGER, ask, at_gate, post, said
 
 PULL_OBJECT = b"/v1/fleet/pull-object"
 MIB = 2**20
@@ -60,15 +59,13 @@ class SuperLink(httpx.MockTransport):
         return httpx.Response(self.status, headers=headers, stream=httpx.ByteStream(content))
 
 
-def at_gate(superlink, *steps):
+def statuses_of(superlink, *steps):
     """Return the statuses with which a gate answers a device's requests, one after the other."""
 
-    async def all_steps():
-        async with httpx.AsyncClient(transport=superlink) as client:
-            gate = known(Gate("127.0.0.1:8000", client), DEVICE, STRANGER)
-            return [await step(gate) for step in steps]
+    async def all_steps(gate):
+        return [await step(gate) for step in steps]
 
-    return asyncio.run(all_steps())
+    return at_gate(superlink, all_steps, keys=(DEVICE, STRANGER))
 
 
 def pushing(size, key=DEVICE):
@@ -107,7 +104,7 @@ def turned_away(superlink):
 
 def test_eigenvectors_pass_before_a_model_was_seen():
     superlink = SuperLink()
-    assert at_gate(superlink, *[pushing(PIECE - 99)] * 3) == [200, 200, 403]
+    assert statuses_of(superlink, *[pushing(PIECE - 99)] * 3) == [200, 200, 403]
     assert superlink.taken <= max_answer_bytes(0)
 
 
@@ -124,7 +121,7 @@ def test_what_is_too_large_is_read_and_thrown_away():
         return (await ask(gate, bit_by_bit, target=PUSH, headers=headers))[0]["status"]
 
     superlink = SuperLink()
-    assert at_gate(superlink, *[pushing(PIECE - 99)] * 2, announced) == [200, 200, 403]
+    assert statuses_of(superlink, *[pushing(PIECE - 99)] * 2, announced) == [200, 200, 403]
     assert sum(came) == PIECE
     assert superlink.taken < 2 * PIECE
 
@@ -132,12 +129,12 @@ def test_what_is_too_large_is_read_and_thrown_away():
 def test_a_model_passes_as_often_as_it_is_asked_for():
     superlink = SuperLink(20 * MIB)
     once = [asking(), *fetching(superlink), *[pushing(5 * MIB)] * 4]
-    assert set(at_gate(superlink, *once * 5)) == {200}
+    assert set(statuses_of(superlink, *once * 5)) == {200}
 
 
 def test_a_reply_is_no_larger_than_twice_the_model_and_a_little():
     superlink = SuperLink(20 * MIB)
-    statuses = at_gate(superlink, asking(), *fetching(superlink), *[pushing(PIECE)] * 10)
+    statuses = statuses_of(superlink, asking(), *fetching(superlink), *[pushing(PIECE)] * 10)
     assert statuses[-10:] == [200] * 7 + [403] * 3  # 16 MiB and twice 20
     assert superlink.taken <= max_answer_bytes(20 * MIB + MIB)
 
@@ -146,7 +143,7 @@ def test_others_have_seen_the_model():
     """IFCA sends models with one message and is sent one back with the answer to another."""
     superlink = SuperLink(20 * MIB)
     steps = [asking(STRANGER), *fetching(superlink, key=STRANGER), *[pushing(PIECE)] * 6]
-    assert set(at_gate(superlink, *steps)) == {200}
+    assert set(statuses_of(superlink, *steps)) == {200}
 
 
 @pytest.mark.parametrize("times", [1, 30])
@@ -154,14 +151,14 @@ def test_a_device_does_not_raise_its_own_bound(times):
     """By fetching what it pushed itself, or the same part again and again."""
     superlink = SuperLink(MIB)
     again = fetching(superlink, *["f" * 64]) * times
-    statuses = at_gate(superlink, asking(), *again, *[pushing(PIECE - 99)] * 3)
+    statuses = statuses_of(superlink, asking(), *again, *[pushing(PIECE - 99)] * 3)
     assert statuses[-3:] == [200, 200, 403]
 
 
 def test_asking_in_vain_gives_no_room():
     superlink = SuperLink()
     steps = [*[pushing(PIECE - 99)] * 2, asking(), pushing(PIECE)]
-    assert at_gate(superlink, *steps) == [200, 200, 200, 403]
+    assert statuses_of(superlink, *steps) == [200, 200, 200, 403]
 
 
 def test_what_the_superlink_fails_at_does_not_count():
@@ -174,7 +171,7 @@ def test_what_the_superlink_fails_at_does_not_count():
         return status
 
     steps = [fail, fail, fail, *[pushing(PIECE - 99)] * 3]
-    assert at_gate(superlink, *steps) == [503, 503, 503, 200, 200, 403]
+    assert statuses_of(superlink, *steps) == [503, 503, 503, 200, 200, 403]
 
 
 def test_being_turned_away_gives_no_room():
@@ -182,28 +179,28 @@ def test_being_turned_away_gives_no_room():
     superlink = SuperLink()
     away = turned_away(superlink)
     again = [away, asking(), pushing(PIECE - 99)]
-    assert at_gate(superlink, *[pushing(PIECE - 99)] * 2, *again) == [200, 200, 401, 200, 403]
+    assert statuses_of(superlink, *[pushing(PIECE - 99)] * 2, *again) == [200, 200, 401, 200, 403]
 
 
 def test_who_was_turned_away_pushes_nothing_until_the_superlink_answers_it():
     superlink = SuperLink()
     away = turned_away(superlink)
     steps = [away, pushing(1), asking(), pushing(1)]
-    assert at_gate(superlink, *steps) == [401, 503, 200, 200]
+    assert statuses_of(superlink, *steps) == [401, 503, 200, 200]
 
 
 def test_what_is_pushed_at_a_time_counts_together():
     async def all_at_once(gate):
         return sorted(await asyncio.gather(*[pushing(PIECE - 99)(gate) for _ in range(6)]))
 
-    assert at_gate(SuperLink(), all_at_once) == [[200, 200, 403, 403, 403, 403]]
+    assert statuses_of(SuperLink(), all_at_once) == [[200, 200, 403, 403, 403, 403]]
 
 
 def test_an_answer_that_cannot_be_read_is_passed_on():
     def broken(_request):
         return httpx.Response(200, stream=httpx.ByteStream(b"\xff"))
 
-    assert at_gate(httpx.MockTransport(broken), asking()) == [200]
+    assert statuses_of(httpx.MockTransport(broken), asking()) == [200]
 
 
 def test_a_model_array_is_as_large_as_its_parts():

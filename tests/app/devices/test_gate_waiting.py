@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections import Counter
+from functools import partial
 
 import httpx
 import pytest
@@ -12,9 +13,9 @@ from flwr.proto.fleet_pb2 import PullMessagesResponse
 from flwr.proto.message_pb2 import ObjectTree, PullObjectRequest, PullObjectResponse
 
 from fl_app.devices.gate import application, waiting
-from fl_app.devices.gate.application import Gate
 from fl_app.devices.gate.waiting import Waiting
-from tests.gate_requests import DEVICE, PULL, STRANGER, ask, known, said, sending
+from tests import gate_requests as requests
+from tests.gate_requests import DEVICE, PULL, STRANGER, ask, said, sending
 
 PULL_OBJECT = b"/v1/fleet/pull-object"
 NOTHING = PullMessagesResponse().SerializeToString()
@@ -61,12 +62,7 @@ async def asking(gate, device, *, key=DEVICE, target=PULL, gone=None):
     return answered and (answered[0]["status"], b"".join(one["body"] for one in answered[1:]))
 
 
-def at_gate(superlink, steps, **options):
-    async def run():
-        async with httpx.AsyncClient(transport=superlink) as client:
-            return await steps(known(Gate("127.0.0.1:8000", client, **options), DEVICE, STRANGER))
-
-    return asyncio.run(run())
+at_gate = partial(requests.at_gate, keys=(DEVICE, STRANGER))
 
 
 @pytest.fixture(autouse=True)

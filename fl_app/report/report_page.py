@@ -13,13 +13,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from fl_app.report.comparisons import COMPARISONS, compared
 from fl_app.report.contents import MOST_PICTURES, content_of, differing_options
 from fl_app.report.pictures import Spec, on_page
 from fl_app.report.sentences import answer, question
-from fl_app.report.tables import notes_of, shared_test, strategy_table, tests_of
+from fl_app.report.tables import count_tested, notes_of, shared_test, strategy_table, tests_of
 from fl_app.report.text_table import TextTable
 from fl_app.results.reading import Result, read_result
 from fl_core.data.folders import cache_dir
@@ -159,9 +157,8 @@ def _strategies(results: Sequence[Result]) -> TextTable:
 def _tested(results: Sequence[Result]) -> str:
     runs = [run for result in results for run in result.runs]
     main, tests, shared = runs[0].metrics.main, tests_of(runs), shared_test(runs)
-    counts = sorted({int(np.isfinite(run.tests.get(shared, run).scores).sum()) for run in runs})
     compared = main.in_test(shared).title
-    clients = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1])))
+    clients = count_tested([run.tests.get(shared, run).scores for run in runs])
     seeds = max(len(result.of(name)) for result in results for name in result.strategies)
     over = f" ± standard deviation over {seeds} seeds" if seeds > 1 else ", one seed"
     once = [line for result in results for line in notes_of(result.runs)]

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fl_app.report.grouping_tables import candidates_table, clusters_table, doubts_table
 from fl_app.report.sentences import named
+from fl_app.report.tables import missing_scores
 from fl_app.report.text_table import TextTable
 from fl_app.results.reading import Result
 from fl_app.results.schema import Grouping, Run
@@ -48,15 +50,15 @@ def _clusters(run: Run, is_first: bool) -> TextTable:
     numbers = sorted(set(run.clusters))
     for cluster in numbers[:MOST_CLUSTERS]:
         members = [client for client, other in enumerate(run.clusters) if other == cluster]
-        tested = [one.scores[members] for one in tests.values()]
-        tested = [scores[np.isfinite(scores)] for scores in tested]
+        first = next(iter(tests.values())).scores[members]
+        tested = first[np.isfinite(first)]
         tasks = Counter(run.tasks[client] for client in members) if run.tasks else Counter()
         rows.append(
             [
                 "left out" if cluster < 0 else str(cluster),
                 f"{len(members):,}",
-                *(metric.shown(scores.mean()) if scores.size else "–" for scores in tested),
-                metric.shown(metric.worst(tested[0])) if tested[0].size else "–",
+                *(_mean(metric, one.scores[members]) for one in tests.values()),
+                metric.shown(metric.worst(tested)) if tested.size else "–",
                 *([", ".join(f"{t} ({n:,})" for t, n in sorted(tasks.items()))] if known else []),
                 named([_marked(run, client) for client in members], MOST_NAMES),
             ]
@@ -87,6 +89,11 @@ def _marked(run: Run, client: int) -> str:
         if client in clients
     ]
     return f"{run.names[client]} ({', '.join(marks)})" if marks else run.names[client]
+
+
+def _mean(metric: Metric, scores: NDArray[np.float64]) -> str:
+    tested = scores[np.isfinite(scores)]
+    return metric.shown(tested.mean()) + missing_scores([scores]) if tested.size else "–"
 
 
 def _known(metric: Metric, value: float) -> str:

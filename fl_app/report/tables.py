@@ -115,7 +115,7 @@ def _cells(
         of_runs = _mean([run.mean(other) for run in runs if other in _beside(run)])
         several = sum(one.name == other.name for one in measured) > 1  # user-defined ones
         exact = f"{other.name}-{other.title}" if several else other.name
-        counted = _some([run.scores_of(other) for run in runs if other in _beside(run)])
+        counted = missing_scores([run.scores_of(other) for run in runs if other in _beside(run)])
         yield other.head, _shown(other, of_runs) + counted, exact, of_runs
     yield _worst_head(main), _shown(main, worst), f"{main.extreme}-{main.name}", worst
     in_unit = 100 * variance if main.is_share else variance
@@ -147,7 +147,12 @@ def _means(
     mean, deviation = _mean(known), float(np.std(known, ddof=1)) if len(known) > 1 else math.nan
     spread = "" if math.isnan(deviation) else f" ± {metric.shown(deviation)}"
     exact = metric.name if test == metric.name else f"{metric.name}-{test.replace(' ', '-')}"
-    yield metric.head_of(test) * shown, _shown(metric, mean) + spread + _some(scores), exact, mean
+    yield (
+        metric.head_of(test) * shown,
+        _shown(metric, mean) + spread + missing_scores(scores),
+        exact,
+        mean,
+    )
     yield "", "", f"{exact}-std", deviation
 
 
@@ -170,7 +175,7 @@ def printed_strategies(runs: Sequence[Run]) -> TextTable:
     shown = [place for place, head in enumerate(table.columns) if head not in hidden]
     heads = [table.columns[place] for place in shown]
     return TextTable(
-        f"Test {main.title}, mean over {_tested([run.scores for run in runs])} clients"
+        f"Test {main.title}, mean over {count_tested([run.scores for run in runs])} clients"
         + (f" ± std over {seeds} seeds" if seeds > 1 else ", one seed"),
         [head.replace(" kB", "\nkB/client").replace("its ", "its\n") for head in heads],
         [
@@ -313,12 +318,12 @@ def cluster_table(run: Run) -> TextTable:
     )
 
 
-def _some(scores: Sequence[NDArray[np.float64]]) -> str:
-    """Return how many clients have a score, in brackets; empty: all have one."""
-    return f" ({counted})" if " of " in (counted := _tested(scores)) else ""
+def missing_scores(scores: Sequence[NDArray[np.float64]]) -> str:
+    """Return how many clients have a score, to stand behind a mean; empty: all have one."""
+    return f" ({counted})" if " of " in (counted := count_tested(scores)) else ""
 
 
-def _tested(scores: Sequence[NDArray[np.float64]]) -> str:
+def count_tested(scores: Sequence[NDArray[np.float64]]) -> str:
     """Return how many clients have a score in each run: "25", "3 of 6" or "3 to 5 of 6"."""
     counts = [np.isfinite(of_run).sum() for of_run in scores]
     least, most = min(counts, default=0), max(counts, default=0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,54 +28,27 @@ class Picture:
 
     path: Path
 
-    @property
-    def mime_type(self) -> str:
-        """Return the file's type."""
-        return _MIME_TYPES[self.path.suffix]
-
-    def encoded(self) -> str:
-        """Return the file in base 64."""
-        return b64encode(self.path.read_bytes()).decode()
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        bundle = {"text/plain": repr(self)}
-        if self.mime_type == "image/png":
-            return {**bundle, self.mime_type: self.encoded()}
-        if self.mime_type == "image/svg+xml":
-            return {**bundle, self.mime_type: self.path.read_text(encoding="utf-8")}
-        return bundle
+    def _repr_html_(self) -> str:
+        kind, name = _MIME_TYPES[self.path.suffix], html.escape(self.path.name)
+        if not kind.startswith("image/"):
+            return name
+        content = b64encode(self.path.read_bytes()).decode()
+        return f'<img alt="{name}" src="data:{kind};base64,{content}">'
 
 
-class Pictures(Mapping[str, Picture]):
+class Pictures(dict[str, Picture]):
     """Pictures by name; a notebook shows all of them."""
 
     def __init__(self, folder: Path) -> None:
         files = [path for path in sorted(folder.glob("*.*")) if path.suffix in _MIME_TYPES]
-        self._found = {path.stem: Picture(path) for path in files}
+        super().__init__({path.stem: Picture(path) for path in files})
 
-    def __getitem__(self, name: str) -> Picture:
-        """Return a picture."""
-        try:
-            return self._found[name]
-        except KeyError:
-            known = ", ".join(self._found) or "none"
-            raise KeyError(f'there is no picture "{name}": there are {known}') from None
+    def __missing__(self, name: str) -> Picture:
+        known = ", ".join(self) or "none"
+        raise KeyError(f'there is no picture "{name}": there are {known}')
 
-    def __iter__(self) -> Iterator[str]:
-        """Return the names, in order."""
-        return iter(self._found)
-
-    def __len__(self) -> int:
-        """Return how many there are."""
-        return len(self._found)
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        shown = "".join(
-            f'<img alt="{html.escape(name)}" src="data:{one.mime_type};base64,{one.encoded()}">'
-            for name, one in self._found.items()
-            if one.mime_type.startswith("image/")
-        )
-        return {"text/html": shown, "text/plain": f"pictures: {', '.join(self._found)}"}
+    def _repr_html_(self) -> str:
+        return "".join(picture._repr_html_() for picture in self.values())
 
 
 class Results:

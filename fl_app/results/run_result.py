@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -199,16 +199,10 @@ def ari_and_nmi(
     if not pairs:
         return math.nan, math.nan
     true, labels = zip(*pairs, strict=True)
-    # Tables are written after each run, and clusters seldom change.
-    key = sha256(np.array([true, labels]).tobytes()).digest()
-    if key not in _SCORES:
-        _SCORES[key] = _scores(true, labels)
-    return _SCORES[key]
+    return _scores(true, labels)
 
 
-_SCORES: dict[bytes, tuple[float, float]] = {}
-
-
+@lru_cache(maxsize=256)  # tables are written after each run, and clusters seldom change
 def _scores(true: tuple[int, ...], labels: tuple[int, ...]) -> tuple[float, float]:
     # The first round need not wait for it.
     from sklearn.metrics import (  # noqa: PLC0415 - it takes a second

@@ -146,10 +146,12 @@ class Progress:
         main = report.metrics.main
         spread = main.shown(float(np.std(list(report.tested.values()))))
         unit = "%" if main.is_share else ""
+        tested, all_clients = len(report.tested), len(report.clusters)
+        clients = "clients" if tested == all_clients else f"{tested} of {all_clients} clients"
         return (
             f"{strategy:<{self._width}}  seed {seed}  round {report.round:>3}/{report.num_rounds}  "
             f"{main.title} {main.shown(report.score):>5}{unit} ± {spread}{unit} "
-            "over clients  "
+            f"over {clients}  "
             f"{clock(now - self._started)} elapsed, {clock(left)} left"
         )
 

@@ -201,9 +201,9 @@ def test_pictures_are_those_that_the_run_drew(results):
     pictures = results.figures()
     assert {"accuracy-per-round", "labels-per-client", "similarity-rcc-pfl-seed-0"} <= set(pictures)
     pictures["accuracy-per-round"].path.write_bytes(b"a picture")
-    shown = pictures["accuracy-per-round"]._repr_mimebundle_()
-    assert shown["image/png"] == "YSBwaWN0dXJl"  # the same in base 64
-    assert "YSBwaWN0dXJl" in pictures._repr_mimebundle_()["text/html"]
+    image = "data:image/png;base64,YSBwaWN0dXJl"
+    assert image in pictures["accuracy-per-round"]._repr_html_()
+    assert image in pictures._repr_html_()
     with pytest.raises(KeyError, match='no picture "accuracy": there are accuracy-against'):
         pictures["accuracy"]
 
@@ -213,9 +213,9 @@ def test_pictures_for_papers_are_shown_where_a_notebook_can(tmp_path):
     (tmp_path / "two.pdf").write_bytes(b"%PDF")
     pictures = Pictures(tmp_path)
     assert list(pictures) == ["one", "two"]
-    assert pictures["one"]._repr_mimebundle_()["image/svg+xml"] == "<svg/>"
-    assert list(pictures["two"]._repr_mimebundle_()) == ["text/plain"]
-    assert pictures._repr_mimebundle_()["text/html"].count("<img") == 1
+    assert "data:image/svg+xml;base64,PHN2Zy8+" in pictures["one"]._repr_html_()
+    assert pictures["two"]._repr_html_() == "two.pdf"
+    assert pictures._repr_html_().count("<img") == 1
 
 
 def test_a_sweep_over_an_empty_text_has_it_in_its_table(tmp_path):

@@ -12,6 +12,7 @@ from fl_app.report.text_table import TextTable, render
 from fl_app.run.progress import Progress
 from fl_core.agreement.agreement import Agreement
 from fl_core.text import csv_cell, normalised_name, one_line, printable, similar_names
+from strategies import RoundReport
 
 ODD = ("\x1b[2J", "\u202eevil", "line\nbreak", "\udcff", "\u2028", "\x9b31m")
 
@@ -74,6 +75,15 @@ def test_the_time_left_is_as_if_all_rounds_took_as_long_as_those_so_far():
         now[0] += 60
         progress.reporter("rcc-pfl", 0)(done)
     assert (progress.rounds_left, progress.seconds_left()) == (20, 20 * 60)
+
+
+@pytest.mark.parametrize(
+    ("tested", "clients"),
+    [({0: 0.5, 1: 1.0}, " over clients  "), ({0: 0.5}, " over 1 of 2 clients  ")],
+)
+def test_a_line_says_of_how_many_clients_its_mean_is(tested, clients):
+    report = RoundReport(1, 1, scores={"accuracy": tested}, clusters={0: 0, 1: 0})
+    assert clients in Progress(1).line("single", 0, report)
 
 
 @pytest.mark.parametrize("name", ["$a_$", "$", "]]><b>&amp;", *ODD])

@@ -3,7 +3,6 @@
 import pytest
 
 from fl_app.plan import SMALL, RunFailedError, prepare
-from tests.golden.frozen import frozen
 
 OPTIONS = {"strategy": "rcc-pfl,fedhc", "num-clients": 6, "num-tasks": 3, "num-server-rounds": 2}
 OPTIONS |= {"model": "mlp-32", "batch-size": 128}
@@ -57,10 +56,3 @@ def test_a_failure_in_this_process_is_shown_with_its_reason(monkeypatch):
 def test_this_process_has_no_cluster_and_no_shares_of_gpus():
     with pytest.raises(ValueError, match="workers is 0, which runs clients in this process, but"):
         prepare(OPTIONS, workers=0, gpus_per_client=0.5)
-
-
-@pytest.mark.slow
-def test_results_are_the_same_with_and_without_ray(tmp_path):
-    for name, workers in (("here", 0), ("ray", 2)):
-        prepare({**OPTIONS, "output-dir": f"{name}/out"}, workers=workers).run(lambda _: None)
-    assert frozen(tmp_path / "here/out") == frozen(tmp_path / "ray/out")

@@ -100,7 +100,13 @@ def error_line(error: BaseException) -> str:
 def brief(value: object) -> str:
     """Shorten a value from another device to a line for a message."""
     text = ascii(value) if isinstance(value, str | int | float | bool | None) else ""
-    return text if 0 < len(text) <= 60 else f"a {type(value).__name__}"
+    return text if 0 < len(text) <= 60 else type_name(value)
+
+
+def type_name(value: object) -> str:
+    """Return the type of a value with its article: `an int`."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 def csv_cell(text: str) -> str:

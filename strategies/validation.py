@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from fl_core.messages.protocol import NDArrays
-from fl_core.text import listed
+from fl_core.text import listed, type_name
 from fl_core.user_code import describe_error, is_shutdown
 from strategies.aggregations.aggregation import Aggregation
 from strategies.clusterings.clustering import Clustering
@@ -156,7 +156,7 @@ def _wrong(array: Any, before: np.ndarray[Any, Any]) -> str:
 
 
 def _kind(value: Any) -> str:
-    return "None" if value is None else f"a {type(value).__name__}"
+    return "None" if value is None else type_name(value)
 
 
 def _some(names: Iterable[Any]) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fl_core.text import type_name
 from fl_core.user_code import call_user_code
 
 _KEY = "features"
@@ -34,7 +35,7 @@ def _checked(path: str, samples: Tensor, found: object) -> Tensor:
         found = torch.from_numpy(np.ascontiguousarray(found))
     if not isinstance(found, Tensor):
         raise ValueError(
-            f'{_KEY} is "{path}", which returned a {type(found).__name__}: it must return a '
+            f'{_KEY} is "{path}", which returned {type_name(found)}: it must return a '
             "tensor or an array, float32 (n, d)."
         )
     rows = found.detach().cpu()

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fl_core.data.dataset import Dataset, check_labelled, described_tensor
 from fl_core.data.given_partition import GivenPartition
+from fl_core.text import type_name
 from fl_core.user_code import call_user_code
 
 DATASET = "dataset"
@@ -234,5 +235,5 @@ def _tensor(array: Any, what: str) -> Tensor:
 
 def _brief(value: Any) -> str:
     if isinstance(value, tuple | list):
-        return f"a {type(value).__name__} of {len(value)}"
-    return "nothing" if value is None else f"a {type(value).__name__}"
+        return f"{type_name(value)} of {len(value)}"
+    return "nothing" if value is None else type_name(value)

@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from fl_core.files import replacing
+from fl_core.text import type_name
 
 _FORMAT = "fedkin checkpoint 4"
 _STATE = "state"  # arrays have numbers for names
@@ -71,7 +72,7 @@ def _encoded(value: Any, arrays: Arrays, names: dict[int, str]) -> Any:
         # The file must not depend on the order of a set.
         parts = sorted(map(_hashable, value)) if isinstance(value, set | frozenset) else value
         return {type(value).__name__: [_encoded(part, arrays, names) for part in parts]}
-    raise TypeError(f"a checkpoint cannot hold a {type(value).__name__}.")
+    raise TypeError(f"a checkpoint cannot hold {type_name(value)}.")
 
 
 def _hashable(key: Any) -> Any:

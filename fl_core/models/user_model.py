@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from fl_core.text import type_name
 from fl_core.user_code import call_user_code, describe_error
 
 _KEY = "model"
@@ -16,7 +17,7 @@ def build_user_model(path: str, shape: tuple[int, ...], num_classes: int) -> nn.
     model = call_user_code(_KEY, path, tuple(shape), num_classes)
     if not isinstance(model, nn.Module):
         raise ValueError(
-            f'{_KEY} is "{path}", which returned a {type(model).__name__}: it must return a '
+            f'{_KEY} is "{path}", which returned {type_name(model)}: it must return a '
             "torch.nn.Module."
         )
     weights = list(model.parameters())
@@ -72,7 +73,7 @@ def _logits(
     expected = (len(samples), num_classes)
     if not isinstance(logits, torch.Tensor):
         raise ValueError(
-            f'{_KEY} is "{name}", but its output is a {type(logits).__name__}{when}: it must be a '
+            f'{_KEY} is "{name}", but its output is {type_name(logits)}{when}: it must be a '
             f"tensor of shape {expected}, a logit per class."
         )
     if tuple(logits.shape) != expected or logits.dtype != torch.float32:

@@ -78,7 +78,7 @@ def test_nan_and_infinity_come_back(tmp_path):
 
 def test_what_it_cannot_hold_is_refused_and_the_last_checkpoint_stays(tmp_path):
     save_checkpoint(tmp_path / "c", {"round": 1})
-    with pytest.raises(TypeError, match="cannot hold a object"):
+    with pytest.raises(TypeError, match="cannot hold an object"):
         save_checkpoint(tmp_path / "c", {"round": 2, "wrong": object()})
     with pytest.raises(TypeError, match="cannot hold a PosixPath"):
         save_checkpoint(tmp_path / "c", {"round": 2, "folder": [Path()]})

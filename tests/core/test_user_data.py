@@ -91,7 +91,7 @@ def load():
         (f"({X}[:, 0], {Y}, {X}, {Y})", r"float32 \(4,\), but the shape must be \(n, …\)"),
         (f"({X} + np.nan, {Y}, {X}, {Y})", "training samples contain infinity or NaN"),
         (f"({X}[:0], {Y}[:0], {X}, {Y}, ['a', 'b'])", "data set mine:load: it has no training"),
-        (f"({X}, {Y}, {X}, {Y}, 2)", "class names are a int; give a list of texts"),
+        (f"({X}, {Y}, {X}, {Y}, 2)", "class names are an int; give a list of texts"),
         (f"({X}, {Y}, {X}, {Y}, 'ab')", "class names are a str; give a list"),
         (f"([object()], {Y}, {X}, {Y})", r"training samples are object \(1,\), a type that"),
         (f"([[0], []], {Y}, {X}, {Y})", "training samples are a list of 2; give an array"),
@@ -186,16 +186,16 @@ def test_options_that_change_given_partitions_are_refused(clients, options, mess
     [
         (partitions(""), "Partitions without clients"),
         (partitions("").replace("[]", "None"), "Partitions of nothing; give a list, one for"),
-        (partitions(f"{PART}, 3"), "client 1's partition is a int; give four arrays"),
+        (partitions(f"{PART}, 3"), "client 1's partition is an int; give four arrays"),
         (
             partitions(f"{PART}, ({X}[:, :1], {Y}, {X}[:, :1], {Y})"),
             "client 1's samples are",
         ),
         (partitions(f"{PART}, ({X}, {Y}, {X}[:0], {Y}[:0])"), "client 1 has no test samples"),
-        (partitions(PART, ", class_names=2"), "class names are a int; give a list of texts"),
+        (partitions(PART, ", class_names=2"), "class names are an int; give a list of texts"),
         (partitions(PART, ", tasks=[0, 1]"), "2 tasks for 1 clients; give one for each"),
         (partitions(PART, ", tasks={0: 1}"), "tasks are a dict; give a list, one for each client"),
-        (partitions(PART, ", tasks=3"), "tasks are a int; give a list, one for each client"),
+        (partitions(PART, ", tasks=3"), "tasks are an int; give a list, one for each client"),
         (
             partitions(PART, ", names={0: 'a'}"),
             "names are a dict; give a list",

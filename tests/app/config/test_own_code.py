@@ -455,7 +455,7 @@ def test_a_device_that_refuses_says_its_name():
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("def m(s, c): return 3", {"model": "bad:m"}, "which returned a int: .*torch.nn.Module"),
+        ("def m(s, c): return 3", {"model": "bad:m"}, "which returned an int: .*torch.nn.Module"),
         ("def m(): pass", {"model": "bad:m"}, r"but the call m\(shape, num_classes\) fails"),
         (
             "from torch import nn\ndef m(s, c): return nn.Linear(6, c + 1)",
@@ -495,7 +495,11 @@ def test_a_device_that_refuses_says_its_name():
             {"model": "bad:m"},
             r"its output is a list: it must be a tensor of shape \(3, 4\)",
         ),
-        ("def f(x): return 3", {"features": "bad:f"}, "which returned a int: it must return a ten"),
+        (
+            "def f(x): return 3",
+            {"features": "bad:f"},
+            "which returned an int: it must return a ten",
+        ),
         ("def f(x): return x.double()", {"features": "bad:f"}, r"returned float64 \(3, 6\) for 3"),
         ("def f(x): return x[0]", {"features": "bad:f"}, r"returned float32 \(6,\) for 3 samples"),
         ("def f(x): return x[:, :0]", {"features": "bad:f"}, "d must be at least 1"),

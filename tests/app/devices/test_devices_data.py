@@ -143,7 +143,7 @@ def test_devices_whose_data_do_not_fit_are_left_out(tmp_path, caplog):
     wrong = {
         "wide": "its samples are float32 of shape 9, but those of most devices are float32",
         "pixels": "its samples are uint8 of shape 6, but those of most devices are float32",
-        "broken": 'data is "sites:broken", but it returned unusable data: a int; it must return',
+        "broken": 'data is "sites:broken", but it returned unusable data: an int; it must return',
         "none": 'data is "sites:none", but ',
     }
     devices = DEVICES | {name: f"sites:{name}" for name in wrong}
@@ -218,7 +218,7 @@ def returning(expression):
         ("X, Y - 1, X, Y", "training labels are from -1 to 0, but it has 2 classes."),
         ("X, Y, X, Y + 5000", "labels are up to 5001, but have no names: name all classes."),
         ("X, Y, X, Y + 5, ['a', 'b']", "test labels are from 5 to 6, but it has 2 classes."),
-        ("X, Y, X, Y, 2", "class names are a int; give a list of texts."),
+        ("X, Y, X, Y, 2", "class names are an int; give a list of texts."),
         ("X, Y, X, Y, ['a', 'a ']", "which cannot be used: class names must be sorted and differ"),
         ("X, Y, X[:0], Y[:0]", "has no test samples."),
     ],
@@ -263,7 +263,7 @@ def test_the_check_of_a_site_calls_its_function():
     with pytest.raises(ValueError, match="returned other data when it was called again"):
         describe_samples("sites:unlike")
     with pytest.raises(
-        ValueError, match=r'data is "sites:broken", but it returned unusable data: a int'
+        ValueError, match=r'data is "sites:broken", but it returned unusable data: an int'
     ):
         describe_samples("sites:broken")
 

@@ -12,7 +12,6 @@ from PIL import Image, ImageFile
 from fl_core.agreement.agreement import Agreement, Survey
 from fl_core.agreement.local_data import read_local_images, read_local_samples, survey_images
 from fl_core.agreement.vote import agree, outvoted
-from fl_core.data.image_files import hold_out, list_images
 from tests.altered import altered
 from tests.own_modules import own_modules
 from tests.pipes import not_waited_for
@@ -325,17 +324,6 @@ def test_the_same_images_are_held_out_wherever_the_folder_lies_and_in_any_size(s
     assert values(third.test_samples) == values(first.test_samples)
     # Their names' BLAKE2b hashes (of "bolt/1.png" and so on, 16 bytes) are the lowest.
     assert values(first.test_samples) == [1, 5, 103]
-
-
-def test_few_images_change_sides_when_others_are_added(site, tmp_path):
-    def held_out(count):
-        for i in range(count):
-            save(site / "bolt" / f"{i}.png", 28, 28)
-        return {file.name for file in hold_out(list_images(site)).test["bolt"]}
-
-    before, after = held_out(100), held_out(105)
-    assert (len(before), len(after)) == (20, 21)
-    assert len(before & after) >= 16  # at most each new one takes the place of one
 
 
 def test_a_class_with_one_image_trains_and_is_not_tested(site, tmp_path):

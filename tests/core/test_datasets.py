@@ -32,7 +32,7 @@ from fl_core.data.published import CIFAR10_TAR, read_idx
 from fl_core.data.settings import JOINABLE
 from fl_core.data.torchvision_files import PUBLISHED
 from fl_core.text import error_line
-from tests.cifar_files import CIFAR10_CLASSES, pixels, published_class, write_cifar, write_cifar20
+from tests.cifar_files import CIFAR10_CLASSES, pixels, published_class, write_cifar20
 from tests.published_files import idx_names, write_idx
 
 REAL = os.environ.get("FL_DATA_DIR", "")
@@ -240,18 +240,6 @@ def test_emnist_is_turned_upright(tmp_path):
     assert "".join(data.class_names) == "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabdefghnqrt"
 
 
-def test_cifar10_files_become_tensors(monkeypatch, tmp_path):
-    files = [("data_batch_1", "train_list"), ("data_batch_2", "train_list")]
-    files.append(("test_batch", "test_list"))
-    write_cifar(monkeypatch, "CIFAR10", tmp_path, "labels", CIFAR10_CLASSES, files)
-    data = load_dataset("cifar10", str(tmp_path), download=False)
-    expected = np.concatenate([pixels(10, 3, 32, 32), pixels(10, 3, 32, 32, seed=1)])
-    assert np.array_equal(data.train_samples.numpy(), expected)
-    assert data.train_labels.tolist() == [*range(10), *range(10)]
-    assert data.test_samples.is_contiguous()
-    assert data.class_names == CIFAR10_CLASSES
-
-
 # Joined
 
 
@@ -355,17 +343,6 @@ def test_two_that_want_the_same_files_download_them_once(mnist_server, tmp_path)
         both = list(pool.map(load_dataset, ["mnist"] * 2, [str(tmp_path / "data")] * 2))
     assert torch.equal(both[0].train_samples, both[1].train_samples)
     assert len(mnist_server.served) == 4
-
-
-def test_a_damaged_file_is_named_until_it_is_removed(mnist_server, tmp_path):
-    write_mnist(tmp_path / "data" / "MNIST" / "raw")
-    broken = tmp_path / "data" / "MNIST" / "raw" / "train-images-idx3-ubyte"
-    broken.write_bytes(broken.read_bytes()[:5000])
-    for download in (False, True):
-        with pytest.raises(OSError, match=r"cannot be read from .*\(.*: .*remove damaged ones"):
-            load_dataset("mnist", str(tmp_path / "data"), download=download)
-    broken.unlink()
-    assert len(load_dataset("mnist", str(tmp_path / "data")).train_samples) == 20
 
 
 # Folders of images

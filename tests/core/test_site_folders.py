@@ -153,10 +153,3 @@ def test_images_of_sites_are_pointed_to_their_data_set(write):
     root = write("oslo/cat", [1, 2])
     with pytest.raises(ValueError, match="for SITE/CLASS/\\*, set dataset=sites"):
         list_images(root)
-
-
-def test_grey_and_colour_do_not_go_together(write):
-    write("a/bolt", [1, 2])
-    root = write("b/nut", [1, 2], colour=True)
-    with pytest.raises(ValueError, match="convert them to one kind everywhere"):
-        load_dataset("sites", str(root))

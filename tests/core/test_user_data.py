@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fl_core.data.datasets import load_dataset
-from fl_core.data.user_data import dataset_of_partitions, read_repeatable, read_user_data
+from fl_core.data.user_data import read_repeatable, read_user_data
 from fl_core.partitions.federation import spread
 from fl_core.partitions.partitioners import from_partitioner
 from fl_core.partitions.settings import FederationSettings
@@ -263,33 +263,6 @@ def test_a_partitioner_of_flwr_datasets_gives_clients_their_partitions():
     assert set(y) == set(yt) == {1}
 
 
-def test_partitions_that_flwr_datasets_draws_cover_everything_once():
-    partitioners = pytest.importorskip("flwr_datasets.partitioner")
-    one = partitioners.DirichletPartitioner(
-        num_partitions=3, partition_by="label", alpha=0.5, min_partition_size=2, seed=0
-    )
-    one.dataset = table_of(a=np.arange(60.0), label=np.arange(60) % 4)
-    made = from_partitioner(one, ["a"], "label")
-    held = [value for x, _, xt, _ in made.clients for value in (*x[:, 0], *xt[:, 0])]
-    assert sorted(held) == list(range(60))
-    assert all(len(labels) for client in made.clients for labels in client[1::2])
-
-
-def test_images_of_bytes_have_their_channels_first():
-    datasets = pytest.importorskip("datasets")
-    pixels = np.random.default_rng(0).integers(0, 256, (10, 4, 5, 3), np.uint8)
-    kind = datasets.Features({"img": datasets.Image(), "label": datasets.Value("int64")})
-    table = datasets.Dataset.from_dict({"img": list(pixels), "label": [0, 1] * 5}, features=kind)
-
-    class One(Thirds):
-        num_partitions = 1
-
-    (x, _, xt, _), *_ = from_partitioner(One(table), "img", "label").clients
-    assert (x.dtype, x.shape, xt.shape) == (np.uint8, (8, 3, 4, 5), (2, 3, 4, 5))
-    found = {image.tobytes() for image in [*x, *xt]}
-    assert found == {image.transpose(2, 0, 1).tobytes() for image in pixels}
-
-
 @pytest.mark.parametrize(
     ("stored", "expected"),
     [((1, 4, 5), (1, 4, 5)), ((3, 4, 5), (3, 4, 5)), ((4, 5, 1), (1, 4, 5)), ((4, 3), (1, 4, 3))],
@@ -325,22 +298,6 @@ def test_a_column_that_is_not_there_is_named():
         ValueError, match=r'partition 0 has no column "b": its columns are a, label'
     ):
         from_partitioner(thirds, ["a", "b"], "label")
-
-
-@pytest.mark.parametrize(
-    ("labels", "said"),
-    [
-        (
-            [0, 0.2, 1] * 10,
-            r"client 0's training labels are float64 \(8,\), but must be whole num",
-        ),
-        (["a", "b"] * 15, "client 0's training labels are <U1 .* or number the classes from 0"),
-    ],
-)
-def test_labels_of_a_partitioner_that_are_no_classes_are_refused(labels, said):
-    thirds = Thirds(Columns(a=np.arange(30.0), label=np.array(labels)))
-    with pytest.raises(ValueError, match=said):
-        dataset_of_partitions("mine:load", from_partitioner(thirds, ["a"], "label"))
 
 
 X4, NUMBERS = "np.zeros((4, 2), np.float32)", "np.float32([1.5, 2, 0, -3])"

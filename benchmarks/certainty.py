@@ -73,15 +73,10 @@ class Cell(NamedTuple):
 
 def cells(seeds: int, resamples: int) -> list[Cell]:
     """Return all; similar clients are one cluster, which is certain if their number is given."""
+    ways = product(IMAGES, (PAPER, MISSED_ENERGY), ("given", "chosen"), range(seeds))
     return [
         Cell(options, images, formula, known, seed, resamples)
-        for options, images, formula, known, seed in product(
-            (*FEDERATIONS, SIMILAR),
-            IMAGES,
-            (PAPER, MISSED_ENERGY),
-            ("given", "chosen"),
-            range(seeds),
-        )
+        for options, (images, formula, known, seed) in product((*FEDERATIONS, SIMILAR), ways)
         if options != SIMILAR or known == "chosen"
     ]
 

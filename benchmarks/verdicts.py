@@ -59,7 +59,7 @@ Row = dict[str, Any]
 
 
 def few_digits() -> tuple[torch.Tensor, ...]:
-    """Return 4,000 of MNIST's training images, and all test images: clients have few of the one."""
+    """Return 4,000 of MNIST's training images, and all test images."""
     return _digits(4_000)
 
 
@@ -72,12 +72,8 @@ def _digits(count: int) -> tuple[torch.Tensor, ...]:
     data = load_dataset("mnist", "")
     chosen = np.random.default_rng(0).choice(len(data.train_labels), count, replace=False)
     few = torch.from_numpy(np.sort(chosen))
-    return (
-        data.train_samples[few],
-        data.train_labels[few],
-        data.test_samples,
-        data.test_labels,
-    )
+    train = data.train_samples[few], data.train_labels[few]
+    return *train, data.test_samples, data.test_labels
 
 
 def row_of(what: str, summary: Mapping[str, Any]) -> Row:

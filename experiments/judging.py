@@ -14,7 +14,7 @@ from scipy.special import fdtri, stdtrit
 from experiments.cells import current_cells
 from experiments.claims import Claim
 from experiments.experiment_file import Experiment
-from fl_app.sweeps.measures import ROUNDING, kind_of, measure
+from fl_app.sweeps.measures import ROUNDING, measure, measure_of
 from fl_app.sweeps.store import Cell
 
 FEWEST = 3
@@ -221,7 +221,7 @@ def _near_chance(
     for place, numbers in zip(places, found, strict=True):
         mean = as_array(numbers).mean()
         # Balanced, in a task or after a round, too.
-        is_accuracy = "accuracy" in kind_of(place.measure).words
+        is_accuracy = "accuracy" in measure_of(place.measure).words
         if is_accuracy and mean < ABOVE_CHANCE * experiment.chance:
             return CellVerdict("not judged", len(numbers), f"{place.method} is at chance")
     return None

@@ -23,7 +23,7 @@ from experiments.judging import (
     judge,
     measured_of,
 )
-from fl_app.sweeps.measures import in_words, shown
+from fl_app.sweeps.measures import format_measure, measure_title
 from fl_app.sweeps.store import Cell
 from fl_core.options import key_values
 from fl_core.text import listed, markdown_line
@@ -124,11 +124,11 @@ def _table(
     experiment: Experiment, row: str, pairs: Sequence[tuple[str, str]], measured: Measured
 ) -> list[str]:
     one_measure = len({name for name, _ in pairs}) == 1
-    heads, shares = [in_words(pairs[0][0]) if one_measure else ""], []
+    heads, shares = [measure_title(pairs[0][0]) if one_measure else ""], []
     for name, column in pairs:
         published = bool(experiment.published.get(name, {}).get(row, {}).get(column))
         shares.append(published)
-        head = column if one_measure else in_words(name)
+        head = column if one_measure else measure_title(name)
         heads += [f"{head}: paper", "ours", "difference"] if published else [head]
     lines = [markdown_line(heads), "| --- " * len(heads) + "|"]
     for method in experiment.methods():
@@ -151,18 +151,18 @@ def _compared(
     if stated is None:
         return ["–", number, "–"]
     digits = experiment.digits
-    paper = shown(place.measure, *stated, digits=digits)
+    paper = format_measure(place.measure, *stated, digits=digits)
     if ours is None:
         return [paper, number, "–"]
     away = float(ours.mean()) - stated[0]
-    difference = shown(place.measure, away, digits=digits, sign=True)
+    difference = format_measure(place.measure, away, digits=digits, sign=True)
     return [paper, number, f"**{difference}**" if _differs(stated, ours) else difference]
 
 
 def _with_spread(experiment: Experiment, place: TableEntry, ours: NDArray[np.float64]) -> str:
     std = float(ours.std(ddof=1)) if len(ours) > 1 else None
     half = half_interval(ours) if len(ours) >= FEWEST else None
-    return shown(place.measure, float(ours.mean()), std, half, digits=experiment.digits)
+    return format_measure(place.measure, float(ours.mean()), std, half, digits=experiment.digits)
 
 
 def _differs(stated: tuple[float, float | None], ours: NDArray[np.float64]) -> bool | None:
@@ -203,7 +203,7 @@ def _differences(experiment: Experiment, measured: Measured) -> Iterator[str]:
 def _listed(places: Sequence[TableEntry]) -> str:
     of_cell: dict[str, list[str]] = {}
     for place in places:
-        cell = f"{in_words(place.measure)}, {place.row}, {place.column}"
+        cell = f"{measure_title(place.measure)}, {place.row}, {place.column}"
         of_cell.setdefault(cell, []).append(place.method)
     return "; ".join(f"{cell}: {', '.join(methods)}" for cell, methods in of_cell.items())
 

@@ -11,7 +11,7 @@ from experiments.cells import current_cells
 from experiments.experiment_file import OURS, Experiment
 from experiments.judging import TableEntry, as_array, measured_of
 from fl_app.report import pictures
-from fl_app.sweeps.measures import in_words, kind_of, tested_rounds
+from fl_app.sweeps.measures import measure_of, measure_title, tested_rounds
 from fl_app.sweeps.store import Cell
 from fl_core.metrics import metrics_in
 
@@ -38,7 +38,7 @@ def draw_agreement(found: Sequence[tuple[Experiment, Sequence[Cell]]], path: Pat
             if one.paper != OURS and stated is not None:
                 pair = (stated[0], float(as_array(numbers).mean()))
                 row = f", {place.row}" if len(one.rows) > 1 else ""
-                series = panels.setdefault(kind_of(place.measure).words, {})
+                series = panels.setdefault(measure_of(place.measure).words, {})
                 series.setdefault(f"{one.name}{row}", []).append(pair)
     if panels:
         pictures.save(pictures.agreement_figure("Published and measured", panels), path)
@@ -60,7 +60,7 @@ def _published(experiment: Experiment, cells: Sequence[Cell]) -> pictures.Spec:
                     {m: as_array(numbers) for m, numbers in ours.items() if numbers is not None},
                 )
             )
-    return pictures.published_figure(experiment.title, panels, in_words(name))
+    return pictures.published_figure(experiment.title, panels, measure_title(name))
 
 
 def _sweep(experiment: Experiment, cells: Sequence[Cell]) -> pictures.Spec:
@@ -79,8 +79,8 @@ def _sweep(experiment: Experiment, cells: Sequence[Cell]) -> pictures.Spec:
                     values = [[one.get(seed, np.nan) for one in found] for seed in seeds]
                     lines[method] = (across, np.array(values))
             if lines:
-                panels[row if len(experiment.rows) > 1 else "", in_words(name)] = lines
-    ranges = {in_words(name): kind_of(name).limits for name in experiment.measures}
+                panels[row if len(experiment.rows) > 1 else "", measure_title(name)] = lines
+    ranges = {measure_title(name): measure_of(name).limits for name in experiment.measures}
     limits = {words: found for words, found in ranges.items() if found is not None}
     return pictures.lines_figure(experiment.title, panels, ", ".join(sorted(keys)), limits)
 

@@ -27,11 +27,11 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Add `group` to the command line."""
     group = commands.add_parser(
         "group",
-        help="say who should train with whom, how sure that is and what it costs, without training",
-        description="Run only the pre-round, in this process, with simulated clients as options "
-        "say: dataset=sites and dataset=tables take a folder or a table of each client. Prints who "
-        "should train with whom and who is in doubt, and writes grouping.json and pictures "
-        "(docs/grouping.md).",
+        help="show which clients should train together, how certain that is and what it costs",
+        description="Run only the pre-round, in this process, with simulated clients: "
+        "dataset=sites and dataset=tables take a folder or a table of each client. Prints which "
+        "clients should train together and which are in doubt, and writes grouping.json and "
+        "pictures (docs/grouping.md).",
     )
     group.add_argument(
         "overrides", nargs="*", metavar="KEY=VALUE", help="run-config keys, as in docs/options.md"
@@ -90,7 +90,7 @@ def _command(given: Mapping[str, Any], resamples: int) -> str:
 def with_resamples(
     grid: PreRoundGrid, strategy: ClusteredStrategy, config: Config, resamples: int, seed: int
 ) -> Clusters:
-    """Return a strategy's clusters with those of resamples, each without a fifth of the samples.
+    """Return a strategy's clusters with those of resamples.
 
     Unchanged where attackers answer, since their answers do not come from their samples, and for
     clusterings that draw nothing. With `pre-round-epsilon` as well: each resample would be one more

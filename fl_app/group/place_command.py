@@ -1,4 +1,4 @@
-"""`fedkin place`: into which cluster of a run a new client belongs, without asking others."""
+"""`fedkin place`: finds the cluster of a new client in the results of a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Add `place` to the command line."""
     command = commands.add_parser(
         "place",
-        help="say to which cluster of a run a new client belongs, without a new run",
+        help="show to which cluster of a run a new client belongs, without a new run",
         description="Compare a folder of images, a table, or other samples of the run's kind, "
         "with the clusters of a run, by the eigenvectors in its results folder: no client is asked "
         "and nothing leaves this machine. Prints the cluster and its certainty. If the samples fit "
@@ -82,7 +82,7 @@ def _place(options: argparse.Namespace) -> int:
 
 
 def _placed(samples: Tensor, spectra: StoredSpectra) -> tuple[Placement, str]:
-    """Place a client, and describe where."""
+    """Return a client's placement and its description."""
     from clients.features.compute import feature_map  # noqa: PLC0415
     from clients.signatures.uninformative import why_little_to_compare  # noqa: PLC0415
     from fl_app.group.placement import place  # noqa: PLC0415
@@ -141,7 +141,7 @@ def spectra_file(results: Path, strategy: str | None, seed: int | None) -> Path:
 
 
 def _samples(card: SpectraCard, path: Path | None, data: str) -> list[tuple[str, Tensor]]:
-    """Return each client's samples; of several tables, with their names."""
+    """Return each client's name, if there are several, and its samples."""
     from fl_core.data.folders import is_table  # noqa: PLC0415
     from fl_core.data.samples import described, sample_word  # noqa: PLC0415
     from fl_core.data.tables import list_tables, read_prepared_rows  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Where a new client belongs among clusters that are there: pure functions over arrays."""
+"""The cluster of a new client among those of a run: pure functions over arrays."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STREAM = 0x91ACE
 
 
 class Placement(NamedTuple):
-    """Where a new client belongs."""
+    """The cluster of a new client, and how well it fits."""
 
     cluster: int  # with the highest relevance of its clients to the new one, on average
     relevance: float  # this average
@@ -39,7 +39,7 @@ class Placement(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Return whether it belongs to this cluster at all; otherwise to none."""
+        """Return whether the client fits this cluster; otherwise it fits none."""
         return self.overlap >= self.needed
 
 
@@ -95,7 +95,7 @@ def place(
 def fit(
     client: Float32, others: Sequence[Float32], members: Int64, cluster: int
 ) -> tuple[float, float]:
-    """Return how far a client's directions, (d, k), overlap with a cluster's, and how far needed.
+    """Return the overlap of a client's eigenvectors, (d, k), with a cluster's, and that needed.
 
     `members`, (K,), has the clusters of all other clients, each of 0 to C − 1 at least once.
     """
@@ -124,6 +124,6 @@ def overlaps(some: Sequence[Float32], others: Sequence[Float32]) -> Float64:
 
 
 def _means(client: Spectrum, spectra: StoredSpectra, members: Int64) -> Float64:
-    """Return how relevant each cluster's clients are to a client on average, shape (C,)."""
+    """Return the mean relevance of each cluster's clients to a client, shape (C,)."""
     scores = np.array(scores_of(spectra.card.relevance, client, spectra.eigenvectors))
     return np.asarray(mean_scores(scores, members)[1], np.float64)

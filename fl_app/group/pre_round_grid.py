@@ -1,4 +1,4 @@
-"""Clients of `fedkin group`: a pre-round takes seconds, so no Flower is started."""
+"""The clients of `fedkin group`, which answer in this process."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class PreRoundGrid(InProcessGrid):
         return self._open(self._messages[node_id], self.contexts[node_id])
 
     def _open(self, message: Message, context: Context) -> Node:
-        """Return a node that computes its features once for all who ask: they take the longest."""
+        """Return a node that computes its features once: they take the longest."""
         node = open_node(message, context)
         compute, key = node.features, (context.node_id, *protocol.entropy(message))
 

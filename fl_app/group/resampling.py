@@ -1,7 +1,7 @@
-"""How clients would be grouped without a fifth of their samples, where samples are at hand.
+"""Groupings of resamples, each without a fifth of every client's samples.
 
 What a client would compute and send is computed here, by the same functions and without messages.
-docs/grouping.md has how honest the certainty is that comes of it.
+docs/grouping.md says how reliable the certainty is that follows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _STREAM = 0x1EF7
 def regrouped(
     clients: Sequence[Float32], clustering: SpectralClustering, resamples: int, seed: int
 ) -> list[RelevanceGroups]:
-    """Group clients so many times, each time without a fifth of each client's features.
+    """Group clients in so many resamples, each without a fifth of every client's features.
 
     Drawing images with replacement, as a bootstrap does, leaves two fifths of the different ones
     out, and puts twice as many of the rightly grouped clients in doubt (with missed energy, 34 %
@@ -52,20 +52,20 @@ def regrouped(
 
 
 def why_none_is_left_out(count: int, sample: str) -> str:
-    """Return why resamples say nothing of a client with so many images; empty: they do."""
+    """Return why a client with so many samples has no resamples; empty if it has."""
     if round(LEFT_OUT * count):
         return ""
     return f"a fifth of its {count} {sample}{'s' * (count > 1)} is none, so none can be left out"
 
 
 def part(features: Float32, rng: np.random.Generator) -> Float32:
-    """Return a client's features without a fifth of them: of one or two images, all."""
+    """Return a client's features without a fifth of them; of one or two samples, all."""
     count = len(features)
     return features[np.sort(rng.permutation(count)[: count - round(LEFT_OUT * count)])]
 
 
 def grouped(clients: Sequence[Float32], clustering: SpectralClustering) -> RelevanceGroups:
-    """Group clients by what they would answer, given their features, shapes (n, d)."""
+    """Group clients by the answers that follow from their features, shapes (n, d)."""
     number, linkage, k = clustering.num_clusters, clustering.linkage, clustering.num_shared
     formula = clustering.relevance
     if clustering.relevance_at == AT_SERVER:

@@ -41,18 +41,18 @@ class Measure:
 
 
 def _magnitude(value: float) -> int:
-    """Return the power of ten of a number's first digit, and 0 of none."""
+    """Return the power of ten of the first digit of a number; of 0, 0."""
     return math.floor(math.log10(abs(value))) if value and math.isfinite(value) else 0
 
 
 def _bytes(stored: Stored, *parts: str) -> float:
-    """Return megabytes of a client."""
+    """Return the mean megabytes of a client."""
     total = sum(stored["bytes"][f"{part}-{way}"] for part in parts for way in _WAYS)
     return float(total / 1e6 / _clients(stored))
 
 
 def tested_rounds(stored: Stored, score: str = "accuracy") -> dict[int, Mapping[str, Any]]:
-    """Return the rounds in which a main metric was measured, ascending."""
+    """Return the rounds in which a metric was measured, ascending."""
     rounds = {int(number): one for number, one in stored["rounds"].items() if score in one}
     return dict(sorted(rounds.items()))
 
@@ -71,7 +71,7 @@ def arrival(stored: Stored) -> tuple[float, float]:
 
 
 def _clients(stored: Stored) -> int:
-    """Return how many clients were in a cluster at the end, at least one."""
+    """Return the number of clients in clusters at the end, at least one."""
     return max(1, sum(int(cluster) >= 0 for cluster in stored["clusters"]))
 
 
@@ -160,19 +160,19 @@ def measure(text: str, stored: Stored) -> float:
         return math.nan
 
 
-def kind_of(text: str) -> Measure:
+def measure_of(text: str) -> Measure:
     """Return the measure without its arguments: the same for `relevance:1-2` and `:1-1`."""
     return MEASURES[text.partition(":")[0]]
 
 
-def in_words(text: str) -> str:
-    """Return a measure's name in a table."""
+def measure_title(text: str) -> str:
+    """Return the title of a measure in a table."""
     name, _, argument = text.partition(":")
     words = MEASURES[name].words
     return f"{words} {argument.replace('-', ' and ')}" if argument else words
 
 
-def shown(
+def format_measure(
     text: str,
     value: float,
     std: float | None = None,
@@ -185,7 +185,7 @@ def shown(
 
     `half` is half the width of the interval of its mean; it is omitted if it is shown as 0.
     """
-    kind = kind_of(text)
+    kind = measure_of(text)
     places = digits if kind.digits is None else kind.digits
     # Of equal numbers, the mean may be off by a rounding.
     spreads = [0.0 if one and one < ROUNDING * abs(value) else one for one in (std, half)]

@@ -51,7 +51,7 @@ class Sweep:
     simulations: Sequence[Simulation[Point]]
 
     def command(self, folder: Path) -> str:
-        """Return the command that runs it."""
+        """Return the command that runs the sweep."""
         words = key_values(self.options)
         words += [f"{key}={_typed(key, values)}" for key, values in self.swept.items()]
         return shlex.join(["fedkin", "sweep", *words, "--output", str(folder)])
@@ -127,7 +127,7 @@ def _takes(key: str, text: str) -> bool:
 
 
 def plan_sweep(given: Values) -> Sweep:
-    """Return the product of all lists among the values, each simulation checked by itself.
+    """Return the sweep over the product of all lists among the values, after all checks.
 
     Several strategies are no list: each simulation runs all of them. A ValueError says which value
     is not allowed, or that nothing is swept.
@@ -183,7 +183,7 @@ def _check_differ(
 
 
 def _typed(key: str, values: Sequence[Scalar]) -> str:
-    """Return a list of values as it is typed: by commas where these are read as a list.
+    """Return a list of values as it is typed, with commas where they are read as a list.
 
     Examples
     --------

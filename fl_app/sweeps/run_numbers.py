@@ -1,4 +1,4 @@
-"""The stored numbers of a run: its summary, its rounds, its relevance by tasks."""
+"""The stored numbers of a run: its scores, its rounds and its relevance by tasks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _IN_UNITS = ("rmse", "mae", protocol.USER_METRIC)  # of any size
 
 
 def numbers_of_run(run: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return what is stored of a run: its entry in summary.json, and its results' folder."""
+    """Return the stored numbers of a run, from its entry in summary.json and its folder."""
     numbers = {
         name: _short(run[name], name) for name in _STORED if run.get(name) not in (None, [], {})
     }
@@ -50,7 +50,7 @@ def numbers_of_run(run: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def task_means(similarity: NDArray[np.float64], tasks: NDArray[np.int64]) -> list[Any]:
-    """Return the mean similarity of two different clients of each two tasks, (T, T).
+    """Return the mean similarity of different clients for each pair of tasks, (T, T).
 
     `similarity`, (n, n), has NaN where two were not compared: these do not count. A task of one
     client has None beside itself.
@@ -62,7 +62,7 @@ def task_means(similarity: NDArray[np.float64], tasks: NDArray[np.int64]) -> lis
 
 
 def _rounds(run: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return, by round, the main score, its variance over clients, ARI and bytes, it by task."""
+    """Return the main score, its variance over clients, its task means, ARI and bytes by round."""
     rounds: dict[str, Any] = {}
     score = metrics_in(run).main.name
     names = (score, f"{score}-variance", "ari", "bytes")
@@ -88,7 +88,7 @@ def _lines(path: Path, run: Mapping[str, Any]) -> Iterator[dict[str, str]]:
 
 
 def _short(value: Any, name: str = "") -> Any:
-    """Return a value of this name with fewer digits, and without NaN, which JSON does not have.
+    """Return a value with fewer digits, and None for NaN, which JSON does not have.
 
     Of small numbers in a unit the digits are significant: errors in metres may be micrometres.
     """

@@ -47,12 +47,12 @@ Say = Callable[[str], None]
 
 
 def default_processes(cells: int) -> int:
-    """Return how many simulations run at a time: one for each CPU, each without Ray."""
+    """Return the default number of simulations at a time: one for each CPU."""
     return max(1, min(cells, os.cpu_count() or 1))
 
 
 def workers_of(processes: int) -> int:
-    """Return how many Ray workers each of several simulations has; 0 where it has one CPU."""
+    """Return the number of Ray workers of each simulation; 0 if it has one CPU."""
     workers = (os.cpu_count() or 1) // processes
     return workers if workers > 1 else 0
 
@@ -104,7 +104,7 @@ def stored_cells(folder: Path) -> list[Cell]:
 def run_missing(
     missing: Sequence[Simulation[Point]], folder: Path, say: Say, *, processes: int, workers: int
 ) -> dict[str, str]:
-    """Run simulations; return why some failed, by name: the others are run nevertheless.
+    """Run simulations, and return the reasons of those that failed, by name.
 
     So many `processes` run at a time, each a `fedkin run` with so many Ray workers (0: without
     Ray) and a folder in the sweep's.
@@ -137,11 +137,11 @@ def run_missing(
                         per_cell = (time.monotonic() - started) / (len(missing) - left)
                         took = clock(simulation.seconds)
                         say(
-                            f"{simulation.name}: {_scores(cell)}, after {took}; {left} left, "
-                            f"{clock(per_cell * left)} or so"
+                            f"{simulation.name}: {_describe_scores(cell)}, after {took}; "
+                            f"{left} left, {clock(per_cell * left)} or so"
                         )
                 for simulation in running:
-                    if line := simulation.news():
+                    if line := simulation.progress_line():
                         say(f"{simulation.name}: {line}")
                 time.sleep(_POLL_SECONDS)
         finally:
@@ -180,8 +180,8 @@ class _Running:
         """Return whether its process has ended."""
         return self.process.poll() is not None
 
-    def news(self) -> str:
-        """Return the last line of its progress, now and then."""
+    def progress_line(self) -> str:
+        """Return its last line of progress, at most every ten seconds."""
         if time.monotonic() - self._looked < _QUIET_SECONDS:
             return ""
         self._looked = time.monotonic()
@@ -229,8 +229,8 @@ def start_simulation(
         )
 
 
-def _scores(cell: Mapping[str, list[Cell]]) -> str:
-    """Return the mean score of each strategy in words."""
+def _describe_scores(cell: Mapping[str, list[Cell]]) -> str:
+    """Return the mean score of each strategy as text."""
     metric = metrics_in({key for run in cell["runs"] for key in run}).main
     what = "" if metric.is_share else f"{metric.title} "
     found: dict[str, list[float]] = {}

@@ -76,7 +76,7 @@ class Simulation(Generic[AnyKey]):
 
 
 def resolved_options(config: Config) -> dict[str, Scalar]:
-    """Return the value of every option that the compared strategies read, defaults included.
+    """Return the values of all options that the compared strategies read, defaults included.
 
     Two simulations with the same options have the same numbers, but for changes of the code.
     """

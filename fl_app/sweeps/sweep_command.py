@@ -88,9 +88,9 @@ def run_sweep(
     again: bool = False,
     say: Say | None = None,
 ) -> dict[str, str]:
-    """Run what is missing of a sweep and write its tables; return why some failed, by name.
+    """Run the missing simulations and write the tables; return the reasons of failures by name.
 
-    `again` runs what is finished, too. What is wrong is raised before anything is started.
+    `again` runs finished ones, too. Errors are raised before any simulation starts.
     """
     from fl_app.config.tuning import num_trainings  # noqa: PLC0415
     from fl_app.config.unused_options import without_effect_anywhere  # noqa: PLC0415
@@ -161,7 +161,7 @@ def _write(sweep: Sweep, folder: Path, say: Say) -> None:
 
 
 def _write_report(sweep: Sweep, cells: Sequence[Cell], folder: Path, say: Say) -> None:
-    """Put all cells' runs side by side on one page, unless they are too many for one."""
+    """Write one page for the runs of all cells, unless they are too many."""
     from fl_app.report.report_page import write_report  # noqa: PLC0415
 
     folders = [folder / CELLS / cell["cell"] for cell in cells]

@@ -1,4 +1,4 @@
-"""A sweep's picture: lines over numbers, dots over words, a panel for each of the other values."""
+"""The picture of a sweep: lines over numbers, dots over words, panels for other values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_app.report import pictures
-from fl_app.sweeps.measures import in_words, kind_of
+from fl_app.sweeps.measures import measure_of, measure_title
 from fl_app.sweeps.plan import SEED, Sweep
 from fl_app.sweeps.sweep_tables import swept_keys
 from fl_core.messages import protocol
@@ -41,7 +41,7 @@ def draw(sweep: Sweep, table: DataFrame, path: Path) -> None:
 
 
 def across_key(swept: Mapping[str, Sequence[Scalar]]) -> str:
-    """Return the key that is drawn across: the one with the most numbers, or else words.
+    """Return the key of the x axis: the one with the most numbers, or else words.
 
     Examples
     --------
@@ -73,12 +73,14 @@ def _figure(sweep: Sweep, table: DataFrame) -> pictures.Spec | None:
         title = ", ".join(key_values(dict(zip(others, place, strict=True))))
         for name in _MEASURES:
             if (found := here[here["measure"] == name]).size:
-                panels[title, in_words(name)] = _of_panel(found, across, values)
+                panels[title, measure_title(name)] = _of_panel(found, across, values)
     shown = dict(list(panels.items())[:_MOST_PANELS])
     title = ", ".join(keys)
     if len(shown) < len(panels):
         title += f" (the first {len(shown)} of {len(panels)})"
-    limits = {in_words(name): _limits(str(name), found) for name, found in table.groupby("measure")}
+    limits = {
+        measure_title(name): _limits(str(name), found) for name, found in table.groupby("measure")
+    }
     if not is_numeric(values):
         return pictures.dots_figure(title, shown, across, [typed(v) for v in values], limits)
     numbers = np.array(values, np.float64)
@@ -102,7 +104,7 @@ def _of_panel(found: DataFrame, across: str, values: Sequence[Scalar]) -> dict[s
 
 def _limits(name: str, found: DataFrame) -> tuple[float, float]:
     """Return the range of a measure, the same in all of its panels."""
-    if (known := kind_of(name).limits) is not None:
+    if (known := measure_of(name).limits) is not None:
         return known
     least, most = found["value"].min(), found["value"].max()
     room = 1.0 if name == "accuracy" else 0.03 * max(abs(least), abs(most))  # a point of accuracy

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fl_app.report.text_table import TextTable, render
-from fl_app.sweeps.measures import MEASURES, in_words, measure, shown
+from fl_app.sweeps.measures import MEASURES, format_measure, measure, measure_title
 from fl_app.sweeps.plan import SEED, Sweep
 from fl_app.sweeps.store import Cell
 from fl_core.data.settings import TESTS, name_of_test
@@ -25,12 +25,12 @@ _TABULATED = ("accuracy", *map(name_of_test, TESTS), "rmse", protocol.USER_METRI
 
 
 def swept_keys(sweep: Sweep) -> list[str]:
-    """Return the keys that are swept, but for the seed: seeds of one place are repeats."""
+    """Return the swept keys except the seed: simulations that differ in it are repeats."""
     return [key for key in sweep.swept if key != SEED]
 
 
 def tidy(sweep: Sweep, cells: Sequence[Cell]) -> DataFrame:
-    """Return a row per cell, strategy, seed and measure; a measure that a run lacks has none."""
+    """Return a row per cell, strategy, seed and measure that the run has."""
     keys = swept_keys(sweep)
     rows = [
         (cell["cell"], *map(cell["values"].get, keys), run["strategy"], run["seed"], name, value)
@@ -40,7 +40,7 @@ def tidy(sweep: Sweep, cells: Sequence[Cell]) -> DataFrame:
         if not one.num_arguments and not math.isnan(value := measure(name, run))
     ]
     columns = ["cell", *keys, "strategy", SEED, "measure", "value"]
-    # As objects, numbers stay what they are: 0 and 0.2 in one column are not 0.0 and 0.2.
+    # As objects, numbers retain their types: 0 and 0.2 in one column are not 0.0 and 0.2.
     pandas = load_extra("pandas", "fedkin sweep")
     table: DataFrame = pandas.DataFrame(rows, columns=columns, dtype=object)
     return table.astype({"value": float})
@@ -54,7 +54,7 @@ def write_csv(table: DataFrame, path: Path) -> None:
 
 
 def printed_tables(sweep: Sweep, table: DataFrame) -> str:
-    """Return a table for the terminal for each measure that is known; the best is starred."""
+    """Return a table for each measure that is known, with a star at the best strategy."""
     known = (name for name in _TABULATED if (table["measure"] == name).any())
     return "\n".join(
         _printed(swept_keys(sweep), table[table["measure"] == name], name) for name in known
@@ -73,16 +73,18 @@ def _printed(keys: list[str], found: DataFrame, name: str) -> str:
         rows.append([*map(typed, place), *(texts.get(one, "–") for one in strategies)])
     columns = [*keys, *strategies]
     numbers = range(len(keys), len(columns))
-    return render(TextTable(f"{in_words(name)}, {spread}", columns, rows, numbers))
+    return render(TextTable(f"{measure_title(name)}, {spread}", columns, rows, numbers))
 
 
 def _texts(here: DataFrame, name: str) -> Iterator[tuple[str, str]]:
-    """Yield each strategy and its mean over seeds; several that are shown as equal are best."""
+    """Yield each strategy with its mean over seeds, and a star if no other is shown as better."""
     scores: dict[str, Series[float]] = dict(iter(here.groupby("strategy")["value"]))
-    means = {strategy: float(shown(name, values.mean())) for strategy, values in scores.items()}
+    means = {
+        strategy: float(format_measure(name, values.mean())) for strategy, values in scores.items()
+    }
     best = (min if name == OF_A_NUMBER.main.name else max)(means.values())
     # Of a user-defined metric, no one has said which value is the best.
     has_best = len(means) > 1 and name != protocol.USER_METRIC
     for strategy, values in scores.items():
-        text = shown(name, values.mean(), values.std() if len(values) > 1 else None)
+        text = format_measure(name, values.mean(), values.std() if len(values) > 1 else None)
         yield strategy, text + "*" * (has_best and means[strategy] == best)

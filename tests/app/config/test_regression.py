@@ -13,7 +13,7 @@ from fl_app.report.report_page import write_report
 from fl_app.simulation.preflight import check_run
 from fl_app.sweeps.plan import plan_sweep
 from fl_app.sweeps.run_numbers import numbers_of_run
-from fl_app.sweeps.running import _scores as words_of
+from fl_app.sweeps.running import _describe_scores as words_of
 from fl_app.sweeps.sweep_tables import printed_tables, tidy
 from fl_core.models.model_file import load_model
 from strategies.catalogue import SYSTEMS

@@ -415,9 +415,9 @@ def test_errors_in_a_small_unit_are_stored_shown_and_starred(tmp_path):
 
 
 def test_a_mean_has_as_many_digits_as_its_spread_says_something_of():
-    assert measures.shown("rmse", 12345.678, 3.2, 0.5) == "12345.7 ± 3.200 [± 0.5000]"
-    assert measures.shown("rmse", 12345.678) == "1.235e+04"
-    assert measures.shown("mae", 0.5012345, 0.0034) == "0.5012 ± 0.003400"
+    assert measures.format_measure("rmse", 12345.678, 3.2, 0.5) == "12345.7 ± 3.200 [± 0.5000]"
+    assert measures.format_measure("rmse", 12345.678) == "1.235e+04"
+    assert measures.format_measure("mae", 0.5012345, 0.0034) == "0.5012 ± 0.003400"
 
 
 def test_seeds_that_are_swept_are_seeds(tmp_path, played, undrawn, capsys):

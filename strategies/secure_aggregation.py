@@ -133,7 +133,7 @@ class ClusterSum:
         shape = (len(self.members), masking.SHARE_BYTES)
         self.revealed[position] = _read_array(content, protocol.SHARES, shape, np.uint8)
 
-    def unfit_shares(self) -> set[tuple[int, int]]:
+    def mismatched_shares(self) -> set[tuple[int, int]]:
         """Return which revealed shares do not match their digests: by owner and holder."""
         unfit = set()
         for owner in self.shares:
@@ -242,7 +242,7 @@ class SecureAggregation:
         self._failures: Counter[int] = Counter()
         self._rejected: dict[int, set[int]] = {}
 
-    def agree(self, clusters: Clusters, participants: Sequence[int]) -> list[int]:
+    def exchange_keys(self, clusters: Clusters, participants: Sequence[int]) -> list[int]:
         """Let participants exchange keys and shares, and return those that may train.
 
         A cluster with fewer than three participants does not train. If no cluster has three
@@ -263,7 +263,7 @@ class SecureAggregation:
         for client in _senders_of_repeated(keys):  # all others would refuse them
             del keys[client]
             reason = "another client sent one of its keys, too"
-            self._training.warn({client: reason}, protocol.PUBLIC_KEYS)
+            self._training.record_failures({client: reason}, protocol.PUBLIC_KEYS)
         self._sums = [
             ClusterSum(
                 cluster,
@@ -375,7 +375,7 @@ class SecureAggregation:
 
     def _secrets(self, one: ClusterSum) -> dict[int, bytes]:
         """Return the secrets of a sum, and exclude clients that must have lied about them."""
-        unfit = one.unfit_shares()
+        unfit = one.mismatched_shares()
         at_fault = one.at_fault(unfit)
         for position in sorted(at_fault):
             reason = "its secrets' shares are not what was announced"
@@ -387,7 +387,7 @@ class SecureAggregation:
                 f"its shares of {owners} are not what was announced and are left out; either side "
                 "may be at fault"
             )
-            self._training.warn({one.members[holder]: reason}, protocol.UNMASK)
+            self._training.record_failures({one.members[holder]: reason}, protocol.UNMASK)
         secrets, liars = one.secrets(unfit)
         for position in liars:
             self._leave_out(one.members[position], "it shared something else than its secret")
@@ -424,7 +424,7 @@ class SecureAggregation:
         answers = self._conversation.ask(
             action, nodes, content_for, read, for_training=True, timeout=self._timeout
         )
-        self._training.warn(answers.failures, action)
+        self._training.record_failures(answers.failures, action)
         for client in sorted(answers.unreadable):
             self._leave_out(client, answers.failures[client])
         return answers.values

@@ -179,7 +179,7 @@ class ClusteredStrategy(Strategy):
         if checkpoint is None:
             training.identity = str(self.objective_entries.get(protocol.TRAINING, ""))
             initial, training.private = split(initial, self.local.private_layers_of(initial))
-            training.begin(initial, clusters_by(training, self.clustering.find, conversation))
+            training.start_from(initial, clusters_by(training, self.clustering.find, conversation))
             training.seconds.pre_round = time.perf_counter() - started
         # Flower counts from 1 in a resumed run, too; everything here counts `training.reports`.
         done = training.round
@@ -283,7 +283,7 @@ class ClusteredStrategy(Strategy):
         self._regroup(self.clustering.before_training, training.as_round(drawn), conversation)
         self._participants = [client for client in drawn if client in conversation.nodes]
         if secure:
-            self._participants = secure.agree(training.clusters, self._participants)
+            self._participants = secure.exchange_keys(training.clusters, self._participants)
         self._sent = training.models_of(self._participants)
         timeout, traffic = self._timeout, training.train_traffic
         entries = {**config, **self.objective_entries}
@@ -325,9 +325,9 @@ class ClusteredStrategy(Strategy):
         """
         training, report = self.training, self.reports[-1]
         answers = self._request.answers(replies)
-        training.warn(answers.failures, protocol.TRAIN)
+        training.record_failures(answers.failures, protocol.TRAIN)
         if not answers.values:
-            training.lose_round(self._participants, answers.failures)
+            training.log_lost_round(self._participants, answers.failures)
         training.record_participation(self._participants, answers.values)
         if self._secure is not None:
             losses = self._combine_sums(answers.values, self._secure)
@@ -389,9 +389,9 @@ class ClusteredStrategy(Strategy):
         """Store every client's scores and return the plain means over clients."""
         report = self.reports[-1]
         answers = self._request.answers(replies)
-        self.training.warn(answers.failures, protocol.EVALUATE)
+        self.training.record_failures(answers.failures, protocol.EVALUATE)
         for client, found in answers.values.items():
-            report.note(client, *found)
+            report.add_test(client, *found)
         report.bytes = self.training.bytes
         self.training.seconds.evaluate += time.perf_counter() - self._started
         self.on_round(report)

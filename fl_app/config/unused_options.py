@@ -105,6 +105,6 @@ def _where_attacks(config: Config) -> str:
         )
     if not config.num_server_rounds:
         return "in rounds of training"
-    if not any(clustering.together for clustering in clusterings):
+    if not any(clustering.trains_together for clustering in clusterings):
         return "where clients train together, as with single"
     return ""

@@ -21,7 +21,7 @@ from flwr.serverapp import Grid
 
 from fl_core.messages import protocol
 from strategies import ClusteredStrategy
-from strategies.rounds.ask import Request, as_it_is
+from strategies.rounds.ask import Request, unread_reply
 from strategies.rounds.participants import draw_testers
 
 logger = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ def restore_states(
         protocol.query(protocol.RESTORE_STATE),
         {client: nodes[client] for client in states if client in nodes},
         content_of,
-        as_it_is,
+        unread_reply,
         timeout,
     )
     for client, reason in request.ask(grid).failures.items():
@@ -108,6 +108,6 @@ def compare_again(
     nodes = [client for client in training.registry.nodes if client in training.model_of_client]
     clients = draw_testers(nodes, strategy.fraction_evaluate, strategy.seed, training.round)
     request = training.model_request(
-        protocol.EVALUATE, clients, as_it_is, {**sent, **strategy.objective_entries}, timeout
+        protocol.EVALUATE, clients, unread_reply, {**sent, **strategy.objective_entries}, timeout
     )
-    training.warn(request.ask(grid).failures, protocol.EVALUATE)
+    training.record_failures(request.ask(grid).failures, protocol.EVALUATE)

@@ -10,10 +10,10 @@ from typing import ClassVar
 from fl_core.messages.protocol import NDArrays
 from strategies.rounds.means import mean_model
 from strategies.rounds.round_state import Round, Update
-from strategies.rounds.state import Remembers
+from strategies.rounds.state import Stateful
 
 
-class Aggregation(Remembers, ABC):
+class Aggregation(Stateful, ABC):
     """From the current models and the clients' updates to the next models."""
 
     name: ClassVar[str] = ""  # by which a configuration pairs it with a clustering

@@ -18,12 +18,12 @@ from fl_core.text import listed
 from strategies.clusterings.agglomeration import canonical_labels
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.round_state import Clusters, Round
-from strategies.rounds.state import Remembers, state_field
+from strategies.rounds.state import Stateful, state_field
 
 _MOST_LISTED = 20  # clients in a sentence
 
 
-class Clustering(Remembers, ABC):
+class Clustering(Stateful, ABC):
     """A way to group clients.
 
     Only `find` must be written. A clustering that groups in every round does so before the clients
@@ -47,7 +47,7 @@ class Clustering(Remembers, ABC):
     retains_models: ClassVar[bool] = False
     # Whether results have grouping.json, with each client's certainty, and pictures of groups.
     shows_groups: ClassVar[bool] = False
-    together: ClassVar[bool] = True  # whether clients train with others at all
+    trains_together: ClassVar[bool] = True  # whether clients train with others at all
     # Whether it knows nothing of a client before its first update: such clients then train in every
     # round until they have sent one.
     knows_by_training: ClassVar[bool] = False
@@ -208,7 +208,7 @@ class ClusterPerClient(Clustering):
 
     name: ClassVar[str] = "own"
     shares: ClassVar[str] = "nothing"
-    together: ClassVar[bool] = False
+    trains_together: ClassVar[bool] = False
 
     def find(self, conversation: Conversation) -> Clusters:
         """Return one cluster for each client."""

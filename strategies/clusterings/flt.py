@@ -221,7 +221,7 @@ def ask_signatures(
         clients=clients,
     )
     widths = {client: signature.centroids.shape[1] for client, signature in found.items()}
-    similar = conversation.keep_common_size(protocol.SIGNATURE, widths, _WIDTH)
+    similar = conversation.exclude_uncommon_sizes(protocol.SIGNATURE, widths, _WIDTH)
     return {client: found[client] for client in similar}
 
 

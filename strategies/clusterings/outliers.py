@@ -43,7 +43,7 @@ _SAME_STRANGENESS = 0.5
 # Where five tasks or more have little in common, all share next to nothing with most others, but
 # honest clients of 30 and 100 standardised images 0.16 at least, and mostly above 0.3, with
 # a client of their task; a random basis, 20 of 196, had 0.07 at most, of 20 in all.
-_AKIN = 0.2
+_RELATED = 0.2
 _COMPARED_WITH = 200  # clients, that each may be found to be a stranger to
 _MOST_STRANGERS = 2_000
 _SHARE_OF_A_TASK = 0.25
@@ -110,8 +110,8 @@ def _strangers(
     of_kind = np.bincount(kinds)
     few = of_kind[kinds] < _SHARE_OF_A_TASK * count
     others = ~np.isin(asked, candidates[few])
-    akin = (mutual[np.ix_(candidates, others)] > _AKIN).any(axis=1)
-    separate = few & (2 * np.bincount(kinds, akin) < of_kind)[kinds]
+    related = (mutual[np.ix_(candidates, others)] > _RELATED).any(axis=1)
+    separate = few & (2 * np.bincount(kinds, related) < of_kind)[kinds]
     found[candidates[separate]] = canonical_labels(kinds[separate])
     return found
 

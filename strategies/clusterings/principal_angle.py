@@ -81,7 +81,7 @@ class PrincipalAngleClustering(OneShotClustering):
         if clients is not None:
             return asked
         lengths = {client: len(vectors) for client, vectors in asked.items()}
-        same = conversation.keep_common_size(protocol.SPECTRUM, lengths, DIMENSIONS)
+        same = conversation.exclude_uncommon_sizes(protocol.SPECTRUM, lengths, DIMENSIONS)
         return {client: asked[client] for client in same}
 
     def distances(self, some: Answers, others: Answers) -> Float64:

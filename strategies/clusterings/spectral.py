@@ -90,7 +90,7 @@ class SpectralClustering(Clustering):
         """Ask for eigenvectors, then for relevances, then agglomerate."""
         asked = self._ask_spectra(conversation, None, self.dimension)
         dimensions = {client: array.shape[0] for client, array in asked.items()}
-        similar = conversation.keep_common_size(protocol.SPECTRUM, dimensions, DIMENSIONS)
+        similar = conversation.exclude_uncommon_sizes(protocol.SPECTRUM, dimensions, DIMENSIONS)
         spectra = {client: asked[client] for client in similar}
         if self.relevance_at == AT_SERVER:
             self._spectra = spectra

@@ -74,13 +74,13 @@ class ClientRegistry:
         """Return the clients at connected nodes."""
         return [client for client, node in self.nodes.items() if node in self._connected]
 
-    def look(self, connected: Iterable[int]) -> list[int]:
+    def update_connected(self, connected: Iterable[int]) -> list[int]:
         """Store which nodes are connected, and return the new ones, ascending."""
         now = set(connected)
         new, self._connected = now - self._connected, now
         return sorted(new)
 
-    def recognise(
+    def identify_clients(
         self,
         answers: Mapping[int, RecordDict],
         failures: Mapping[int, str],
@@ -95,7 +95,7 @@ class ClientRegistry:
         """
         for node, reason in failures.items():
             logger.warning("node %d is left out, it could not take part: %s", node, reason)
-            self._remain_unknown(node, reason)
+            self._record_unknown(node, reason)
             self._ask_again_later(node)
         found: dict[int, int] = {}
         for node in answers:
@@ -106,7 +106,7 @@ class ClientRegistry:
                     "node %d is left out, it gave no %s that can be used",
                     *(node, "name" if self.by_name else "index"),
                 )
-                self._remain_unknown(node, "it gave no name that can be used")
+                self._record_unknown(node, "it gave no name that can be used")
                 continue
             if index in found:
                 problem = (
@@ -155,7 +155,7 @@ class ClientRegistry:
         self._exclude(client, action, reason)
         self._ask_again_later(self.nodes.pop(client))
 
-    def go_on(self, placed: Container[int], failures: Mapping[int, str]) -> None:
+    def restore(self, placed: Container[int], failures: Mapping[int, str]) -> None:
         """Restore an interrupted training: clients without a cluster in it become newcomers."""
         for client, reason in failures.items():
             if client not in self.nodes:
@@ -191,7 +191,7 @@ class ClientRegistry:
             self._exclude(client, protocol.DESCRIBE, refusal.reason)
         self._ask_again_later(node)
 
-    def _remain_unknown(self, node: int, reason: str) -> None:
+    def _record_unknown(self, node: int, reason: str) -> None:
         """Store why a node is excluded that is no client; with indices, each node is a client."""
         if self.by_name and node not in self.nodes.values():
             self.unknown[node] = one_line(reason)

@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, ConfigRecordValues, RecordDict
 from flwr.serverapp import Grid
 
 from fl_core.messages import protocol
-from strategies.rounds.ask import Answers, Reading, Request, as_it_is
+from strategies.rounds.ask import Answers, Reading, Request, unread_reply
 from strategies.rounds.client_registry import ClientRegistry
 from strategies.rounds.training import Training
 
@@ -41,7 +41,7 @@ class Conversation:
         Of two nodes with the same name, the second is excluded. A ValueError says that two nodes
         have the same index, a RuntimeError that no node answers.
         """
-        found, failures = self._recognise(twice_is_an_error=True)
+        found, failures = self._identify_new_nodes(twice_is_an_error=True)
         if not found:
             reasons = failures or self.registry.failures
             raise RuntimeError("no client answered: " + _first_reason(reasons))
@@ -53,7 +53,7 @@ class Conversation:
         An excluded client is a newcomer when it has reconnected, and once or twice more while it
         stays connected: it may have been slow.
         """
-        found, _ = self._recognise(twice_is_an_error=False)
+        found, _ = self._identify_new_nodes(twice_is_an_error=False)
         return self.registry.admit(found)
 
     def query(
@@ -103,7 +103,7 @@ class Conversation:
         )
         stay = self.training.round > 0 and (for_training or all_asked)
         if stay:
-            self.training.warn(answers.failures, action)
+            self.training.record_failures(answers.failures, action)
         for client, reason in answers.failures.items() if not stay else ():
             self.registry.leave_out(client, action, reason)
         if all_asked and not answers.values and not stay:
@@ -142,7 +142,9 @@ class Conversation:
         )
         return request.ask(self.grid)
 
-    def keep_common_size(self, action: str, sizes: Mapping[int, int], described: str) -> list[int]:
+    def exclude_uncommon_sizes(
+        self, action: str, sizes: Mapping[int, int], described: str
+    ) -> list[int]:
         """Exclude the clients without the most common size of answer, and return the others.
 
         `action` is the query that they answered; `described` has `{}` for a client's size.
@@ -160,14 +162,16 @@ class Conversation:
         models = self.models_at.get(client, ())
         return next((place for place, sent in enumerate(models) if sent is model), None)
 
-    def _recognise(self, *, twice_is_an_error: bool) -> tuple[dict[int, int], dict[int, str]]:
+    def _identify_new_nodes(
+        self, *, twice_is_an_error: bool
+    ) -> tuple[dict[int, int], dict[int, str]]:
         """Return the new clients' nodes, and why other new nodes did not answer."""
-        new = self.registry.look(self.grid.get_node_ids())
+        new = self.registry.update_connected(self.grid.get_node_ids())
         if not new:
             return {}, {}
         by_node = {node: node for node in new}
-        answers = self.ask(protocol.DESCRIBE, by_node, lambda _: RecordDict(), as_it_is)
-        found = self.registry.recognise(
+        answers = self.ask(protocol.DESCRIBE, by_node, lambda _: RecordDict(), unread_reply)
+        found = self.registry.identify_clients(
             answers.values, answers.failures, twice_is_an_error=twice_is_an_error
         )
         return found, answers.failures

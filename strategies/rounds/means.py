@@ -21,10 +21,10 @@ def cluster_models(state: Round) -> list[NDArrays]:
         return list(state.models)
     held = dict(zip(state.clusters.of_client, state.models, strict=True))
     members = [state.clusters.members(cluster) for cluster in range(state.clusters.count)]
-    return carry_over(held, members, state.models[0])
+    return mean_held_models(held, members, state.models[0])
 
 
-def carry_over(
+def mean_held_models(
     held: Mapping[int, NDArrays], members: Sequence[Iterable[int]], otherwise: NDArrays
 ) -> list[NDArrays]:
     """Return the models with which new clusters start: each the mean of its clients' models.
@@ -50,7 +50,7 @@ def carry_over(
     return models
 
 
-def take_over(
+def models_after_joining(
     held: Mapping[int, NDArrays], before: Clusters, now: Clusters, otherwise: NDArrays
 ) -> list[NDArrays]:
     """Return each client's model where clusters retain theirs: who joins one gets its model.
@@ -58,7 +58,9 @@ def take_over(
     That is the mean of the models of its clients `before`, or, of an empty cluster, `now.unheld`.
     """
     members = [before.members(cluster) for cluster in range(now.count)]
-    models = [now.unheld.get(k, m) for k, m in enumerate(carry_over(held, members, otherwise))]
+    models = [
+        now.unheld.get(k, m) for k, m in enumerate(mean_held_models(held, members, otherwise))
+    ]
     return [
         held[client] if before.of_client.get(client) == cluster else models[cluster]
         for client, cluster in now.of_client.items()

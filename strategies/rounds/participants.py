@@ -41,7 +41,7 @@ def draw_participants(
             "no client is left to train: start those that are missing, then resume the run"
         )
     absent = sorted(set(nodes) - set(there))
-    training.warn(dict.fromkeys(absent, "it is not connected"), protocol.TRAIN)
+    training.record_failures(dict.fromkeys(absent, "it is not connected"), protocol.TRAIN)
     count = min(len(clients), max(at_least, _share_of(len(there), fraction)))
     drawn = _draw(clients, count, seed, training.round, _PARTICIPANTS)
     never = set(training.registry.connected()) - set(training.num_examples) - set(without)

@@ -11,12 +11,12 @@ State = TypeVar("State")
 
 
 def state_field(factory: Callable[[], State]) -> State:
-    """Return a dataclass field for what a part learns during training: see `Remembers.memory`."""
+    """Return a dataclass field for what a part learns during training: see `Stateful.memory`."""
     made: State = field(default_factory=factory, init=False, repr=False, compare=False)
     return made
 
 
-class Remembers:
+class Stateful:
     """A part of a strategy with state: its clustering, or its aggregation."""
 
     def memory(self) -> dict[str, Any]:

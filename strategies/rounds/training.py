@@ -17,7 +17,7 @@ from fl_core.metrics import Metrics, metrics_of
 from strategies.rounds.ask import Reading, Request, Traffic
 from strategies.rounds.client_registry import ClientRegistry
 from strategies.rounds.failures import FailureLog
-from strategies.rounds.means import carry_over, take_over
+from strategies.rounds.means import mean_held_models, models_after_joining
 from strategies.rounds.round_state import Clusters, Comparison, Round, Update
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class RoundReport:
         """Return the main score of each client that was tested: its accuracy, or RMSE."""
         return self.of(self.metrics.main.name)
 
-    def note(
+    def add_test(
         self,
         client: int,
         scores: Mapping[str, float],
@@ -207,7 +207,7 @@ class Training:
             **{name: Traffic(**saved[name]) for name in _TRAFFICS},
         )
         training.set_models([models[place] for place in saved["model-numbers"]])
-        registry.go_on(training.clusters.of_client, saved["failures"])
+        registry.restore(training.clusters.of_client, saved["failures"])
         registry.log = FailureLog({**saved["failure-log"], **registry.log.rounds})
         registry.round = training.round
         return training
@@ -250,13 +250,13 @@ class Training:
         numbers = self.model_of_client
         return {client: self.models[numbers[client]] for client in clients}
 
-    def warn(self, failures: Mapping[int, str], step: str) -> None:
+    def record_failures(self, failures: Mapping[int, str], step: str) -> None:
         """Record which clients failed at a step of the present round; they stay in the training."""
         for client, reason in failures.items():
             failure = self.registry.log.add(client, step, self.round, reason)
             logger.warning("%s", failure.describe(self.registry.name_of(client)))
 
-    def lose_round(self, asked: Collection[int], failures: Mapping[int, str]) -> None:
+    def log_lost_round(self, asked: Collection[int], failures: Mapping[int, str]) -> None:
         """Log that no participant sent a usable model; a RuntimeError if all clients took part."""
         # All may have lost their private layers, in a run that goes on: they are sent them again.
         again = self.private and self.holders.issuperset(asked)
@@ -276,7 +276,7 @@ class Training:
         self.holders = self.holders.difference(asked).union(trained)
         self.trained.update(trained)
 
-    def begin(self, initial: NDArrays, clusters: Clusters) -> None:
+    def start_from(self, initial: NDArrays, clusters: Clusters) -> None:
         """Start from clusters, with their models or else the initial one."""
         self.initial, self.clusters = initial, replace(clusters, models=())
         models = clusters.models or [initial] * clusters.count
@@ -301,12 +301,12 @@ class Training:
         if clusters is self.clusters:
             return
         if clusters.models:
-            self.begin(self.initial, clusters)
+            self.start_from(self.initial, clusters)
             return
         held = {client: self.models[number] for client, number in self.model_of_client.items()}
         before, self.clusters = self.clusters, replace(clusters, unheld={})
         if retains_models and self.per_client:
-            self.set_models(take_over(held, before, clusters, self.initial))
+            self.set_models(models_after_joining(held, before, clusters, self.initial))
             return
         if retains_models:
             self.set_models([*self.models, *[self.initial] * (clusters.count - len(self.models))])
@@ -317,7 +317,7 @@ class Training:
                 [client] if client in held else members[cluster]
                 for client, cluster in clusters.of_client.items()
             ]
-        self.set_models(carry_over(held, members, self.initial))
+        self.set_models(mean_held_models(held, members, self.initial))
 
     def as_round(self, participants: Iterable[int], updates: Iterable[Update] = ()) -> Round:
         """Return the view that clusterings and aggregations have of it."""

@@ -95,8 +95,8 @@ def test_a_test_that_cannot_be_is_refused(sent, message):
 
 def test_a_report_has_means_of_what_was_sent():
     report = RoundReport(1, 1, is_regression=True)
-    report.note(0, {"rmse": 1.0, "mae": 1.0, "r2": 0.5, "loss": 1.0}, {}, {})
-    report.note(1, {"rmse": 3.0, "mae": 2.0, "loss": 9.0}, {}, {})
+    report.add_test(0, {"rmse": 1.0, "mae": 1.0, "r2": 0.5, "loss": 1.0}, {}, {})
+    report.add_test(1, {"rmse": 3.0, "mae": 2.0, "loss": 9.0}, {}, {})
     assert (report.score, report.mean("mae"), report.mean("r2"), report.loss) == (2, 1.5, 0.5, 5)
     assert report.tested == {0: 1, 1: 3}
     assert dict(report.as_metrics(range(2))) == {

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from strategies.aggregations.aggregation import ClusterMean, GraphMean
 from strategies.aggregations.lps_gps import LpsGps
 from strategies.catalogue import ROBUST
-from strategies.rounds.means import carry_over, cluster_models, mean_model
+from strategies.rounds.means import cluster_models, mean_held_models, mean_model
 from strategies.rounds.round_state import Clusters, Round, Update
 
 
@@ -161,7 +161,7 @@ def test_models_that_stay_are_passed_on_unless_they_are_a_clusters():
 
 def test_by_hand_new_clusters_start_from_the_mean_of_what_their_clients_hold():
     held = {0: model(2), 1: model(4), 2: model(9)}
-    found = carry_over(held, [[0, 1], [2, 7], [8]], model(5))  # 7 and 8 are newcomers
+    found = mean_held_models(held, [[0, 1], [2, 7], [8]], model(5))  # 7 and 8 are newcomers
     assert [m["w"].tolist() for m in found] == [[3], [9], [5]]
     assert found[1] is held[2]
     assert held[0]["w"].tolist() == [2]
@@ -169,7 +169,7 @@ def test_by_hand_new_clusters_start_from_the_mean_of_what_their_clients_hold():
 
 def test_clients_that_hold_the_same_model_retain_it_bit_by_bit():
     shared = model(0.1, 1 / 3)
-    (found,) = carry_over(dict.fromkeys(range(7), shared), [range(7)], model(0, 0))
+    (found,) = mean_held_models(dict.fromkeys(range(7), shared), [range(7)], model(0, 0))
     assert found is shared
 
 

@@ -14,9 +14,9 @@ def called(name):
 def join(registry, names, refused=None):
     """Let nodes in, by the names that they give; `refused` is what is said of them."""
     registry.refused = lambda given: refused or {}
-    registry.look([*registry.nodes.values(), *names])
+    registry.update_connected([*registry.nodes.values(), *names])
     answers = {node: called(name) for node, name in names.items()}
-    return registry.admit(registry.recognise(answers, {}, twice_is_an_error=False))
+    return registry.admit(registry.identify_clients(answers, {}, twice_is_an_error=False))
 
 
 LOOK_ALIKES = [" berlin", "berlin ", "ber  lin", "ber\u3164lin", "berlin\ufe0f", "ber\u2060lin", ""]
@@ -32,8 +32,8 @@ def test_a_name_that_looks_like_another_is_none(name, caplog):
 
 def test_why_a_node_never_said_who_it_is_is_known_until_it_does():
     registry = ClientRegistry(by_name=True)
-    registry.look([7, 8])
-    registry.recognise({8: called("")}, {7: "its disk\nis full"}, twice_is_an_error=False)
+    registry.update_connected([7, 8])
+    registry.identify_clients({8: called("")}, {7: "its disk\nis full"}, twice_is_an_error=False)
     assert registry.unknown == {7: "its disk is full", 8: "it gave no name that can be used"}
     again = registry.copy()
     join(again, {7: "berlin"})
@@ -43,13 +43,13 @@ def test_why_a_node_never_said_who_it_is_is_known_until_it_does():
 def test_a_client_that_fails_at_a_later_roll_call_is_not_unknown():
     registry = ClientRegistry(by_name=True)
     join(registry, {7: "berlin"})
-    registry.recognise({}, {7: "its disk is full"}, twice_is_an_error=False)
+    registry.identify_clients({}, {7: "its disk is full"}, twice_is_an_error=False)
     assert registry.unknown == {}
 
 
 def test_who_has_an_index_is_never_unknown():
     registry = ClientRegistry()
-    registry.recognise({}, {7: "its disk is full"}, twice_is_an_error=False)
+    registry.identify_clients({}, {7: "its disk is full"}, twice_is_an_error=False)
     assert registry.unknown == {}
 
 

@@ -15,7 +15,7 @@ def model(value):
 
 def training(per_client, of_client, models):
     state = Training(ClientRegistry(dict(NODES)), per_client)
-    state.begin(model(0), Clusters(of_client))
+    state.start_from(model(0), Clusters(of_client))
     state.set_models(models)
     return state
 

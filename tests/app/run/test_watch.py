@@ -57,7 +57,7 @@ def messages(nodes, kind="train"):
 
 def roster_of(count, away=(), failures=None):
     registry = ClientRegistry(nodes={c: 100 + c for c in range(count)}, failures=failures or {})
-    registry.look(100 + c for c in range(count) if c not in away)
+    registry.update_connected(100 + c for c in range(count) if c not in away)
     return registry
 
 

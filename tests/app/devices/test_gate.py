@@ -281,7 +281,7 @@ def test_a_push_of_an_unknown_key_is_not_listened_to():
 def test_bodies_are_bounded_by_what_they_announce(monkeypatch, most, other_is):
     """Of one device, which leaves room for others, and of all together."""
     monkeypatch.setattr(callers, most, 10)
-    monkeypatch.setattr(sizes, "most_bytes_of_answer", lambda largest: 2**40)
+    monkeypatch.setattr(sizes, "max_answer_bytes", lambda largest: 2**40)
 
     async def steps(gate, upstream):
         known(gate, DEVICE, STRANGER)

@@ -1,1 +1,1 @@
-"""A paper's table again: cells of an experiment file, run once each, beside what was published."""
+"""The tables of papers, run again: simulations of experiment files beside published numbers."""

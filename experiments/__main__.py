@@ -31,7 +31,7 @@ NUMBERS, PAGES = Path("experiments/results"), Path("docs/results")
 
 
 class Folders(NamedTuple):
-    """Where cells are, and pages and pictures."""
+    """The folders of stored cells, and of pages and pictures."""
 
     numbers: Path = NUMBERS
     pages: Path = PAGES
@@ -89,7 +89,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line says and return the exit status."""
+    """Run the command line and return the exit status."""
     options = _options(arguments)
     try:
         if options.name is not None:
@@ -156,8 +156,8 @@ def _run_missing(experiment: Experiment, folders: Folders, options: argparse.Nam
     outdated = sum(one.is_in(cells, with_options=False) for one in missing)
     why = "" if options.again else " had other options and"
     again = f" {outdated}{why} run again." if outdated else ""
-    wanted = len(all_cells(experiment, seeds))
-    print(f"{wanted - len(missing)} of {wanted} simulations are finished.{again}", flush=True)
+    total = len(all_cells(experiment, seeds))
+    print(f"{total - len(missing)} of {total} simulations are finished.{again}", flush=True)
     for count, one in enumerate(run_missing(experiment, numbers, missing, options.workers), 1):
         print(f"\nsimulation {count} of {len(missing)}: {one.key}", flush=True)
 

@@ -1,4 +1,4 @@
-"""The cells of an experiment: which there are, which are missing, and their numbers."""
+"""The cells of an experiment: all, the missing ones, and their runs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _STATE = ".state"
 
 @dataclass(frozen=True)
 class CellKey(Key):
-    """A cell of an experiment; its `variant` is empty where all share their options."""
+    """The key of a cell; its `variant` is empty for the strategies that share their options."""
 
     row: str
     column: str
@@ -46,7 +46,7 @@ class CellKey(Key):
     seed: int
 
     def __str__(self) -> str:
-        """Return it in words."""
+        """Return the key as text."""
         words = (self.row, self.column, self.variant, f"seed {self.seed}")
         return ", ".join(word for word in words if word)
 
@@ -55,7 +55,7 @@ Simulated = Simulation[CellKey]
 
 
 def all_cells(experiment: Experiment, seeds: int) -> list[CellKey]:
-    """Return all cells: first everything of seed 0, so that a table fills evenly."""
+    """Return the keys of all cells, seed by seed, so that a table fills evenly."""
     return [
         CellKey(row, column, variant, seed)
         for seed in range(seeds)
@@ -90,8 +90,10 @@ def current_cells(experiment: Experiment, cells: Sequence[Cell]) -> list[Cell]:
     }
     current = []
     for one in all_cells(experiment, seeds):
-        wanted = {**options[one.row, one.column, one.variant], "seed": one.seed}
-        current += [cell for cell in cells if one.matches(cell) and cell["options"] == wanted][-1:]
+        options_of_seed = {**options[one.row, one.column, one.variant], "seed": one.seed}
+        current += [
+            cell for cell in cells if one.matches(cell) and cell["options"] == options_of_seed
+        ][-1:]
     return current
 
 
@@ -182,7 +184,7 @@ def unfinished_folder(path: Path, state: str) -> Iterator[Path]:
 
 
 def _empty(folder: Path) -> None:
-    """Remove all but the mark of what the folder is for."""
+    """Remove all but the state file."""
     for path in folder.iterdir():
         if path.is_dir():
             shutil.rmtree(path)

@@ -1,4 +1,4 @@
-"""What a paper says of its methods, to be judged by our numbers, and why ours differ."""
+"""Claims of a paper on its methods, and explanations of differences."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ RELATIONS: Mapping[str, Callable[[float, float], bool]] = {
     "at most": lambda difference, points: -difference >= points,
     "within": lambda difference, points: abs(difference) <= points,
 }
-"""From left minus right, and points, to whether a claim holds."""
+"""Whether a claim holds, by the difference of left and right, and the points."""
 Named = tuple[Sequence[str], Sequence[str], Sequence[str]]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What a paper says of a method, to be judged in every cell (docs/reproduce.md).
+    """A claim of a paper on a method, judged in each cell (docs/reproduce.md).
 
     "above" or "below": by more than `points`; "at least" or "at most": right plus or minus
     `points`; "within": no further apart than `points`.
@@ -47,7 +47,7 @@ class Claim:
     paper: str = ""  # if not the experiment's
 
     def __post_init__(self) -> None:
-        """Refuse, by a ValueError, measures that are none, and what no test of spreads can say."""
+        """Refuse unknown measures, and claims on spreads that no test can judge."""
         for measure in self.measures:
             check_measure(measure)
         if self.against and not self.rights:
@@ -65,17 +65,17 @@ class Claim:
 
     @property
     def lefts(self) -> list[str]:
-        """Return the methods that it speaks of."""
+        """Return the methods on the left side."""
         return _names(self.left)
 
     @property
     def rights(self) -> list[str]:
-        """Return those that they are compared with; none where that is a number."""
+        """Return the methods on the right side; none if it is a number."""
         return _names(self.right) if isinstance(self.right, str) else []
 
     @property
     def measures(self) -> tuple[str, str]:
-        """Return left's measure and right's."""
+        """Return the measures of both sides."""
         return self.measure, self.against.get("measure", self.measure)
 
     @property
@@ -91,12 +91,12 @@ class Claim:
         )
 
     def is_of(self, row: str, column: str) -> bool:
-        """Return whether it is said of a cell."""
+        """Return whether the claim is about a cell."""
         in_row = not self.rows or row in self.rows
         return in_row and (not self.columns or column in self.columns)
 
     def is_of_all(self, low: float, high: float) -> bool | None:
-        """Return whether it holds for all left minus right of an interval; None if for some."""
+        """Return whether the claim holds for all differences of an interval; None if for some."""
         is_true = RELATIONS[self.relation]
         # Rounded, since 87.3 - 87.0 is less than 0.3 in binary numbers.
         low, high = (round(one - self.ahead, 9) for one in (low, high))
@@ -108,7 +108,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why our numbers differ from the published ones, in these rows …; none named: in all."""
+    """Why our numbers differ from the published ones; empty fields stand for all."""
 
     __pydantic_config__ = STRICT
     text: str
@@ -118,7 +118,7 @@ class Explanation:
     measures: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        """Refuse, by a ValueError, measures that are none."""
+        """Refuse unknown measures."""
         for measure in self.measures:
             check_measure(measure)
 
@@ -128,7 +128,7 @@ class Explanation:
         return self.methods, self.rows, self.columns
 
     def covers(self, measure: str, row: str, column: str, method: str) -> bool:
-        """Return whether it explains a method's number in a cell."""
+        """Return whether the explanation is about a method's number in a cell."""
         covered = (
             (self.measures, measure),
             (self.rows, row),

@@ -1,4 +1,4 @@
-"""The files that a cell's data and weights come from: which they are, and their checksums."""
+"""The files of a cell's data and weights, and their checksums."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _FILES = {
 
 
 def sources_of(config: Config) -> list[str]:
-    """Return the published data sets, and weights, that a simulation reads; not the package's."""
+    """Return the published data sets and weights that a simulation reads from files."""
     names = config.dataset.split(PLUS)
     if any("encoder" in parameters(system_of(name).clustering) for name in config.strategy):
         kind = dataset_info(config.dataset)
@@ -67,7 +67,7 @@ def check_sources(user: str, names: Iterable[str]) -> None:
 
 
 def records_of(config: Config) -> dict[str, dict[str, Any]]:
-    """Return what is stored of the files that a simulation reads, by data set.
+    """Return the records of the files that a simulation reads, by data set.
 
     Its `sha256` is that of the lines that `sha256sum` writes of all files.
     """
@@ -103,6 +103,6 @@ def _paths(name: str, root: Path) -> list[Path]:
 
 
 def files_in_words(name: str, record: Mapping[str, Any]) -> str:
-    """Describe what `records_of` returns."""
+    """Describe a record of `records_of`."""
     size = record["bytes"] / 1e6
     return f"{name}: {record['files']} file(s), {size:.1f} MB, SHA-256 {record['sha256']}"

@@ -1,4 +1,4 @@
-"""An experiment file: which federations a paper compares, and what it published and claims."""
+"""An experiment file: the federations that a paper compares, its numbers and its claims."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fl_core.json_records import checker, validation_message
 SHARED = ""
 """The name of the simulation of all strategies that share their options."""
 OURS = "ours"
-"""What stands for the paper of an experiment that no paper has."""
+"""The `paper` of an experiment without one."""
 Number = tuple[float, float | None]
 """A published mean and its standard deviation, if any."""
 PublishedCell = Mapping[str, Annotated[Sequence[float], Field(min_length=1, max_length=2)]]
@@ -91,7 +91,7 @@ class Experiment:
         )
 
     def given(self, row: str, column: str, seed: int, variant: str = "") -> dict[str, Any]:
-        """Return the run-config keys of a simulation that are not the defaults: one seed."""
+        """Return the run-config keys that a simulation of one seed sets."""
         special = self.variants[variant] if variant else {}
         small = self.quick if self.small else {}
         cell = {**self.options, **self.rows[row], **self.columns[column], **special, **small}
@@ -103,7 +103,7 @@ class Experiment:
         return parse_config({**DEFAULTS, **given})
 
     def methods(self) -> tuple[str, ...]:
-        """List what is compared, in order: strategies, then variants."""
+        """Return the compared methods in order: strategies, then variants."""
         row, column = next(iter(self.rows)), next(iter(self.columns))
         if SHARED not in self.runs():
             return tuple(self.variants)
@@ -177,7 +177,7 @@ def _check_number(column: str) -> None:
 
 
 def list_experiments(folder: Path) -> list[Experiment]:
-    """Return those of a folder, by name; a ValueError if there is no such folder."""
+    """Return the experiments of a folder, by name; a ValueError if there is no such folder."""
     return [read_experiment(path) for path in _files(folder)]
 
 

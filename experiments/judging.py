@@ -1,4 +1,4 @@
-"""Whether a paper's claim holds by our numbers, and how much the seeds can say of it."""
+"""Verdicts on the claims of papers, by our numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FEWEST = 3
 FEWEST_OF_SPREAD = 5
 """Seeds of a test of standard deviations: five tell 1 from 3.1, three only 1 from 6.2."""
 ABOVE_CHANCE = 1.5
-"""How many times the accuracy of guessing a yardstick has at least."""
+"""The least accuracy of a compared method, as a multiple of that of guessing."""
 _TAIL = 0.975  # of a 95 % interval
 _RUNS = {1: "one run", 2: "two runs"}
 
@@ -32,7 +32,7 @@ Word = Literal["holds", "partly", "undecided", "does not hold", "not judged"]
 
 
 class TableEntry(NamedTuple):
-    """Where a number stands."""
+    """The measure, cell and method of a number."""
 
     measure: str
     row: str
@@ -103,7 +103,7 @@ def judge_cell(claim: Claim, lefts: Sequence[Numbers], rights: Sequence[Numbers]
 
 
 def _word(answers: Iterable[bool | None]) -> Word:
-    """Return what becomes of a claim that must hold for all pairs; None is undecided."""
+    """Return the verdict on a claim that must hold for all pairs; None is undecided."""
     found = set(answers)
     return "does not hold" if False in found else "undecided" if None in found else "holds"
 
@@ -126,7 +126,7 @@ def _spreads(left: Numbers, right: Numbers) -> tuple[float, float]:
 
 
 def _variance(values: NDArray[np.float64]) -> float:
-    """Return the sample variance; 0 where all that differs is how a computer rounds."""
+    """Return the sample variance; 0 if values differ by rounding alone."""
     deviation = float(values.std(ddof=1))
     return deviation**2 if deviation > ROUNDING * abs(values.mean()) else 0.0
 
@@ -140,7 +140,7 @@ class ClaimVerdict(NamedTuple):
 
     @property
     def word(self) -> Word | None:
-        """Return what becomes of it in all of its cells; None where it was not run."""
+        """Return the verdict over all cells; None if none was run."""
         words = {one.word for one in self.judged.values()} - {"not judged"}
         if not words:
             return "not judged" if self.judged else None
@@ -150,20 +150,20 @@ class ClaimVerdict(NamedTuple):
 
     @property
     def seeds(self) -> int:
-        """Return how many seeds judge it, where there are fewest."""
+        """Return the least number of seeds of a judged cell."""
         return min(
             (one.seeds for one in self.judged.values() if one.word != "not judged"), default=0
         )
 
     @property
     def held(self) -> str:
-        """Return in how many cells it holds, of how many; empty where it is not judged."""
+        """Return the number of cells where the claim holds; empty if it is not judged."""
         count = sum(one.word == "holds" for one in self.judged.values())
         return f"{count} of {self.num_cells}" if self.word not in (None, "not judged") else ""
 
     @property
     def exceptions(self) -> list[str]:
-        """Return how it is, and in which cells, where neither it holds nor its word says so."""
+        """Return the other verdicts, with their cells."""
         cells: dict[str, list[str]] = {}
         covered = {"holds", self.word} - {"partly", "not judged"}  # of those, there is more to say
         for cell, (word, _, why) in self.judged.items():
@@ -173,7 +173,7 @@ class ClaimVerdict(NamedTuple):
         return [f"{said}: {'; '.join(found)}" for said, found in cells.items()]
 
     def __str__(self) -> str:
-        """Return it in a few words."""
+        """Return the verdict in a few words."""
         if self.word is None:
             return "not run yet"
         so_far = " so far" if len(self.judged) < self.num_cells else ""
@@ -182,7 +182,7 @@ class ClaimVerdict(NamedTuple):
 
 
 def judge(experiment: Experiment, claim: Claim, measured: Measured) -> ClaimVerdict:
-    """Judge a claim in each cell of which it is said, by our numbers and by the paper's."""
+    """Judge a claim in each of its cells, by our numbers and by the paper's."""
     judged, stated, num_cells = {}, [], 0
     # What a paper has published of standard deviations, one number is above another or is not.
     of_means, which = replace(claim, statistic="mean"), 1 if claim.statistic == "std" else 0
@@ -207,7 +207,7 @@ def judge(experiment: Experiment, claim: Claim, measured: Measured) -> ClaimVerd
 
 
 def _places(claim: Claim, row: str, column: str) -> tuple[list[TableEntry], list[TableEntry]]:
-    """Return where the numbers of left's methods stand, and those of right's."""
+    """Return the entries of the methods on the left side, and on the right."""
     left, right = claim.measures
     there = (claim.against.get("row", row), claim.against.get("column", column))
     lefts = [TableEntry(left, row, column, name) for name in claim.lefts]

@@ -53,7 +53,7 @@ class MeanOfLastTrained(Aggregation):
 
 
 def last_trained(known: dict[int, NDArrays], state: Round) -> dict[int, NDArrays]:
-    """Add a round's updates to what is known; return what each last trained, or began with."""
+    """Add a round's updates to the known ones; return each client's last or initial model."""
     known |= {update.client: update.arrays for update in state.updates}
     return {client: known.get(client, state.initial) for client in state.clusters.of_client}
 

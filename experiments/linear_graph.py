@@ -24,7 +24,7 @@ class LinearGraph(LinearSignatureClustering):
     graph_threshold: float = 1.2
 
     def find(self, conversation: Conversation) -> Clusters:
-        """Ask for centroids, then see who is near whom."""
+        """Ask for centroids, and relate clients with near ones."""
         found = super().find(conversation)
         answers = self._answers
         near = relatedness_graph(self.distances(answers, answers), self.graph_threshold)

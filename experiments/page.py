@@ -1,4 +1,4 @@
-"""An experiment's page: the paper's numbers and ours, what holds, and how it was made."""
+"""The page of an experiment: numbers of the paper and ours, verdicts and settings."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def page(experiment: Experiment, cells: Sequence[Cell], numbers: str, path: str 
 def _state(experiment: Experiment, cells: Sequence[Cell], current: Sequence[Cell]) -> list[str]:
     """List the cells that are missing, outdated, or failed, and methods that were left out."""
     begun = max((int(cell["seed"]) for cell in current), default=-1) + 1
-    wanted = len(all_cells(experiment, max(begun, experiment.seeds)))
+    total = len(all_cells(experiment, max(begun, experiment.seeds)))
     said = []
-    if len(current) < wanted:
-        said.append(f"Not finished: {len(current)} of {wanted} simulations so far.")
+    if len(current) < total:
+        said.append(f"Not finished: {len(current)} of {total} simulations so far.")
     counts = Counter(", ".join(filter(None, _place(cell))) for cell in current)
     if fewer := [name for name, count in counts.items() if count < max(counts.values())]:
         seeds = _count(max(counts.values()), "seed")
@@ -223,12 +223,12 @@ def _verdicts(experiment: Experiment, measured: Measured) -> list[str]:
 
 
 def _place(cell: Cell) -> tuple[str, str, str]:
-    """Return which simulation it is of those with its seed."""
+    """Return the row, the column and the variant of a cell."""
     return cell["row"], cell["column"], cell["variant"]
 
 
 def hours(cells: Sequence[Cell]) -> float:
-    """Return how long the simulations took, one after the other."""
+    """Return the hours of the simulations, one after the other."""
     return sum(float(cell["seconds"]) for cell in cells) / 3600
 
 

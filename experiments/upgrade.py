@@ -32,7 +32,7 @@ Options = dict[str, Scalar]
 
 @dataclass
 class Upgrade:
-    """What has changed; values are as they are typed."""
+    """The changes of options; values are as they are typed."""
 
     renamed: Mapping[str, str] = field(default_factory=dict)  # from old names of options to new
     # From an option that is gone to the value at which it changed no number.
@@ -42,7 +42,7 @@ class Upgrade:
     _known: dict[str, Options] = field(default_factory=dict)
 
     def cells(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Return the cells with today's options, without those that no options stand for."""
+        """Return the cells with the current options, without those that have none."""
         found = []
         for cell in cells:
             if (options := self._options(cell["options"])) is not None:
@@ -65,7 +65,7 @@ class Upgrade:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Rewrite the files whose cells change; say how many cells changed and how many are gone."""
+    """Rewrite the files with changed cells, and print how many cells are left and removed."""
     parser = argparse.ArgumentParser(
         prog="python -m experiments.upgrade", description="Adapt stored cells to changed options."
     )

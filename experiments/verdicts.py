@@ -1,4 +1,4 @@
-"""One page for all papers: how near ours are, a line per claim, and the way to the numbers."""
+"""The page of all papers: a line for each table and each claim."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def verdicts(found: Sequence[tuple[Experiment, Sequence[Cell]]]) -> str:
 
 
 def _overview(tables: Sequence[_Table]) -> list[str]:
-    """Return what each table took and came to, and the sums."""
+    """Return a line with hours and verdicts for each table, and the sums."""
     kinds = _kinds_in(tables)
     heads = ("paper", "table", "within the paper's ±", "seeds", "hours", *kinds)
     lines = [markdown_line(heads), "| --- " * len(heads) + "|"]
@@ -107,7 +107,7 @@ def _kinds_in(tables: Iterable[_Table]) -> dict[str, int]:
 
 
 def _kinds(verdicts: Iterable[ClaimVerdict]) -> dict[str, int]:
-    """Return how many there are of each kind that there is."""
+    """Return the number of verdicts of each kind, without zeros."""
     found = Counter(map(_kind, verdicts))
     return {kind: found[kind] for kind in _KINDS if found[kind]}
 

@@ -1,4 +1,4 @@
-"""The pictures of a comparison: who is like whom, and which strategy serves the clients best.
+"""The pictures of runs, sweeps and tables.
 
 Every `..._figure` function takes arrays and returns a Vega-Lite specification. `save` draws it as
 a PNG, a PDF or an SVG for a paper; the report has the same one for its page.

@@ -86,7 +86,7 @@ def _written(table: NDArray[np.float64]) -> Spec:
 
 
 def _bars(shares: Sequence[float], colour: str) -> Spec:
-    """Return a bar beside each row; 1 is the whole of their room."""
+    """Return a bar beside each row; a share of 1 has the whole width."""
     side = len(shares)
     rows = [
         {"x": 1.03 * side, "x2": (1.03 + _BARS * share) * side, "y": row + 0.1, "y2": row + 0.9}

@@ -39,7 +39,7 @@ def typical_of_clusters(
     tasks: Sequence[int],
     server_round: int,
 ) -> list[Typical]:
-    """Return typical training images, after a round, of the largest clusters by their number.
+    """Return typical training images of the largest clusters after a round, by cluster.
 
     `of_client` maps clients to clusters in any order; `tasks` are the true ones by client.
     """
@@ -82,7 +82,7 @@ def nearest_to_mean(images: Tensor, members: NDArray[np.int64]) -> int:
 def clusters_figure(
     clusters: Sequence[Typical], num_clusters: int, found_by: str, task_names: Sequence[str]
 ) -> Spec:
-    """Draw typical images of each cluster, found by a strategy, of so many clusters in all."""
+    """Draw typical images of the largest clusters of a strategy, of `num_clusters` in all."""
     heads: list[Spec] = []
     images: list[Spec] = []
     for row, one in enumerate(clusters):

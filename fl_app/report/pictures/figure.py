@@ -1,4 +1,4 @@
-"""What the pictures share: their description in Vega-Lite, their axes, and the file.
+"""Vega-Lite specifications of pictures: parts, axes, legends and files.
 
 Names are values in the data of a specification, never parts of an expression.
 """
@@ -45,7 +45,7 @@ _PERCENT = "datum.value < 0 || datum.value > 1 ? '' : format(100 * datum.value, 
 _IDS = re.compile(r"(?:gradient|clip)_?\d+")
 _TYPES = {"Q": "quantitative", "N": "nominal", "O": "ordinal"}
 POINT: Spec = {"filled": True, "opacity": 1}
-"""The look of a point that hides what lies below."""
+"""The look of an opaque point."""
 LEGEND: Spec = {"labelExpr": _IN_LINES}
 """The legend of names, in lines of so many letters that none is cut."""
 
@@ -93,20 +93,20 @@ def channel(shorthand: str, *title: str | None, **more: Any) -> Spec:
 
 
 def layer(mark: str, rows: Sequence[Any] | None, look: Spec, **encoding: Any) -> Spec:
-    """Return a layer of marks; None: with the rows of its picture."""
+    """Return a layer of marks over rows; None: over those of the picture."""
     data = {} if rows is None else {"data": {"values": list(rows)}}
     return {**data, "mark": {"type": mark, **look}, "encoding": encoding}
 
 
 def by_series(styles: Mapping[str, style.Style], look: str, **legend: Any) -> Spec:
-    """Return the encoding of series by a look of theirs, such as "colour", with the legend."""
+    """Return the encoding of series by a field of their style, such as "colour", with a legend."""
     shown = [getattr(one, look) for one in styles.values()]
     scale = {"type": "ordinal", "domain": list(styles), "range": shown}
     return channel("series:N", scale=scale, legend={**LEGEND, **legend})
 
 
 def on_page(spec: Spec) -> tuple[str, str, Spec]:
-    """Return a picture's title, a sentence that explains it, and the rest as a page has it."""
+    """Return a picture's title, its note as a sentence, and the specification for a page."""
     title = spec["title"]
     rest = {key: value for key, value in spec.items() if key != "title"}
     rest |= {"autosize": {"type": "fit-x", "contains": "padding"}, "padding": 4}
@@ -116,7 +116,7 @@ def on_page(spec: Spec) -> tuple[str, str, Spec]:
 
 
 def on_paper(spec: Spec) -> Spec:
-    """Return a picture as it stands in a paper: six inches wide, on white."""
+    """Return the specification for a paper: six inches wide, on white."""
     longest, ratio = (spec["usermeta"].get(key) for key in ("longest", "ratio"))
     config = _config(_PAPER_FONT, style.SMALL_SIZE, style.LABEL_SIZE, style.INK, "white")
     letters = min(longest, 30)
@@ -184,7 +184,7 @@ def _config(font: str, small: float, label: float, ink: str, background: str) ->
 
 
 def save(spec: Spec, path: Path) -> Path:
-    """Write what the path's ending says, PNG, PDF or SVG, and return it.
+    """Write a PNG, PDF or SVG file, by the ending of its path, and return the path.
 
     The same picture gives the same bytes each time, but for the order of a PDF's parts.
     """
@@ -232,7 +232,7 @@ def runs_of_equals(values: Sequence[int]) -> list[tuple[int, int, int]]:
 
 
 def ticks(places: Collection[float], most: int) -> list[float]:
-    """Return where an axis has ticks: of places that were measured, the rounder ones if many.
+    """Return the ticks of an axis: the measured places, or the rounder ones of many.
 
     Examples
     --------
@@ -277,14 +277,14 @@ def score_axis(
 
 
 def score_form(metric: Metric) -> str:
-    """Return the format of a metric's values in what is shown of a mark."""
+    """Return the format of a metric's values in tooltips."""
     return ".1%" if metric.is_share else ".4r"
 
 
 def in_panels(
     panels: Sequence[tuple[str, Spec]], most: int, height: float, axis_title: int = _TITLE
 ) -> Spec:
-    """Return panels with titles, at most so many beside each other, in a height without axes.
+    """Return panels with titles, at most `most` in a row, each of a height without axes.
 
     One without a title fills the picture. Where axes have no titles, `axis_title` is 0.
     """

@@ -1,4 +1,4 @@
-"""How many samples of each label each client holds."""
+"""The number of samples of each label at each client."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def labels_figure(
     true_counts: NDArray[np.int64] | None = None,
     client_names: Sequence[str] = (),
 ) -> Spec:
-    """Draw how many samples of each label each client holds, with the clients grouped by task.
+    """Draw the number of samples of each label at each client, with clients ordered by task.
 
     Of many clients, neighbours share a row, which shows their mean.
 
@@ -102,7 +102,7 @@ def labels_figure(
 
 
 def _cells(most: int, x: Spec, y: Spec) -> Spec:
-    """Return the cells of a panel, coloured by how many samples they have."""
+    """Return the cells of a panel, coloured by their numbers of samples."""
     title = "samples (square-root colour scale; white: none)"
     colour = channel(
         "samples:Q",

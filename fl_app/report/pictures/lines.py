@@ -29,7 +29,7 @@ _MOST_PLACES = 250  # of a line: more cannot be distinguished
 _MOST_PANELS, _MOST_CLUSTERS, _ACROSS = 15, 6, 3
 
 Line = tuple[NDArray[Any], NDArray[np.float64]]
-"""Places, (R,), and values there, (S, R) for S seeds; NaN where there is none."""
+"""Places on the x axis, (R,), and values, (S, R) for S seeds; NaN where there is none."""
 ClusterCurves = tuple[NDArray[np.int64], Mapping[int, NDArray[np.float64]]]
 """Rounds, (R,), and by cluster, the largest first, the mean of its clients there, (R,)."""
 
@@ -120,7 +120,7 @@ def _curves(
     *,
     logarithmic: bool = False,
 ) -> Spec:
-    """Return a panel of lines, with a band for each of several seeds; the wide ones lie below."""
+    """Return a panel of lines, with bands if there are several seeds; wide lines lie below."""
     rows = [
         row
         for name in sorted(lines, key=lambda name: -styles[name].width)
@@ -165,7 +165,7 @@ def _curves(
 def _points(
     name: str, places: NDArray[Any], values: NDArray[np.float64], width: float
 ) -> list[Spec]:
-    """Return a row for each place; where nothing is known, the line is broken."""
+    """Return a row for each place; the line is broken where no value is known."""
     # Of few places; dots of many hide each other, and their line.
     size = 8 + 12 * width if len(places) <= 15 else width**2
     rows = []

@@ -1,4 +1,4 @@
-"""What pictures of a square matrix share: cells, frames and names, in cells from the top left."""
+"""Pictures of a square matrix: cells, frames and names, in units of cells from the top left."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def cells(
     measure: str,
     limits: tuple[float, float],
 ) -> list[Spec]:
-    """Return the matrix as layers: numbers only, to which names are looked up by their place."""
+    """Return the matrix as layers of numbers, with the names looked up by index."""
     side = len(values)
     # A number is short for {"data": number}; Vega knows no such short form of null.
     numbers: list[float | Spec] = [
@@ -77,7 +77,7 @@ def cells(
 
 
 def frames(clusters: Sequence[int]) -> list[Spec]:
-    """Return a frame around each run of cells of one cluster, seen on dark and on light cells."""
+    """Return a frame around each run of cells of one cluster, visible on dark and light cells."""
     rows = [
         {"x": start, "x2": stop, "y": start, "y2": stop}
         for _, start, stop in runs_of_equals(clusters)
@@ -95,7 +95,7 @@ def texts(rows: Sequence[Spec], field: str, look: Spec, **encoding: Any) -> Spec
 
 
 def names_beside(names: Sequence[str], left: float) -> Spec:
-    """Return the names of rows, as many as are legible, in so much room, as a share of the side."""
+    """Return as many names of rows as are legible, in a width that is a share of the side."""
     rows = [
         {"x": -0.01 * len(names), "y": place + 0.5, "name": name}
         for place, name in enumerate(unique_labels(names, _LETTERS))
@@ -106,14 +106,14 @@ def names_beside(names: Sequence[str], left: float) -> Spec:
 
 
 def room_of(names: Sequence[str]) -> float:
-    """Return the room that names need beside the rows, as a share of the side."""
+    """Return the width of the names beside the rows, as a share of the side."""
     return 0.03 + 0.017 * max(map(len, unique_labels(names, _LETTERS)))
 
 
 def block_means(
     values: NDArray[np.float64], blocks: Sequence[Sequence[int]]
 ) -> NDArray[np.float64]:
-    """Return the mean of each pair of blocks, an n × n matrix; NaN where nothing is known."""
+    """Return the mean of each pair of blocks, (n, n); NaN where no value is known."""
     if all(len(block) == 1 for block in blocks):
         order = [client for block in blocks for client in block]
         return values[np.ix_(order, order)]

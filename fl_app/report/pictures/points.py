@@ -1,4 +1,4 @@
-"""Points: what strategies reach, with lines from the lowest to the highest."""
+"""Points: the scores of strategies, with lines from the lowest to the highest."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Published = Mapping[str, tuple[float, float | None]]
 Group = tuple[str, Published, Mapping[str, NDArray[np.float64]]]
 """A name, what was published, and what was measured: by strategy, a value per seed."""
 Pairs = Mapping[str, Sequence[tuple[float, float]]]
-"""What was published and what was measured, by what they are numbers of."""
+"""Pairs of a published and a measured number, by series."""
 
 
 def dots_figure(
@@ -103,7 +103,7 @@ def published_figure(title: str, panels: Mapping[str, Sequence[Group]], up: str)
 
 
 def agreement_figure(title: str, panels: Mapping[str, Pairs]) -> Spec:
-    """Draw each published number against the one measured again, and the line where they agree.
+    """Draw each published number against the measured one, with the line of equality.
 
     Panels go by what they show, with its unit. Where the largest number is more than a hundred
     times the smallest, axes are logarithmic.
@@ -135,7 +135,7 @@ def traffic_figure(
     costs: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]],
     metric: Metric = OF_CLASSES.main,
 ) -> Spec:
-    """Draw a metric in the end against the bytes: a point for the mean, a line from min to max.
+    """Draw the final metric against the bytes: a point for the mean, a line from min to max.
 
     `costs` has, by strategy, two arrays of shape (S,) over S seeds: the megabytes that a client
     sent and received, and the metric's mean. NaN is left out.
@@ -238,7 +238,7 @@ def _from_low_to_high(side: str, axis: Spec, look: Spec, others: Spec) -> Spec:
 
 
 def _over_words(slots: Sequence[str], words: Sequence[str], across: str, width: float) -> Spec:
-    """Return the place of marks over words, those of one word beside each other in slots."""
+    """Return the positions of marks over words, with a slot for each series beside the others."""
     axis = {"labelAngle": 0, "labelOverlap": False, "labelLimit": width / len(words) - 6}
     scale = {"domain": list(words), "paddingInner": 0.15}
     x = channel("word:N", across, sort=None, axis={**axis, "ticks": False}, scale=scale)

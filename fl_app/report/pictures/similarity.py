@@ -113,7 +113,7 @@ def similarity_figure(
 
 
 def colour_range(similarity: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the range of the pairs, in whole steps of 0.05.
+    """Return the range of colours over the pairs, in whole steps of 0.05.
 
     The diagonal and the lowest hundredth of pairs are left out, since one extreme pair would reduce
     the contrast of all others. High pairs all count: many small clusters have few of them.
@@ -140,7 +140,7 @@ def _late(first: float, side: int) -> Spec:
 def _branches(
     links: Sequence[tuple[list[float], list[float], bool]], side: int, above: float, scale: float
 ) -> list[Spec]:
-    """Return the tree, and what distance its lowest and its highest point are."""
+    """Return the tree, with the distances of its lowest and its highest point."""
     highest = max((height for _, heights, _ in links for height in heights), default=0.0)
     rows = [
         {

@@ -27,7 +27,7 @@ _TASK_COLOURS = (
 
 
 class Style(NamedTuple):
-    """How a strategy looks in every picture: a colour, Vega's name of a mark, dashes, a width."""
+    """The look of a strategy: a colour, a mark of Vega, dashes and a width."""
 
     colour: str
     mark: str
@@ -91,15 +91,15 @@ def strategy_styles(names: Collection[str]) -> dict[str, Style]:
 
 
 def cluster_colour(cluster: int) -> str:
-    """Return the colour of a cluster, the same in every picture; after ten they come again."""
+    """Return the colour of a cluster, the same in all pictures, repeated after ten."""
     return _CLUSTER_COLOURS[cluster % len(_CLUSTER_COLOURS)]
 
 
 def cluster_dashes(cluster: int) -> tuple[float, ...]:
-    """Return the dashes of a cluster's line: other ones where colours come again."""
+    """Return the dashes of a cluster's line, which differ where colours repeat."""
     return (SOLID, DASHED, DOTTED)[cluster // len(_CLUSTER_COLOURS) % 3]
 
 
 def task_colour(task: int) -> str:
-    """Return the colour of a task; after nine they come again."""
+    """Return the colour of a task, repeated after nine."""
     return _TASK_COLOURS[task % len(_TASK_COLOURS)]

@@ -34,7 +34,7 @@ def answer(number: float) -> RecordDict:
     return RecordDict({"arrays": ArrayRecord({"a": Array(np.array([number]))})})
 
 
-def test_nobody_answers_for_another(devices, tmp_path):
+def test_no_device_answers_for_another(devices, tmp_path):
     """Even at the SuperLink itself, without the gate: the ServerApp does not believe it."""
     with (
         RawDevice(devices, "berlin") as berlin,
@@ -52,7 +52,7 @@ def test_nobody_answers_for_another(devices, tmp_path):
         assert "a message that is no answer is ignored" in probe.program.text
 
 
-def test_nobody_gives_orders_to_others(devices, tmp_path):
+def test_no_device_sends_instructions_to_others(devices, tmp_path):
     with (
         RawDevice(devices, "berlin") as berlin,
         RawDevice(devices, "mallory") as mallory,
@@ -74,7 +74,7 @@ def test_nobody_gives_orders_to_others(devices, tmp_path):
     assert "it is an instruction, and devices only reply" in devices.gate.text
 
 
-def test_without_the_gate_a_node_gives_orders(devices, tmp_path):
+def test_without_the_gate_a_node_sends_instructions(devices, tmp_path):
     """Of Flower alone, which is why the gate checks identity (docs/flower.md)."""
     with (
         RawDevice(devices, "berlin", devices.port) as berlin,
@@ -130,7 +130,7 @@ def test_a_small_reply_that_claims_to_be_huge_is_not_put_together(devices, tmp_p
         assert said["megabytes"] < before + 100  # 2,000 are claimed
 
 
-def test_nobody_blocks_what_others_are_sent(devices, tmp_path):
+def test_no_device_blocks_messages_to_others(devices, tmp_path):
     """It registers the names of what all are sent next, without the gate, with other parts."""
     model = ArrayRecord([np.arange(1000.0)])
     with (
@@ -173,7 +173,7 @@ def test_thousands_of_names_do_not_pass(devices, tmp_path):
         assert "it has more than 700 parts" in said[str(mallory.node_id)]
 
 
-def test_keys_that_nobody_registered_do_not_use_up_the_gate(devices, tmp_path_factory):
+def test_unregistered_keys_do_not_exhaust_the_gate(devices, tmp_path_factory):
     """Eight senders push as much as they can."""
     folder = tmp_path_factory.mktemp("strangers")
     make_certificates(folder, ["localhost"], ["eve"])

@@ -50,7 +50,7 @@ def of_many_parts(reply: Message) -> ObjectTree:
     return tree
 
 
-def test_a_huge_reply_and_one_of_thousands_of_parts_end_nobodys_run(tmp_path):
+def test_a_huge_reply_and_one_of_thousands_of_parts_do_not_end_the_run(tmp_path):
     with ExitStack() as stack:
         devices = stack.enter_context(federation(tmp_path / "federation"))
         devices.register(*NAMES)

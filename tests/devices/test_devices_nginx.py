@@ -140,7 +140,7 @@ def test_a_head_that_does_not_end_is_not_waited_for(devices):
     assert 8 < seconds < 30
 
 
-def test_a_key_that_nobody_registered_is_refused_behind_it(devices):
+def test_an_unregistered_key_is_refused_behind_it(devices):
     headers = {name.decode(): value.decode() for name, value in signature(STRANGER)}
     headers["content-type"] = "application/protobuf"
     assert post(devices, PULL, **headers) == 401
@@ -156,7 +156,7 @@ def connections_of_gate(devices: Federation) -> int:
     return sum(one.status == psutil.CONN_ESTABLISHED for one in found)
 
 
-def test_thousands_of_silent_connections_shut_nobody_out(devices):
+def test_thousands_of_silent_connections_do_not_block_devices(devices):
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 6000:
         pytest.skip("this machine allows too few open files")

@@ -73,7 +73,7 @@ def test_a_registered_device_gets_in(devices, nodes):
     assert "refused" not in devices.gate.text.removeprefix(before)
 
 
-def test_a_device_that_nobody_registered_is_refused(devices, strangers):
+def test_an_unregistered_device_is_refused(devices, strangers):
     with devices.supernode("eve", key=strangers / "devices/eve.key") as supernode:
         assert supernode.wait_for_exit() != 0
         assert "Failed to activate SuperNode" in supernode.text
@@ -118,7 +118,7 @@ def test_a_device_speaks_only_for_itself(devices, nodes, strangers):
     assert post(devices, devices.gate_port, "/v1/fleet/pull-messages", body).status_code == 401
 
 
-def test_nobody_registers_itself(devices, strangers):
+def test_no_device_registers_itself(devices, strangers):
     """Neither through the gate nor, were the gate not there, at the SuperLink."""
     key = strangers / "devices/eve.key"
     public = load_ssh_private_key(key.read_bytes(), None).public_key()

@@ -100,13 +100,13 @@ def test_rows_that_validate_do_not_scale(tmp_path, share):
         ({"strategy": "rcc-pfl", "training_epsilon": 2.0}, "training-epsilon is 2, and this clie"),
     ],
 )
-def test_a_device_tells_no_means_that_are_not_for_all_whoever_asks(tmp_path, options, reason):
+def test_means_are_sent_for_a_common_scale_only(tmp_path, options, reason):
     _, surveys = devices(tmp_path, berlin=table(), oslo=table())
     with pytest.raises(ValueError, match=reason):
         node(tmp_path, "berlin", surveys, **options).column_statistics()
 
 
-def test_a_devices_owner_hears_what_is_said_of_tables_in_a_simulation(tmp_path, caplog):
+def test_a_devices_log_has_the_warnings_of_a_simulation(tmp_path, caplog):
     rows = "".join(f"{hour},{'x' if hour < 8 else 'y'}\n" for hour in range(10))
     device(tmp_path, "berlin", f"hour,outcome\n{rows}").survey()
     assert caplog.messages == [

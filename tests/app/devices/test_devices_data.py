@@ -175,7 +175,7 @@ def test_as_many_of_one_kind_as_of_another_end_the_run(tmp_path):
 
 
 @pytest.mark.slow  # runs
-def test_a_newcomer_with_other_samples_or_classes_is_told_so(tmp_path, caplog):
+def test_a_newcomer_with_other_samples_or_classes_is_refused(tmp_path, caplog):
     late = {"tunis": "sites:wide", "uppsala": "sites:dead"}
     away = dict.fromkeys(late, range(3))
     summary, _ = run(

@@ -85,7 +85,7 @@ def test_an_answer_that_cannot_be_unpacked_is_that_devices_failure():
     assert replies[4].error.reason == "the disk is full"
 
 
-def test_what_replies_to_nothing_is_nobodys_answer(caplog):
+def test_a_message_that_replies_to_nothing_is_no_answer(caplog):
     """Flower returns it with the next answer that is requested, of any device."""
     replies = ask(
         {
@@ -100,7 +100,7 @@ def test_what_replies_to_nothing_is_nobodys_answer(caplog):
 
 
 @pytest.mark.parametrize("source", [3, 99])
-def test_nobody_answers_for_another(source):
+def test_no_device_answers_for_another(source):
     replies = ask({2: lambda message: [reply_of(message, source=source)], 3: good}, timeout=0.1)
     assert sorted(replies) == [3]
 
@@ -200,7 +200,7 @@ def test_a_superlink_that_fails_while_an_answer_is_fetched(request_name, times):
     assert reply.has_error() == (request_name == "PullObject" and times > 2)
 
 
-def test_an_answer_that_is_still_being_sent_keeps_nobody_waiting():
+def test_an_answer_that_is_still_being_sent_does_not_delay_the_others():
     others = threading.Event()
     left = threading.Event()
 
@@ -332,7 +332,7 @@ def names_of(grid):
     return [set(get_all_nested_objects(message)) for message in grid._grid.pushed.values()]
 
 
-def test_nobody_foresees_what_a_messages_parts_are_called():
+def test_names_of_a_messages_parts_are_unpredictable():
     content = RecordDict({"arrays": ArrayRecord([np.ones(3)]), "config": ConfigRecord({"seed": 1})})
     foreseen = set(get_all_nested_objects(content))
     grid = grid_of({2: good, 3: good})

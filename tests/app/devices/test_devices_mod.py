@@ -30,13 +30,13 @@ def answer_to(run_config, *, source=1, target=5, run_id=7, answer=None):
     return device_mod(message, context, call_next)
 
 
-def test_a_device_answers_the_superlink_and_no_two_answers_are_alike():
+def test_a_device_answers_the_superlink_and_no_two_answers_are_equal():
     one, other = (answer_to(OWN).content.metric_records["metrics"] for _ in range(2))
     assert one["kept"] == other["kept"] == 1
     assert one[SALT] != other[SALT]
 
 
-def test_a_failure_is_told_as_it_is():
+def test_a_failure_is_passed_on():
     assert answer_to(OWN, answer=Error(3, "the disk is full")).error.reason == "the disk is full"
 
 

@@ -66,7 +66,7 @@ def test_of_two_keys_with_one_name_the_first_has_it(first):
     assert reasons(grid, {first: "berlin"}) == {}
 
 
-def test_without_tls_nobody_is_registered():
+def test_without_tls_there_are_no_registrations():
     assert reasons(Registered(), {1: "berlin", 2: "berlin"}) == {}
 
 
@@ -154,7 +154,7 @@ def test_the_second_of_two_keys_with_one_name_takes_no_part(tmp_path, folders):
 
 
 @pytest.mark.slow
-def test_a_resumed_run_knows_whose_name_it_is_and_waits_for_nobody_else(tmp_path, folders, capsys):
+def test_a_resumed_run_checks_names_and_waits_for_its_devices_only(tmp_path, folders, capsys):
     run(tmp_path / "out", folders, checkpoint_every=3)
     again = {"checkpoint_every": 3, "resume": str(tmp_path / "out"), "pre_round_deadline": 1.0}
     one, _ = run(tmp_path / "out", folders, registered={"lyon": ""}, **again)
@@ -169,7 +169,7 @@ def test_a_resumed_run_knows_whose_name_it_is_and_waits_for_nobody_else(tmp_path
 
 
 @pytest.mark.slow
-def test_a_run_to_which_nobody_comes_but_others_says_so(tmp_path, folders):
+def test_a_run_without_a_device_under_its_registered_name_fails(tmp_path, folders):
     only = {"lyon": folders["lyon"]}
     with pytest.raises(RuntimeError, match="no client answered: its name is lyon, but its"):
         run(tmp_path / "out", only, registered={"lyon": "rome"})

@@ -50,9 +50,7 @@ def run_listening(folder, sites, monkeypatch, *, forgetful=False, **options):
     return summary, replies, models
 
 
-def test_a_device_keeps_a_model_with_its_own_last_layer_that_nobody_else_has(
-    tmp_path, sites, monkeypatch
-):
+def test_a_device_stores_a_model_with_a_private_last_layer(tmp_path, sites, monkeypatch):
     summary, replies, models = run_listening(
         tmp_path, sites, monkeypatch, strategy="fedper", checkpoint_every=1
     )

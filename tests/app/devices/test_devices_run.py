@@ -107,7 +107,7 @@ def test_a_class_that_only_some_sites_have_and_sizes_that_differ(tmp_path):
     assert card.class_names == tuple(f"digit {d}" for d in (0, 1, 2, 4, 6, 8))
 
 
-def test_each_device_keeps_the_model_of_its_cluster(tmp_path, capsys):
+def test_each_device_stores_the_model_of_its_cluster(tmp_path, capsys):
     folders = write_sites(tmp_path / "sites")
     paths = {name: tmp_path / f"disk/{name}/model.safetensors" for name in ("berlin", "oslo")}
     summary, _ = run(tmp_path / "out", folders, strategy="rcc-pfl,single", model_paths=paths)
@@ -210,7 +210,7 @@ def say(**entries):
         ((say(is_float="perhaps"), "is_float"), (fail, "the disk is full")),
     ],
 )
-def test_a_device_that_tells_nonsense_of_its_images_is_left_out(tmp_path, of_lyon, of_rome, caplog):
+def test_a_device_with_an_invalid_survey_is_excluded(tmp_path, of_lyon, of_rome, caplog):
     folders = write_sites(tmp_path / "sites")
     wrong = {"lyon": of_lyon, "rome": of_rome}
     corrupt = {("query.describe", name): said for name, (said, _) in wrong.items()}
@@ -327,7 +327,7 @@ def test_an_interrupted_run_on_devices_goes_on_and_ends_as_an_undisturbed_one(tm
     assert [p.name for p in (tmp_path / "cut/checkpoints").iterdir()] == [
         "rcc-pfl-seed-0.safetensors"
     ]
-    with pytest.raises(ValueError, match="go on with an interrupted run by resume"):
+    with pytest.raises(ValueError, match="continue an interrupted run by resume"):
         run(tmp_path / "cut", folders, **options)
     with pytest.raises(ValueError, match=r"learning-rate is 0\.5, but the run in .* with 0\.003"):
         run(tmp_path / "cut", folders, resume=str(tmp_path / "cut"), learning_rate=0.5, **options)
@@ -380,7 +380,7 @@ ODD_NAMES = (("$x^$", "[/b]", "<b>", "=1+1"), ("$\\foo{$", "[red]"))
 
 
 @pytest.mark.parametrize("names", ODD_NAMES, ids=range(2))
-def test_a_name_is_shown_as_it_is_whatever_it_means_to_a_library(tmp_path, names, capsys):
+def test_a_name_is_shown_as_it_is_in_every_library(tmp_path, names, capsys):
     folders = write_sites(tmp_path / "sites", images=10)
     for name in names:
         folders[name] = folders.pop(next(iter(folders)))

@@ -112,7 +112,7 @@ def test_of_its_own_scale_a_device_learns_and_warns_once(tmp_path, caplog):
     assert np.sqrt(np.mean(off**2)) < 3
 
 
-def test_a_constant_column_is_told_once_by_its_name(tmp_path, caplog):
+def test_a_constant_column_is_reported_once_by_its_name(tmp_path, caplog):
     for name in SITES:
         rows_of(name).assign(mass=7.5).to_csv(tmp_path / f"{name}.csv", index=False)
     tables = {name: tmp_path / f"{name}.csv" for name in SITES}
@@ -124,7 +124,7 @@ def test_a_constant_column_is_told_once_by_its_name(tmp_path, caplog):
     assert parsed == [f"{name}: {words}" for name in SITES]
 
 
-def test_a_device_whose_moments_are_none_is_left_out(tmp_path, caplog):
+def test_a_device_with_invalid_moments_is_excluded(tmp_path, caplog):
     def lie(message, context, answer):
         rows = np.full((3, 5), np.inf)
         answer.content.array_records["arrays"]["moments"] = Array(rows)
@@ -149,7 +149,7 @@ def test_a_device_whose_moments_are_none_is_left_out(tmp_path, caplog):
         (None, 2.0, "of 2.0 samples"),
     ],
 )
-def test_what_a_device_tells_of_its_columns_is_checked_not_believed(changed, count, message):
+def test_statistics_of_a_device_are_checked(changed, count, message):
     local = ColumnStatistics.of(torch.tensor([[1.0, 0], [4, 1]]))
     answer = encode_statistics(local)
     back = decode_statistics(answer, 2)
@@ -198,7 +198,7 @@ def test_a_common_scale_has_the_number_to_predict_too():
         ({"training-epsilon": 2.0}, "set standardise to none"),
     ],
 )
-def test_means_are_not_told_where_nothing_of_ones_own_may_be_seen(options, way_out):
+def test_a_common_scale_is_refused_with_protected_data(options, way_out):
     words = {**DEFAULTS, "dataset": "devices", "strategy": "rcc-pfl", "standardise": "all"}
     assert parse_config(words).standardise == "all"
     (key,) = options
@@ -256,7 +256,7 @@ def test_whole_numbers_are_numbers_where_most_have_fractions(tmp_path):
     )
 
 
-def test_the_check_of_a_site_tells_its_number(tmp_path):
+def test_the_check_of_a_site_describes_its_number(tmp_path):
     local = device(tmp_path, "berlin", MEASURED)
     assert describe_table(local.path, local.label) == (
         "2 columns (age, colour), for training + for testing: 4 + 1, with a number to predict: "

@@ -133,13 +133,13 @@ TABLE = Survey(("a",), (2,), is_float=True, columns={"x": (), "y": ("u",)})
         ),
     ],
 )
-def test_a_survey_of_a_table_is_checked_not_believed(changed, message):
+def test_a_survey_of_a_table_is_checked(changed, message):
     assert Survey.from_config(TABLE.as_config()) == TABLE
     with pytest.raises(ValueError, match=re.escape(message)):
         Survey.from_config(altered(TABLE, **changed))
 
 
-def test_a_cell_of_free_text_is_not_told(tmp_path):
+def test_a_cell_of_free_text_is_not_sent(tmp_path):
     text = "note,outcome\n" + "".join(f'"Maria{row}\nborn 4.5.",{row % 2}\n' for row in range(60))
     with pytest.raises(ValueError, match="column note has a value that is not allowed") as raised:
         device(tmp_path, "berlin", text).survey()
@@ -148,13 +148,13 @@ def test_a_cell_of_free_text_is_not_told(tmp_path):
 
 @pytest.mark.parametrize("label", ["outcome", "outcom", ""])
 @pytest.mark.parametrize("row", ["Maria Muster,born 4.5.,ill", "4711,4711,ill", "Maria;4.5;ill"])
-def test_the_first_row_of_a_file_without_names_is_not_told(tmp_path, row, label):
+def test_the_first_row_of_a_file_without_names_is_not_sent(tmp_path, row, label):
     with pytest.raises(ValueError, match=r"^(label is .*|)berlin\.csv") as raised:
         device(tmp_path, "berlin", f"{row}\n{row}\n{row}\n", label=label).survey()
     assert not re.search("Maria|4711|4.5|ill", str(raised.value))
 
 
-def test_the_check_of_a_site_tells_its_columns_and_classes(tmp_path):
+def test_the_check_of_a_site_describes_columns_and_classes(tmp_path):
     site = device(tmp_path, "berlin", BERLIN)
     said = describe_table(site.path, site.label)
     counted = "of each class for training + for testing: ill 1 + 1, well 3 + 0"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,12 +68,17 @@ def _place(options: argparse.Namespace) -> int:
 
     spectra = load_spectra(spectra_file(options.results, options.strategy, options.seed))
     card = spectra.card
-    check_features(card.features, options.own_code)
+    if is_import_path(card.features) and card.features not in options.own_code:
+        raise ValueError(
+            f"the run's features are {card.features}, user-defined code, and a file must not "
+            f"decide which code is executed: if you trust it, add --own-code {card.features}."
+        )
+    models = models_folder(options.results, card.strategy, card.seed)
     fits = True
     for name, samples in _samples(card, options.data_path, options.data):
         found, text = _placed(samples, spectra)
         print(f"{printable(name)}: {text}" if name else text)
-        model = model_path(options.results, card, found.cluster)
+        model = models / f"cluster-{found.cluster}.safetensors"
         if found.fits and model.is_file():
             print(f"its cluster's model, for fedkin classify: {printable(str(model))}")
         fits = fits and found.fits
@@ -93,21 +97,6 @@ def _placed(samples: Tensor, spectra: StoredSpectra) -> tuple[Placement, str]:
     columns = spectra.card.preparation.column_names
     why = why_little_to_compare(spectra.card.features, samples.numpy(), features, columns)
     return found, describe(found, spectra, len(features), why)
-
-
-def model_path(results: Path, card: SpectraCard, cluster: int) -> Path:
-    """Return where a run that trained saves the model of a cluster."""
-    models = models_folder(results, card.strategy, card.seed)
-    return models / f"cluster-{cluster}.safetensors"
-
-
-def check_features(features: str, own_code: Sequence[str]) -> None:
-    """Refuse to run features that only a file names, by a ValueError."""
-    if is_import_path(features) and features not in own_code:
-        raise ValueError(
-            f"the run's features are {features}, user-defined code, and a file must not decide "
-            f"which code is executed: if you trust it, add --own-code {features}."
-        )
 
 
 def spectra_file(results: Path, strategy: str | None, seed: int | None) -> Path:

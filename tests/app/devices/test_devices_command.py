@@ -22,7 +22,7 @@ from fl_app.devices import registry
 from fl_app.devices.certificates import make_certificates
 from fl_app.devices.registry import find_device, fingerprint, last_clusters, list_devices
 from fl_app.devices.site import check as site_check
-from fl_app.devices.site import model_files as model_places
+from fl_app.devices.site import model_files
 from fl_app.devices.site.node_command import run_node
 from fl_app.devices.tls import server_tls
 
@@ -346,7 +346,7 @@ def test_a_full_disk_is_known_before_a_run(check, images, monkeypatch):
     def full(dir):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(model_places, "TemporaryFile", full)
+    monkeypatch.setattr(model_files, "TemporaryFile", full)
     model = f"{images.parent}/stored/model.safetensors"
     config = f'name="berlin" data-path="{images}" model-path="{model}"'
     status, said = check(1, node_config=config)

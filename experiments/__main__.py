@@ -21,7 +21,7 @@ from experiments.experiment_file import (
 from experiments.page import page
 from experiments.table_pictures import draw, draw_agreement
 from experiments.verdicts import PICTURE, verdicts
-from fl_app.config.unused_options import without_effect_anywhere
+from fl_app.config.unused_options import find_commonly_unused_options
 from fl_app.sweeps.store import check_all, read_cells
 from fl_core.files import replacing
 from fl_core.text import whole_number
@@ -151,7 +151,7 @@ def _run_missing(experiment: Experiment, folders: Folders, options: argparse.Nam
     check_all(missing, folders.numbers.absolute())
     sources = dict.fromkeys(name for one in missing for name in sources_of(one.config))
     check_sources(experiment.name, sources)
-    for sentence in without_effect_anywhere((one.given, one.config) for one in missing):
+    for sentence in find_commonly_unused_options((one.given, one.config) for one in missing):
         print("warning:", sentence, flush=True)
     outdated = sum(one.is_in(cells, with_options=False) for one in missing)
     why = "" if options.again else " had other options and"

@@ -9,7 +9,7 @@ from typing import Any
 
 from fl_app.plan import Show, prepare
 from fl_app.results.frames import Results, SweepResults, load_results, load_sweep
-from fl_app.simulation.preflight import check_trains
+from fl_app.simulation.preflight import check_has_rounds
 from fl_app.simulation.superlink import print_line
 from fl_app.sweeps.plan import plan_sweep
 from fl_app.sweeps.sweep_command import run_sweep
@@ -54,7 +54,7 @@ def simulate(
     _forget()
     given = {_key(name): _scalar(name, value) for name, value in options.items()}
     plan = prepare(given, workers=workers)
-    check_trains(plan.config)
+    check_has_rounds(plan.config)
     show = progress if callable(progress) else print_line if progress else _nothing
     for sentence in plan.warnings:
         show(f"warning: {sentence}\n")
@@ -86,7 +86,7 @@ def sweep(
     Raises
     ------
     ValueError
-        If an option is not allowed, nothing is swept, or a value changes nothing.
+        If an option is not allowed, nothing is swept, or a value has no effect.
     RuntimeError
         If simulations fail, with the first reason; the others are stored.
     """

@@ -1,4 +1,4 @@
-"""The ClientApp: what a node answers, whether it is simulated or a real device."""
+"""The ClientApp: the answers of a node, simulated or real device."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from fl_core.messages import protocol
 
 def open_node(message: Message, context: Context) -> Node:
     """Return the node that answers a message."""
-    own_images = config_of(context).dataset == REAL_DEVICES
-    return (DeviceNode if own_images else SimulatedNode)(message, context)
+    is_device = config_of(context).dataset == REAL_DEVICES
+    return (DeviceNode if is_device else SimulatedNode)(message, context)
 
 
 def moments(node: Node) -> RecordDict:
-    """Tell what a device's samples come to, for one scale of all devices' samples."""
+    """Return the statistics of a device's columns, for a common scale."""
     return encode_statistics(node.column_statistics())
 
 
-def _kept(did: bool) -> RecordDict:
-    return RecordDict({protocol.METRICS: MetricRecord({protocol.KEPT: int(did)})})
+def _stored(is_stored: bool) -> RecordDict:
+    return RecordDict({protocol.METRICS: MetricRecord({protocol.KEPT: int(is_stored)})})
 
 
 app = ClientApp(mods=[device_mod, mask_mod, attack_mod])
@@ -37,9 +37,9 @@ answer_queries(app, open_node)
 answer_training(app, open_node)
 for action, answer in (
     (protocol.MOMENTS, moments),
-    (protocol.SAVE_MODEL, lambda node: _kept(node.keep_model())),
-    (protocol.DEPLOY_MODEL, lambda node: _kept(node.deploy_model())),
-    (protocol.SAVE_STATE, lambda node: node.keep_state()),
+    (protocol.SAVE_MODEL, lambda node: _stored(node.save_model())),
+    (protocol.DEPLOY_MODEL, lambda node: _stored(node.deploy_model())),
+    (protocol.SAVE_STATE, lambda node: node.save_state()),
     (protocol.RESTORE_STATE, lambda node: node.restore_state()),
 ):
     app.query(action)(handler(answer, open_node))

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from fl_app.config.allowed_code import OWN_CODE, named_at_clients
+from fl_app.config.allowed_code import ALLOWED_CODE, client_code_paths
 from fl_app.config.run_config import DEFAULTS, Config, parse_config
 from fl_app.config.tuning import num_trainings
-from fl_app.config.unused_options import without_effect
+from fl_app.config.unused_options import find_unused_options
 from fl_app.run.watch import cut_short
 from fl_app.simulation.flower_app import toml_lines, write_app
-from fl_app.simulation.preflight import check_run
+from fl_app.simulation.preflight import check_simulation
 from fl_app.simulation.superlink import print_line, private_superlink, run_app
 from fl_core.data.folders import resolve_data_dir
 from fl_core.extras import DRAWING, need_extra
@@ -114,7 +114,10 @@ class Plan:
         given = {**DEFAULTS, **self.options}
         config, count = parse_config(given), self.config.simulated_clients
         # The user's own process may run the user's code.
-        shared = {"num-partitions": count, OWN_CODE: ",".join(named_at_clients(config).values())}
+        shared = {
+            "num-partitions": count,
+            ALLOWED_CODE: ",".join(client_code_paths(config).values()),
+        }
         nodes = [{"partition-id": client, **shared} for client in range(count)]
         try:
             # One thread, as Ray's workers have: sums of several threads may differ in the last bit.
@@ -170,7 +173,7 @@ def prepare(
     for package in ("ray", *DRAWING) if workers else DRAWING:
         need_extra(package, "a simulation")
     elsewhere = bool(ray_address)
-    folder, share = check_run(
+    folder, share = check_simulation(
         config, workers=max(1, workers), gpus=gpus_per_client, elsewhere=elsewhere
     )
     whole = {**given, "num-clients": config.simulated_clients, "output-dir": str(folder)}
@@ -181,7 +184,7 @@ def prepare(
         from fl_app.run.checkpoints import Checkpoints  # noqa: PLC0415
 
         Checkpoints(parse_config({**DEFAULTS, **whole}), folder)
-    warnings = tuple(without_effect(options, config))
+    warnings = tuple(find_unused_options(options, config))
     return Plan(config, whole, warnings, workers, share, ray_address)
 
 

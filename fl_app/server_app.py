@@ -29,14 +29,14 @@ def main(grid: Grid, context: Context) -> None:
         elif isinstance(grid, HttpGrid):
             grid = DeviceGrid(grid, config.min_answers)
         run_experiment(config, grid, DevicePool if config.dataset == REAL_DEVICES else Simulation)
-    except KeyboardInterrupt:  # Flower's own, once the SuperLink that started this has gone
+    except KeyboardInterrupt:  # by Flower, when its SuperLink has ended
         print("error: the run was stopped from outside, or its SuperLink has ended.", flush=True)
         raise
     except (Exception, SystemExit) as error:
         if is_shutdown(error):
             raise
-        # One line that can be found again in Flower's log, which goes on with the traceback.
+        # One line that can be found in Flower's log, before the traceback.
         print("error:", error_line(error).replace("\n", " "), flush=True)
-        if isinstance(error, SystemExit):  # of somebody's library: to Flower, a run that went well
+        if isinstance(error, SystemExit):  # by a library; Flower would take it for a success
             raise RuntimeError(f"the run was ended by sys.exit({error.code!r})") from error
         raise

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fl_app.client_app import app
-from fl_app.config.allowed_code import OWN_CODE
+from fl_app.config.allowed_code import ALLOWED_CODE
 from fl_app.config.run_config import parse_config
 from fl_app.run.experiment import run_experiment
 from fl_app.simulation.simulated_clients import Simulation
@@ -80,7 +80,7 @@ def run_alone(
     corrupted = CorruptedApp(app, corrupt or {})
     grid = LocalGrid(corrupted, int(run_config["num-clients"]), run_config=run_config)
     for context in grid.contexts.values():
-        context.node_config[OWN_CODE] = named if allowed is None else allowed
+        context.node_config[ALLOWED_CODE] = named if allowed is None else allowed
     with undrawn_pictures():
         run_experiment(parse_config(run_config), grid, Simulation)
     folder = Path(run_config["output-dir"])

@@ -1,1 +1,1 @@
-"""What a run is told, read and checked, and the strategies that it asks for."""
+"""The run configuration: options, rules on their values, and the strategies made of them."""

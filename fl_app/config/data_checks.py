@@ -1,4 +1,4 @@
-"""Whether models, features and strategies suit the samples of a data set."""
+"""Checks that models, features and strategies suit the samples of a data set."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from clients.training.losses import check_user_loss, check_user_metric
 from clients.training.train import as_pixels
 from fl_app.config.rules import shares_eigenvectors
 from fl_app.config.run_config import Config
-from fl_app.config.strategy_factory import FOUND, Setting, able_strategies, check_strategy
+from fl_app.config.strategy_factory import PROVIDERS, Setting, check_strategy, runnable_strategies
 from fl_app.config.tuning import AS_TASKS
 from fl_core.agreement.agreement import Agreement
 from fl_core.data.dataset import Dataset
@@ -32,7 +32,7 @@ from fl_core.user_code import is_import_path
 from strategies.catalogue import parameters, system_of
 
 
-def check_fits(config: Config, kind: SampleKind, federation: Federation | None = None) -> None:
+def check_samples(config: Config, kind: SampleKind, federation: Federation | None = None) -> None:
     """Refuse what such samples do not suit, and what needs packages that are not there.
 
     Parameters
@@ -55,7 +55,7 @@ def check_fits(config: Config, kind: SampleKind, federation: Federation | None =
     known = config
     if config.num_clusters == AS_TASKS and not federation:
         known = replace(config, num_clusters=config.num_tasks)
-    known, _ = able_strategies(Setting(known, cast(Dataset, kind), config.seed, federation))
+    known, _ = runnable_strategies(Setting(known, cast(Dataset, kind), config.seed, federation))
     config = replace(config, strategy=known.strategy)
     samples = (
         federation.dataset.train_samples[:3]
@@ -64,11 +64,11 @@ def check_fits(config: Config, kind: SampleKind, federation: Federation | None =
     )
     if kind.is_regression and config.attack == "label-flip":
         raise ValueError(
-            'attack is "label-flip", but a number is to be predicted, which is no class that could '
-            "be another: choose another attack."
+            'attack is "label-flip", but the label to predict is a number, not a class: choose '
+            "another attack."
         )
     _check_file(config, kind)
-    if config.training_epsilon and config.dataset != REAL_DEVICES:  # devices look for themselves
+    if config.training_epsilon and config.dataset != REAL_DEVICES:  # devices check it themselves
         need_extra("opacus", "training-epsilon", "set it to 0")
     _check_model(config, kind, samples)
     if config.loss:
@@ -88,13 +88,13 @@ def check_fits(config: Config, kind: SampleKind, federation: Federation | None =
         setting = Setting(known, cast(Dataset, kind), config.seed, federation)
         if "encoder" in parameters(clustering):
             _check_encoder(name, kind)
-            if config.encoder.endswith(".safetensors"):  # no training is needed to look into it
-                FOUND["encoder"](setting)
+            if config.encoder.endswith(".safetensors"):  # it needs no training
+                PROVIDERS["encoder"](setting)
         check_strategy(name, setting)
 
 
 def _check_file(config: Config, kind: SampleKind) -> None:
-    """Refuse data of which a model's file could not say what they are, by a ValueError."""
+    """Refuse samples that the card of a saved model cannot describe, by a ValueError."""
     names = tuple(str(label) for label in range(kind.num_classes))
     if isinstance(kind, Dataset | Agreement):
         names = kind.class_names
@@ -102,7 +102,7 @@ def _check_file(config: Config, kind: SampleKind) -> None:
         ModelCard(config.model, kind.sample_shape, names, strategy="", cluster=0, num_rounds=0)
     except ValueError as error:
         raise ValueError(
-            f"models of {config.dataset} could not be kept: {error}; give smaller samples, fewer "
+            f"models of {config.dataset} could not be saved: {error}; give smaller samples, fewer "
             "classes, or other names."
         ) from error
 
@@ -122,7 +122,7 @@ def _check_model(config: Config, kind: SampleKind, samples: Tensor) -> None:
                 f"{sample_word(kind)} by itself: use group or layer normalisation, or set "
                 "training-epsilon to 0."
             )
-        with suppress(MissingExtraError):  # on a server of devices, which may do without Opacus
+        with suppress(MissingExtraError):  # a server of devices may lack Opacus
             check_private_model(config.model, model, pixels, config.training_epsilon)
 
 
@@ -146,8 +146,8 @@ def _check_num_eigenvectors(config: Config, kind: SampleKind) -> None:
         is_float=kind.is_float,
         is_private=config.pre_round_epsilon > 0,
     )
-    asked = [parameters(system_of(name).clustering) for name in config.strategy]
-    given = [one["num_eigenvectors"] for one in asked if "num_eigenvectors" in one]
+    fields = [parameters(system_of(name).clustering) for name in config.strategy]
+    given = [one["num_eigenvectors"] for one in fields if "num_eigenvectors" in one]
     for field in given:
         if (count := config.eigenvectors(field.default)) > dimension:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""What words in a run configuration stand for, where that is known without any data."""
+"""The keywords of a run configuration, and the values that they stand for."""
 
 from __future__ import annotations
 
@@ -15,38 +15,34 @@ ALL = "all"
 AS_PAPER = "paper"
 TRIAL = "trial"
 TRIAL_ROUNDS = {"num-server-rounds": 20, "evaluate-every": 2, "early-stopping": 2}
-"""How long a trial trains at most, and when it looks whether that is enough."""
+"""A trial's maximum of rounds, and when it tests whether they are enough."""
 
 
-def spelt_out(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of `Config`'s fields with what their words stand for.
+def resolve_keywords(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of `Config`'s fields, keywords replaced as far as it needs no data.
 
-    Raises
-    ------
-    ValueError
-        If a trial is asked for, and there are no validation samples that could end it, or no
-        features suit the data set's samples.
+    A ValueError if a trial has no validation samples, or no features suit the data set.
     """
-    found = dict(values)
-    if found["num_server_rounds"] == TRIAL:
-        if not found["validation_share"]:
+    resolved = dict(values)
+    if resolved["num_server_rounds"] == TRIAL:
+        if not resolved["validation_share"]:
             raise ValueError(
-                f'num-server-rounds is "{TRIAL}", but validation-share is 0, and clients\' '
+                f'num-server-rounds is "{TRIAL}", but validation-share is 0, but clients\' '
                 "validation samples end a trial: set it, to 0.2 for example, or give a number of "
                 "rounds."
             )
         rounds, every, patience = TRIAL_ROUNDS.values()
-        found["num_server_rounds"] = rounds
-        if not found["early_stopping"]:
-            found |= {"early_stopping": patience, "evaluate_every": every}
-    if found["num_clients"] == ALL:
-        found["num_clients"] = 0
-    if found["features"] == AUTO and (kind := dataset_info(found["dataset"])) is not None:
-        found["features"] = chosen_features(AUTO, kind.sample_shape, is_float=kind.is_float)
-    if found["model"] == AS_PAPER:
-        found["model"] = paper_model(found["dataset"])
-    if found["dataset"] == REAL_DEVICES and found["num_clusters"] == AS_TASKS:
-        found["num_clusters"] = AUTO  # nobody knows the tasks: their number is found
-    if found["standardise"] == AUTO:
-        found["standardise"] = ALL_SITES if found["dataset"] == TABLES else NOT_STANDARDISED
-    return found
+        resolved["num_server_rounds"] = rounds
+        if not resolved["early_stopping"]:
+            resolved |= {"early_stopping": patience, "evaluate_every": every}
+    if resolved["num_clients"] == ALL:
+        resolved["num_clients"] = 0
+    if resolved["features"] == AUTO and (kind := dataset_info(resolved["dataset"])) is not None:
+        resolved["features"] = chosen_features(AUTO, kind.sample_shape, is_float=kind.is_float)
+    if resolved["model"] == AS_PAPER:
+        resolved["model"] = paper_model(resolved["dataset"])
+    if resolved["dataset"] == REAL_DEVICES and resolved["num_clusters"] == AS_TASKS:
+        resolved["num_clusters"] = AUTO  # devices' tasks are unknown: their number is detected
+    if resolved["standardise"] == AUTO:
+        resolved["standardise"] = ALL_SITES if resolved["dataset"] == TABLES else NOT_STANDARDISED
+    return resolved

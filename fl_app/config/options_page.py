@@ -24,7 +24,7 @@ _PAGE = """# Every option
 writes this page and the defaults in `pyproject.toml` from the fields that declare them.
 
 `fedkin run` refuses wrong values before it starts anything, names all of them, and ends with exit \
-status 2; a line that begins with `warning:` is an option that changes nothing. `flwr run` knows \
+status 2; a line that begins with `warning:` is an option that has no effect. `flwr run` knows \
 the keys, but no values: its exit status is 0, and the log (`--stream`, or `flwr log RUN_ID`) has \
 one line that begins with `error:`.
 """

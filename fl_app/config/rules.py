@@ -1,6 +1,6 @@
-"""The rules on run-config values that go together: a key, when it breaks the rule, and why.
+"""The rules on combinations of run-config values: a key, the condition, and the reason.
 
-Each value alone is its option's matter (`fl_core.options`); what needs data is in `data_checks`.
+Each option checks its value alone (`fl_core.options`); `data_checks` has the rules that need data.
 `values` are the fields of `fl_app.config.run_config.Config`.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from clients.privacy import PROJECTED
-from fl_app.config.tuning import TUNABLE, counts, values_of
+from fl_app.config.tuning import TUNABLE, has_effect, values_of
 from fl_core.data.settings import ALL_SITES, NOT_STANDARDISED, REAL_DEVICES
 from fl_core.options import at_value, typed
 from strategies.catalogue import ALONE, parameters, system_of
@@ -20,7 +20,7 @@ LAST_SEED = 2**32 - 1
 
 Values = Mapping[str, Any]
 Broken = Iterator[tuple[str, str]]
-"""Keys whose values are refused, and what follows "KEY is VALUE, but"."""
+"""Pairs of a key and the rest of the sentence "KEY is VALUE, but …"."""
 
 
 def broken_rules(values: Values) -> Iterator[str]:
@@ -30,7 +30,7 @@ def broken_rules(values: Values) -> Iterator[str]:
 
 
 def broken_secure_sums(values: Values) -> Iterator[str]:
-    """Yield the sentences that a client checks, too, which imports no user-defined strategies."""
+    """Yield the sentences that a client checks, too: it imports no user-defined strategies."""
     yield from _sentences(_secure_sums(values), values)
 
 
@@ -50,11 +50,11 @@ def field_of(key: str) -> str:
     return key.replace("-", "_")
 
 
-_ONE_SHOT = {"eigenvectors", "centroids"}  # what is shared to be grouped before any training
+_ONE_SHOT = {"eigenvectors", "centroids"}  # shared before any training
 
 
 def one_shot(strategies: Sequence[str]) -> list[str]:
-    """Return those strategies that ask clients before any training, and never need it."""
+    """Return the strategies that group clients before any training."""
     return [name for name in strategies if _shared(name) in _ONE_SHOT]
 
 
@@ -84,7 +84,7 @@ def _strategies(values: Values) -> Broken:
 
 
 def _privacy(values: Values) -> Broken:
-    """Refuse what would share something without noise beside what has it."""
+    """Refuse to share something without noise beside something with it."""
     names, training = values["strategy"], values["training_epsilon"]
     keys = [key for key in ("pre-round-epsilon", "training-epsilon") if values[field_of(key)]]
     if not keys:
@@ -93,8 +93,7 @@ def _privacy(values: Values) -> Broken:
         yield (
             "standardise",
             f"{keys[0]} is {_shown(values[field_of(keys[0])])}, and means and deviations of "
-            "samples have no noise: set standardise to none, and bring columns to one scale by "
-            "limits that you know beforehand",
+            "samples have no noise: set standardise to none, and scale columns by known limits",
         )
     if training and values["drift_clients"]:
         changed = "drift-clients changes the number of samples, by which noise is chosen"
@@ -108,16 +107,16 @@ def _privacy(values: Values) -> Broken:
         if training and not objective.may_be_noisy:
             yield (
                 "training-epsilon",
-                f"{name} has the local objective {objective.name}, not all of whose training it "
-                "covers: choose plain, prox or private-layers, or set training-epsilon to 0",
+                f"{name} has the local objective {objective.name}, and noise does not cover all of "
+                "its training: choose plain, prox or private-layers, or set training-epsilon to 0",
             )
     if training and values["model"] == "cnn-norm":
-        advice = "choose another, such as your own with group normalisation"
+        advice = "choose another, such as a user-defined one with group normalisation"
         yield "model", f"with training-epsilon, batch norm may not mix a batch's samples: {advice}"
     if not values["pre_round_epsilon"]:
         return
     if not shares_eigenvectors(names):
-        unused = "no strategy of this run shares eigenvectors, which it protects"
+        unused = "it protects eigenvectors, which no strategy of this run shares"
         yield "pre-round-epsilon", f"{unused}: set it to 0, or add rcc-pfl"
     if isinstance(count := values["num_eigenvectors"], int) and count > PROJECTED:
         why = "pre-round-epsilon, which projects features to so many dimensions"
@@ -125,33 +124,36 @@ def _privacy(values: Values) -> Broken:
 
 
 def _validation(values: Values) -> Broken:
-    """Refuse validation samples that nothing is compared by, and values to try without any."""
+    """Refuse validation samples that compare no models, and values to try without samples."""
     names, share = values["strategy"], values["validation_share"]
     if share and (ALONE not in names or len(names) < 2):
         advice = f"name {ALONE} and another one, or set validation-share to 0"
         yield "validation-share", f"strategy is {','.join(names)}: {advice}"
     if share and values["fraction_evaluate"] < 1:
-        yield "fraction-evaluate", "with validation-share all clients test: leave one of them out"
+        yield (
+            "fraction-evaluate",
+            "with validation-share all clients must test: leave one of the two out",
+        )
     if not values["tune"]:
         return
     if not share:
-        yield "tune", "validation-share is 0, and clients' validation samples choose: set it to 0.2"
+        yield "tune", "it needs validation samples, and validation-share is 0: set it to 0.2"
     if not values["num_server_rounds"]:
-        yield "tune", "num-server-rounds is 0, and nothing is trained: set it to 1 or more"
+        yield "tune", "num-server-rounds is 0, so nothing is trained: set it to 1 or more"
     if epsilon := values["training_epsilon"]:
-        spent = f"training-epsilon is {epsilon:g}, which each value would spend again"
-        yield "tune", f"{spent}: set one of the two only"
+        spent = f"training-epsilon is {epsilon:g}, and each value would spend it again"
+        yield "tune", f"{spent}: set only one of the two"
     tried = values_of(values["tune"])
     for key in tried:
         other, _, needed = TUNABLE[key].needs.partition("=")
         if other and values[other] != needed and other not in tried:
-            yield "tune", f"{key} counts only if {other} is {needed}: set {other}, too"
-        if not any(counts(key, name) for name in names):
+            yield "tune", f"{key} has an effect only if {other} is {needed}: set {other}, too"
+        if not any(has_effect(key, name) for name in names):
             advice = "leave it out, or add a strategy that uses it"
-            yield "tune", f"{key} counts for none of {', '.join(names)}: {advice}"
+            yield "tune", f"{key} has no effect on any of {', '.join(names)}: {advice}"
 
 
-# What only a simulation can have, and the value that stands for not having it.
+# Options of simulations only, each with the value that turns it off.
 _SIMULATED_ONLY: dict[str, Any] = {
     "tasks": "",
     "clients-per-task": "",
@@ -165,24 +167,27 @@ _SIMULATED_ONLY: dict[str, Any] = {
 
 
 def _devices(values: Values) -> Broken:
-    """Refuse what needs to know the tasks of devices."""
+    """Refuse options that need to know the tasks of devices."""
     if values["dataset"] != REAL_DEVICES:
         return
     real = f'dataset is "{REAL_DEVICES}"'
     for key, absent in _SIMULATED_ONLY.items():
         if values[field_of(key)] != absent:
-            yield key, f"{real}, and that is for simulations only: leave it {at_value(absent)}"
+            yield key, f"{real}, and {key} is for simulations only: leave it {at_value(absent)}"
     if values["standardise"] == ALL_SITES and values["secure_aggregation"]:
-        shared = "for it each device sends the server its columns' means and deviations"
+        shared = "each device then sends the server its columns' means and deviations"
         yield "standardise", f"{shared}, which secure-aggregation does not hide: choose site"
     for name in values["strategy"]:
         if system_of(name).clustering.needs_tasks:
-            advice = "choose a strategy that finds clusters, or single or local"
-            yield "strategy", f"{real}, and {name} needs tasks, which devices do not know: {advice}"
+            advice = "choose a strategy that detects clusters, or single or local"
+            yield (
+                "strategy",
+                f"{real}, and {name} needs tasks, which devices do not know: {advice}",
+            )
 
 
 def _rounds(values: Values) -> Broken:
-    """Refuse what would happen after the last round, or needs training where there is none."""
+    """Refuse events after the last round, and options of training without any round."""
     rounds = values["num_server_rounds"]
     if not rounds:
         yield from _grouping_alone(values)
@@ -197,7 +202,7 @@ def _rounds(values: Values) -> Broken:
 def _grouping_alone(values: Values) -> Broken:
     names = values["strategy"]
     training = [name for name in names if _shared(name) not in {*_ONE_SHOT, "nothing"}]
-    advice = "choose one that asks clients before, such as rcc-pfl, or at least 1 round"
+    advice = "choose one that groups them before, such as rcc-pfl, or at least 1 round"
     for name in training:
         yield "num-server-rounds", f"{name} groups clients while they train: {advice}"
     if not training and not one_shot(names):
@@ -209,15 +214,17 @@ def _grouping_alone(values: Values) -> Broken:
 
 
 def _secure_sums(values: Values) -> Broken:
-    """Refuse what would sum the same updates again over other clients.
+    """Refuse two sums of the same updates over different clients: they differ by single updates.
 
     All strategies of a seed start from one model, and a round that is trained again repeats its
-    updates: the difference of two such sums can be a single update.
+    updates.
     """
     if not values["secure_aggregation"]:
         return
     if len(names := values["strategy"]) > 1:
-        shown = f"strategy names {', '.join(names)}, whose sums together can show single updates"
+        shown = (
+            f"strategy names {', '.join(names)}, and their sums together can show single updates"
+        )
         yield "secure-aggregation", f"{shown}: name one, or set secure-aggregation to false"
     for key, absent in (("resume", ""), ("checkpoint-every", 0)):
         if (value := values[field_of(key)]) != absent:
@@ -226,11 +233,11 @@ def _secure_sums(values: Values) -> Broken:
             yield "secure-aggregation", f"{shown}: {advice}"
 
 
-def check_num_clusters(strategies: Sequence[str], wanted: int, at_start: int) -> None:
+def check_num_clusters(strategies: Sequence[str], num_clusters: int, at_start: int) -> None:
     """Refuse more clusters than there are clients at the start, by a ValueError."""
     exact = any(system_of(name).clustering.exact_number for name in strategies)
-    if wanted > at_start and exact:
+    if num_clusters > at_start and exact:
         raise ValueError(
-            f"num-clusters is {wanted}, but there are {at_start} clients at the start: choose 1 to "
-            f"{at_start}."
+            f"num-clusters is {num_clusters}, but there are {at_start} clients at the start: "
+            f"choose 1 to {at_start}."
         )

@@ -1,4 +1,4 @@
-"""The run configuration: the only place that reads run-config values, and checks every one."""
+"""The run configuration: reads and checks every run-config value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from clients.settings import (
     SpectrumSettings,
     TrainingSettings,
 )
-from fl_app.config.keywords import ALL, AS_PAPER, TRIAL, spelt_out
+from fl_app.config.keywords import ALL, AS_PAPER, TRIAL, resolve_keywords
 from fl_app.config.rules import (
     LAST_SEED,
     broken_rules,
@@ -62,15 +62,15 @@ from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, SYSTEMS, system_of
 TRACKERS = ("tensorboard", "mlflow", "wandb")
 
 PAPER_CLIENTS = 25
-"""How many clients are simulated where neither somebody nor the data say."""
+"""The number of simulated clients if neither the user nor the data set gives one."""
 
 
 Settings = TypeVar("Settings")
 
 _STRATEGY_WORDS = (
-    f"one of {', '.join(SYSTEMS)}, or several separated by commas, or all (but for those with a "
-    "local objective of their own); or parts such as spectral+lps-gps or spectral+mean+ditto, the "
-    "first two of which may be your own as MODULE:NAME"
+    f"one of {', '.join(SYSTEMS)}, several separated by commas, or all (those without a "
+    "special local objective); or parts such as spectral+lps-gps or spectral+mean+ditto, where the "
+    "first two may be user-defined as MODULE:NAME"
 )
 
 
@@ -85,8 +85,8 @@ def _parse_strategies(value: Any) -> tuple[str, ...]:
             if clustering in SYSTEMS and clustering not in CLUSTERINGS:
                 part = SYSTEMS[clustering].clustering.name
                 raise ValueError(
-                    f'strategy is "{name}", but the clustering of {clustering} is called {part}, '
-                    f"as in {part}+{others or 'mean'}."
+                    f'strategy is "{name}", but the clustering of {clustering} is called {part}: '
+                    f"write {part}+{others or 'mean'}."
                 )
             or_import_path(one_of(CLUSTERINGS)).read("strategy's clustering", clustering)
             or_import_path(one_of(AGGREGATIONS)).read("strategy's aggregation", aggregation)
@@ -112,8 +112,8 @@ class Config(
 ):
     """What runs, on what, and how long: a checked run configuration.
 
-    The fields are run-config keys, `-` written as `_`; `of_strategies` has those that the parts of
-    strategies declare. `strategy` is a tuple of names; `num_clients` is 0 for "all";
+    The fields are run-config keys, `-` written as `_`; `of_strategies` has the options of parts of
+    strategies. `strategy` is a tuple of names; `num_clients` is 0 for "all";
     `num_clusters` is a number or a word.
     """
 
@@ -145,32 +145,32 @@ class Config(
     seed: int = option(
         0,
         number(int, 0, LAST_SEED),
-        "decides partition, noise, first models, order of samples, participants",
+        "decides partition, noise, initial models, order of samples, participants",
     )
     dataset: str = option(
         "mnist-5k",
         or_import_path(or_words(DATASET, SYNTHETIC, REAL_DEVICES)),
         "`rotated-mnist`: tasks are rotations; `synthetic`: needs no files, see `heterogeneity`; "
-        "`devices`: on real devices, each one's own images; samples of any shape: docs/own-code.md",
+        "`devices`: the local samples of real devices; samples of any shape: docs/own-code.md",
     )
     num_clients: int = option(
         ALL,
         or_words(COUNT, ALL),
-        "SuperNodes that must be connected; with the data set `devices`, that are waited for; "
-        "`fedkin run` takes 25, or as many as the data come with",
+        "SuperNodes that must be connected; with the data set `devices`, to wait for; `all` in "
+        "`fedkin run`: 25, or as many as the data set has",
         default=0,
     )
     model: str = option(
         AS_PAPER,
         or_import_path(one_of((AS_PAPER, *MODELS))),
-        "`paper`: the paper's for the data set, `mlp` for your own; `mlp` has 200 hidden units; "
-        "your own: docs/own-code.md",
+        "`paper`: the paper's for the data set, `mlp` for user-defined data; `mlp` has 200 hidden "
+        "units; user-defined models: docs/own-code.md",
     )
     num_server_rounds: int = option(
         10,
         or_words(NATURAL, TRIAL),
-        "rounds of training; 0: only group the clients, docs/grouping.md; `trial`: at most 20, as "
-        "validation samples say, docs/verdicts.md",
+        "rounds of training; 0: only group the clients, docs/grouping.md; `trial`: at most 20, "
+        "fewer if validation samples show it, docs/verdicts.md",
     )
     fraction_train: float = option(1.0, SHARE, "share of the clients that train in a round")
     evaluate_every: int = option(
@@ -179,30 +179,30 @@ class Config(
     early_stopping: int = option(
         0,
         NATURAL,
-        "a strategy ends after so many tests in a row without a better score or loss on most "
+        "end a strategy after so many tests in a row without a better score or loss on most "
         "clients' validation samples; 0: never",
         needs="validation-share",
     )
     tune: str = option(
         "",
         TUNE,
-        "values that each strategy tries, such as `learning-rate=0.001,0.003 ditto-weight=0.1,1`: "
-        "what is best on clients' validation samples counts: docs/verdicts.md",
+        "values that each strategy tries, such as `learning-rate=0.001,0.003 ditto-weight=0.1,1`; "
+        "the best on clients' validation samples is reported: docs/verdicts.md",
         needs="validation-share",
     )
-    fraction_evaluate: float = option(1.0, SHARE, "share of the clients that test them then")
+    fraction_evaluate: float = option(1.0, SHARE, "share of the clients that test the models")
     pre_round_deadline: float = option(
         3600.0,
         POSITIVE,
-        "seconds to wait for each answer needed to find clusters; latecomers are named and asked "
-        "again in later rounds",
+        "seconds to wait for each answer needed to find clusters; late clients are named and "
+        "asked again in later rounds",
     )
     round_deadline: float = option(3600.0, POSITIVE, "seconds to wait for training or testing")
     min_answers: float = option(
         1.0,
         SHARE,
-        "share of the clients asked to train or test that must have answered; the others are then "
-        "waited for as long again at most, and named; 1: all, until the deadline",
+        "share of the clients of a round whose answers it waits for; then it waits at most as long "
+        "again for the others, and names them; 1: all, until the deadline",
     )
     checkpoint_every: int = option(
         0, NATURAL, "rounds between checkpoints in the results folder; 0: none"
@@ -210,27 +210,27 @@ class Config(
     keep_spectra: bool = option(
         True,
         BOOLEAN,
-        "`spectral`: keep the eigenvectors that clients shared in the results folder, for `fedkin "
-        "place`: docs/privacy.md",
+        "`spectral`: store the eigenvectors that clients shared in the results folder, for "
+        "`fedkin place`: docs/privacy.md",
     )
     track: str = option(
         "none",
         one_of(("none", *TRACKERS)),
-        "show each round elsewhere, while the run goes on: docs/watching.md",
+        "show each round in a tracker while the run goes on: docs/watching.md",
     )
-    resume: str = option("", TEXT, "the results folder of an interrupted run that is to go on")
+    resume: str = option("", TEXT, "the results folder of an interrupted run to resume")
     output_dir: str = option(
         "",
         TEXT,
         "folder for the results; empty: `results/DATE-TIME` where the SuperLink was started",
     )
     figure_format: str = option(
-        "png", one_of(("png", "pdf", "svg")), "of the pictures: `pdf` and `svg` for papers"
+        "png", one_of(("png", "pdf", "svg")), "format of the pictures; `pdf` and `svg` for papers"
     )
     of_strategies: Mapping[str, Any] = field(default_factory=dict)
 
     def federation_settings(self, num_clients: int, seed: int) -> FederationSettings:
-        """Return the settings that decide who holds which sample, for one seed."""
+        """Return the settings that decide which client has which samples, for one seed."""
         malicious = self.malicious if self.attack != "none" else 0.0
         return self._part(
             FederationSettings, num_clients=num_clients, seed=seed, malicious=malicious
@@ -247,20 +247,15 @@ class Config(
 
     @cached_property
     def simulated_clients(self) -> int:
-        """Return how many clients a simulation has.
+        """Return the number of clients of a simulation.
 
-        Where nobody says, as many as the data come with, for which a function of one's own is
-        called; as many as the paper's, if they come with none.
-
-        Raises
-        ------
-        ValueError
-            If the function cannot be called, or returns no data.
+        By default it is that of the data set's partition (a user-defined function is called for
+        it), otherwise `PAPER_CLIENTS`.
         """
         return self.num_clients or sites_of(self.dataset, self.data_dir) or PAPER_CLIENTS
 
     def eigenvectors(self, default: object = None) -> int:
-        """Return how many eigenvectors a client shares, `auto` being the default or the usual."""
+        """Return how many eigenvectors a client shares; `auto` is `default` or the usual number."""
         if self.num_eigenvectors != AUTO:
             return int(self.num_eigenvectors)
         return default if isinstance(default, int) else USUAL_EIGENVECTORS[self.relevance]
@@ -273,10 +268,10 @@ class Config(
     def spent(self) -> dict[str, float]:
         """Return the ε and δ for one sample of one client; empty without any noise.
 
-        `pre-round-epsilon` counts once, as the matrix does on which a device adds noise,
-        `training-epsilon` for each strategy on each seed, and each of these has `privacy-delta`.
-        `epsilon` and `delta` are those of the whole run, their sums (basic composition). They are
-        left out where something that leaves the clients has no noise: then there is no total.
+        `pre-round-epsilon` is spent once, on the matrix that gets noise, and `training-epsilon` for
+        each strategy on each seed, each with `privacy-delta`. `epsilon` and `delta` are their sums
+        (basic composition) for the whole run. They are left out if anything that leaves the clients
+        has no noise.
         """
         parts = {
             f"{name}-epsilon": epsilon
@@ -291,7 +286,7 @@ class Config(
         parts["privacy-delta"] = self.privacy_delta
         has_pre_round = shares_eigenvectors(self.strategy)
         noisy = self.training_epsilon and (self.pre_round_epsilon or not has_pre_round)
-        if not noisy or self.validation_share:  # by which models are compared as they are
+        if not noisy or self.validation_share:  # comparisons of models have no noise
             return parts
         trainings = len(self.strategy) * self.repeats
         return {
@@ -306,8 +301,8 @@ class Config(
 
     def by_key(self) -> dict[str, Any]:
         """Return every option's value under its run-config key."""
-        own = {key: getattr(self, field_of(key)) for key in options_of(Config)}
-        return {**own, **self.of_strategies}
+        values = {key: getattr(self, field_of(key)) for key in options_of(Config)}
+        return {**values, **self.of_strategies}
 
     def as_run_config(self) -> dict[str, Scalar]:
         """Return the configuration under its run-config keys, as scalars."""
@@ -325,7 +320,7 @@ OF_STRATEGIES: dict[str, Option] = {
     for part in (*CLUSTERINGS.values(), *AGGREGATIONS.values(), *OBJECTIVES.values())
     for key, one in options_of(part).items()
 }
-"""What the parts of the catalogue's strategies declare, by run-config key."""
+"""The options of parts of the catalogue's strategies, by run-config key."""
 
 OPTIONS: dict[str, Option] = {**options_of(Config), **OF_STRATEGIES}
 
@@ -335,13 +330,13 @@ DEFAULTS: dict[str, Scalar] = {key: one.default for key, one in OPTIONS.items()}
 def parse_config(run_config: Mapping[str, Any], *, at_client: bool = False) -> Config:
     """Read and check a Flower run config: every key of `[tool.flwr.app.config]` in pyproject.toml.
 
-    Strategies of somebody's own are imported, but not `at_client`, where none is run.
+    User-defined strategies are imported, except `at_client`, which runs none.
 
     Raises
     ------
     ValueError
-        If keys are unknown, missing or have values that are not allowed, or that do not go
-        together: a sentence for each that names the key, the value and what is allowed.
+        If keys are unknown or missing, or values are not allowed or contradict each other: one
+        sentence for each, with the key, the value and what is allowed.
     """
     wrong = Refusals(map(_unknown, sorted(set(run_config) - set(OPTIONS))))
     if missing := sorted(set(OPTIONS) - set(run_config)):
@@ -353,15 +348,15 @@ def parse_config(run_config: Mapping[str, Any], *, at_client: bool = False) -> C
     wrong.refuse()
     values = {field_of(key): read[key] for key in options_of(Config)}
     with wrong:
-        values = spelt_out(values)
+        values = resolve_keywords(values)
     wrong.refuse()
     of_strategies = {key: read[key] for key in OF_STRATEGIES}
-    # What strategies need is the server's to check where a client does not import them.
+    # Where a client does not import the strategies, only the server checks what they need.
     if not (at_client and any(map(_has_own, values["strategy"]))):
         with wrong:
             for name in values["strategy"]:
                 system_of(name)
-        wrong.refuse()  # before others ask what they are
+        wrong.refuse()  # the rules need to know all strategies
         wrong.extend(broken_rules(values))
     else:
         wrong.extend(broken_secure_sums(values))

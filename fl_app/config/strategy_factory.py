@@ -1,4 +1,4 @@
-"""From names in the configuration to strategies: clustering, aggregation, local objective."""
+"""Builds strategies from their names: clustering, aggregation, local objective."""
 
 from __future__ import annotations
 
@@ -36,14 +36,13 @@ from strategies.clusterings.ifca import drawn_models
 
 
 class Setting(NamedTuple):
-    """What the parts of a strategy are built from.
+    """The values that the parts of a strategy are built from.
 
-    `images` are of the kind that all clients have; a federation, whose tasks are known, is there in
-    a simulation only.
+    `data` has the kind of all clients' samples; only a simulation has a federation.
     """
 
     config: Config
-    images: Dataset | Agreement
+    data: Dataset | Agreement
     seed: int
     federation: Federation | None = None
 
@@ -51,9 +50,11 @@ class Setting(NamedTuple):
 def with_values(setting: Setting, values: Mapping[str, Any]) -> Setting:
     """Return the setting with other values of options, by run-config key."""
     others = setting.config.of_strategies
-    own = {field_of(key): value for key, value in values.items() if key not in others}
+    of_config = {field_of(key): value for key, value in values.items() if key not in others}
     of_strategies = {**others, **{key: values[key] for key in values if key in others}}
-    return setting._replace(config=replace(setting.config, **own, of_strategies=of_strategies))
+    return setting._replace(
+        config=replace(setting.config, **of_config, of_strategies=of_strategies)
+    )
 
 
 def tried_settings(setting: Setting, strategy: str) -> list[Setting]:
@@ -62,14 +63,7 @@ def tried_settings(setting: Setting, strategy: str) -> list[Setting]:
 
 
 def build_strategy(name: str, setting: Setting, options: Mapping[str, Any]) -> ClusteredStrategy:
-    """Return the strategy of a name in `Config.strategy`.
-
-    Raises
-    ------
-    ValueError, OSError
-        If an encoder cannot be had, the model has no such common or private layers, or a clustering
-        that needs a number of clusters has none.
-    """
+    """Return the strategy of a name in `Config.strategy`."""
     system = system_of(name)
     values: dict[str, Any] = {}
     for part in system.parts:
@@ -82,11 +76,8 @@ def build_strategy(name: str, setting: Setting, options: Mapping[str, Any]) -> C
 def check_strategy(name: str, setting: Setting) -> None:
     """Refuse what `build_strategy` does, as far as it is known before all samples are read.
 
-    Raises
-    ------
-    ValueError
-        If a part's options do not go together, a field of it is nothing that is known, the model
-        has no such layers, or a clustering that needs a number of clusters has none.
+    A ValueError if a part's options contradict each other, a field of it is unknown, or the model
+    has no such layers.
     """
     for tried in tried_settings(setting, name):
         _check_parts(name, tried)
@@ -97,13 +88,13 @@ def _check_parts(name: str, setting: Setting) -> None:
     for part in system_of(name).parts:
         fields = parameters(part).keys()
         weighted = {"weighted": False} if "weighted" in fields else {}  # `System.build` knows it
-        early = not _LATER & fields
+        early = not DEFERRED & fields
         parts.append(part(**{**_values(part, setting), **weighted}) if early else None)
     _check_layers(name, setting, *parts[1:])
 
 
 def _check_layers(name: str, setting: Setting, aggregation: Any, local: Any) -> None:
-    """Refuse private layers that the model does not have, or that the others are to share."""
+    """Refuse private layers that the model does not have, or that clusters share."""
     common = getattr(aggregation, "common_layers", ())
     if isinstance(local, Plain) and not common:
         return
@@ -120,26 +111,27 @@ def _check_layers(name: str, setting: Setting, aggregation: Any, local: Any) -> 
         trained = [key for key, one in model.named_parameters() if one.requires_grad]
         if not all(split(dict.fromkeys(trained), private)):
             raise ValueError(
-                f"{name} trains the private layers and the shared ones in turn, but of "
-                f"{setting.config.model} some of the two have nothing that can be trained: choose "
-                "other private-layers, or fedper."
+                f"{name} trains private and shared layers in turn, but one of the two has nothing "
+                f"to train in {setting.config.model}: choose other private-layers, or fedper."
             )
     for layer in common:
-        if is_within(layer, private) or any(is_within(own, [layer]) for own in private):
+        if is_within(layer, private) or any(is_within(one, [layer]) for one in private):
             raise ValueError(
-                f'{name} keeps the layer "{layer}" at the clients, and common-layers has all '
-                "clusters share it: take it out of one of the two."
+                f'{name} keeps the layer "{layer}" at the clients, but common-layers shares it '
+                "among all clusters: remove it from one of the two."
             )
 
 
 def _values(part: Part, setting: Setting) -> dict[str, Any]:
-    """Return the values of a part's fields that are found or are options."""
+    """Return the values of a part's fields, from providers or options."""
     options, values = setting.config.by_key(), {}
     for name, field in parameters(part).items():
         if name == "num_clusters":
             values[name] = _number(setting, field.default)
-        elif name in FOUND and (name not in _TRUTH or getattr(part, "needs_tasks", False)):
-            values[name] = FOUND[name](setting)
+        elif name in PROVIDERS and (
+            name not in GROUND_TRUTH or getattr(part, "needs_tasks", False)
+        ):
+            values[name] = PROVIDERS[name](setting)
         elif name == "num_eigenvectors" and setting.config.num_eigenvectors == AUTO:
             if field.default is MISSING:
                 values[name] = setting.config.eigenvectors()
@@ -148,70 +140,70 @@ def _values(part: Part, setting: Setting) -> dict[str, Any]:
         elif field.default is MISSING is field.default_factory and name != "weighted":
             raise ValueError(
                 f"strategy names {part.__module__}:{part.__name__}, whose field {name} has no "
-                "default, is no option and nothing that the app finds out: give it a default."
+                "default, and is neither an option nor a value that the app provides: give it a "
+                "default."
             )
     return values
 
 
-def able_strategies(setting: Setting) -> tuple[Config, dict[str, str]]:
-    """Return the configuration without the strategies that lack something, and why, by name.
+def runnable_strategies(setting: Setting) -> tuple[Config, dict[str, str]]:
+    """Return the configuration without the strategies that cannot run, and why, by name.
 
-    Raises
-    ------
-    ValueError
-        If all of them do.
+    A ValueError if none can run.
     """
     config = setting.config
-    lacking = {name: why for name in config.strategy if (why := _what_lacks(name, setting))}
-    able = tuple(name for name in config.strategy if name not in lacking)
-    if not able:
+    lacking = {name: why for name in config.strategy if (why := _why_not_runnable(name, setting))}
+    runnable = tuple(name for name in config.strategy if name not in lacking)
+    if not runnable:
         reasons = "; ".join(f"{name} {why}" for name, why in lacking.items())
         raise ValueError(
             f"strategy is {','.join(config.strategy)}, but {reasons}: give what is missing, or "
-            "choose a strategy that finds clusters, or single or local."
+            "choose a strategy that detects clusters, or single or local."
         )
-    return replace(config, strategy=able), {name: f"it {why}" for name, why in lacking.items()}
+    return replace(config, strategy=runnable), {name: f"it {why}" for name, why in lacking.items()}
 
 
-def _what_lacks(name: str, setting: Setting) -> str:
-    """Return what a strategy needs and has not, as it goes on after its name; empty: nothing."""
+def _why_not_runnable(name: str, setting: Setting) -> str:
+    """Return why a strategy cannot run, in words that follow its name; empty: it can."""
     config, clustering = setting.config, system_of(name).clustering
     if clustering.needs_tasks and setting.federation and not setting.federation.knows_tasks:
         return f"must know the tasks of clients, and {config.dataset} does not name them"
     number = parameters(clustering).get("num_clusters")
     needs_number = number and number.default is MISSING
-    if needs_number and any(wanted_clusters(one) is None for one in tried_settings(setting, name)):
+    if needs_number and any(
+        fixed_num_clusters(one) is None for one in tried_settings(setting, name)
+    ):
         return f"needs a number of clusters, and num-clusters is {config.num_clusters}"
     return ""
 
 
 def _number(setting: Setting, default: Any) -> Any:
     """Return the number of clusters, or the rule that chooses it; `auto`: the part's default."""
-    wanted = wanted_clusters(setting)
-    if wanted is not None:
-        return wanted
+    number = fixed_num_clusters(setting)
+    if number is not None:
+        return number
     # The number of tasks is unknown here.
     word = AUTO if setting.config.num_clusters == AS_TASKS else setting.config.num_clusters
     return {AUTO: default, "silhouette": "silhouette"}.get(str(word), "elbow")
 
 
-def wanted_clusters(setting: Setting) -> int | None:
-    """Return the number of clusters to look for; None: to be chosen."""
-    wanted = setting.config.num_clusters
-    if wanted == AS_TASKS and setting.federation and setting.federation.knows_tasks:
+def fixed_num_clusters(setting: Setting) -> int | None:
+    """Return the configured number of clusters; None: a rule chooses it."""
+    number = setting.config.num_clusters
+    if number == AS_TASKS and setting.federation and setting.federation.knows_tasks:
         return len(setting.federation.partition.tasks)
-    return wanted if isinstance(wanted, int) else None
+    return number if isinstance(number, int) else None
 
 
 def initial_model(setting: Setting) -> nn.Module:
     """Return the configured model with random weights."""
-    images = setting.images
-    return build_model(setting.config.model, images.sample_shape, images.num_classes, setting.seed)
+    data = setting.data
+    return build_model(setting.config.model, data.sample_shape, data.num_classes, setting.seed)
 
 
 @lru_cache(maxsize=2)
 def _encoder(source: str, channels: int, data_dir: str, device: str) -> protocol.NDArrays:
-    # The server may do without a GPU that its clients must have.
+    # The server may lack the GPU that its clients need.
     here = torch_device(CPU if device == CPU else AUTO)
     with one_thread():  # layers are small, and threads that wait for each other cost more
         autoencoder = pretrained_autoencoder(source, channels, data_dir=data_dir, device=here)
@@ -232,17 +224,17 @@ def _later_tasks(setting: Setting) -> dict[int, dict[int, int]]:
     return {federation.drift_round: dict(enumerate(last))} if first != last else {}
 
 
-# Of these, what tells the true tasks: whoever does not need them may call something of its own so.
-_TRUTH = {"labels", "later", "sizes"}
-# What only samples or a training can say.
-_LATER = {"encoder", *_TRUTH}
-# What is no option of its own, by the name of the field that takes it.
-FOUND: dict[str, Callable[[Setting], Any]] = {
+# The true tasks. A part that does not need them may have fields of these names.
+GROUND_TRUTH = {"labels", "later", "sizes"}
+# Values that need samples or a training.
+DEFERRED = {"encoder", *GROUND_TRUTH}
+# Values that are no options, by the name of the field that takes them.
+PROVIDERS: dict[str, Callable[[Setting], Any]] = {
     "seed": lambda setting: setting.seed,
     "dimension": lambda setting: compared_dimension(
         setting.config.features,
-        setting.images.sample_shape,
-        is_float=setting.images.is_float,
+        setting.data.sample_shape,
+        is_float=setting.data.is_float,
         is_private=setting.config.pre_round_epsilon > 0,
     ),
     "draw_model": lambda setting: drawn_models(
@@ -253,8 +245,8 @@ FOUND: dict[str, Callable[[Setting], Any]] = {
     ),
     "encoder": lambda setting: _encoder(
         setting.config.encoder,
-        setting.images.sample_shape[0],
-        # A folder is the user's own.
+        setting.data.sample_shape[0],
+        # A folder of the user has no published data sets.
         "" if setting.config.dataset in ("folder", SITES) else setting.config.data_dir,
         setting.config.device,
     ),

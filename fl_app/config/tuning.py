@@ -1,4 +1,4 @@
-"""`tune`: values that each strategy tries, and of which validation samples choose one."""
+"""`tune`: the values that each strategy tries; validation samples choose the best."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TUNABLE: dict[str, Option] = {
     **{key: one for key, one in _OF_OBJECTIVES.items() if key != "private-layers"},
     _NUM_CLUSTERS: Option(AS_TASKS, NUMBER_OF_CLUSTERS, "", _NUM_CLUSTERS, ""),
 }
-"""What only decides how clients train, and how many groups there are."""
+"""Options that only decide how clients train, and how many groups there are."""
 
 _EXAMPLE = "learning-rate=0.001,0.003 ditto-weight=0.1,1"
 
@@ -43,10 +43,7 @@ _EXAMPLE = "learning-rate=0.001,0.003 ditto-weight=0.1,1"
 def values_of(tune: str) -> dict[str, tuple[Scalar, ...]]:
     """Return the values to try, by run-config key.
 
-    Raises
-    ------
-    ValueError
-        If a key is unknown or there twice, or has a value that is not allowed, or none beside it.
+    A ValueError if a key is unknown or repeated, or has a value that is not allowed, or only one.
 
     Examples
     --------
@@ -59,7 +56,7 @@ def values_of(tune: str) -> dict[str, tuple[Scalar, ...]]:
         if not equals:
             raise NotAllowedError
         if key not in TUNABLE:
-            meant = did_you_mean(key, TUNABLE) or f"Those that can are {', '.join(TUNABLE)}."
+            meant = did_you_mean(key, TUNABLE) or f"The keys are {', '.join(TUNABLE)}."
             raise ValueError(f"tune names {key}, which cannot be tuned. {meant}")
         if key in found:
             raise ValueError(f"tune names {key} twice: give it once, with all of its values.")
@@ -67,51 +64,48 @@ def values_of(tune: str) -> dict[str, tuple[Scalar, ...]]:
         found[key] = tuple(rule.read(f"{key} in tune", one) for one in listed.split(","))
         if len(found[key]) < 2 or len(set(found[key])) < len(found[key]):
             raise ValueError(
-                f"tune has {word}, but values to choose from are several, and different: add some, "
-                f"or set {key} itself."
+                f"tune has {word}, but it needs at least two different values: add some, or set "
+                f"{key} itself."
             )
     return found
 
 
 def _parse(value: Any) -> str:
     values = values_of(str(value))
-    return " ".join(f"{key}={','.join(map(str, own))}" for key, own in values.items())
+    return " ".join(f"{key}={','.join(map(str, some))}" for key, some in values.items())
 
 
 TUNE = Rule(f'empty, or options with their values, as in "{_EXAMPLE}"', _parse)
 
 
 def combinations(tune: str, strategy: str) -> list[dict[str, Scalar]]:
-    """Return what a strategy tries: every combination of the values that count for it.
+    """Return the combinations that a strategy tries, of the values that have an effect on it.
 
-    One that no value counts for trains once, with none of them.
+    If none has, the strategy trains once, with an empty combination.
     """
-    own = {key: tried for key, tried in values_of(tune).items() if counts(key, strategy)}
-    return [dict(zip(own, chosen, strict=True)) for chosen in product(*own.values())]
+    used = {key: tried for key, tried in values_of(tune).items() if has_effect(key, strategy)}
+    return [dict(zip(used, chosen, strict=True)) for chosen in product(*used.values())]
 
 
-def tried_values(told: str) -> dict[str, Any]:
-    """Return what a client is told to train by, from JSON, by run-config key.
+def read_tuned_values(text: str) -> dict[str, Any]:
+    """Read the values that a client is to train by, from JSON, by run-config key.
 
-    Raises
-    ------
-    ValueError
-        If that is more than how it trains, or a value is not allowed.
+    A ValueError if a key is no option of training, or a value is not allowed.
     """
-    values: dict[str, Any] = json.loads(told)
+    values: dict[str, Any] = json.loads(text)
     for key in values:
         if key not in OF_TRAINING:
-            raise ValueError(f"this client is told to try {key}, which cannot be tuned.")
+            raise ValueError(f"the server sent {key} to be tuned, which is no option of training.")
     return {key: OF_TRAINING[key].rule.read(key, value) for key, value in values.items()}
 
 
 def num_trainings(tune: str, strategies: Sequence[str]) -> int:
-    """Return how often a strategy is trained on a seed."""
+    """Return the number of trainings of all strategies on a seed."""
     return sum(len(combinations(tune, strategy)) for strategy in strategies)
 
 
 def label_of(strategy: str, values: Mapping[str, Scalar]) -> str:
-    """Return what a strategy with these values is called beside the others that it tries.
+    """Return the name of a strategy with these values.
 
     Examples
     --------
@@ -121,11 +115,11 @@ def label_of(strategy: str, values: Mapping[str, Scalar]) -> str:
     return ",".join([strategy, *(f"{key}={value}" for key, value in values.items())])
 
 
-def counts(key: str, strategy: str) -> bool:
-    """Return whether a strategy does otherwise if an option has another value."""
+def has_effect(key: str, strategy: str) -> bool:
+    """Return whether an option has an effect on a strategy."""
     system = system_of(strategy)
     if key == _NUM_CLUSTERS:
         return "num_clusters" in parameters(system.clustering)
-    own = options_of(system.objective)
-    replaced = key == "local-epochs" and "body-epochs" in own
-    return key in own or (key in OF_TRAINING and not replaced)
+    of_objective = options_of(system.objective)
+    replaced = key == "local-epochs" and "body-epochs" in of_objective
+    return key in of_objective or (key in OF_TRAINING and not replaced)

@@ -1,4 +1,4 @@
-"""Options that change nothing beside the others, and what would make them count."""
+"""Options that have no effect in a configuration, and the condition under which they have."""
 
 from __future__ import annotations
 
@@ -17,30 +17,25 @@ OF_ROUNDS = {
     *("fraction-train", "evaluate-every", "fraction-evaluate", "early-stopping", "round-deadline"),
     *("checkpoint-every", "weighted-mean", "secure-aggregation", "client-test"),
 }
-"""Options of training and of its tests, of no use where clients are only grouped."""
+"""Options of training and of its tests, unused where clients are only grouped."""
 OF_WRITERS = {"partition", "min-samples"}
-"""Options of how samples are spread that count where each client is a writer."""
+"""Options of how samples are spread that are used where each client is a writer."""
 OF_A_SPREAD = {*OF_WRITERS, "num-tasks", "dirichlet-alpha", "minority", "client-test"}
-"""Options of how samples are spread, of no use where they come as each client's own."""
+"""Options of how samples are spread, unused where the data set has a partition."""
 
 
-def without_effect(given: Mapping[str, Scalar], config: Config) -> list[str]:
-    """Return a sentence for each option of those given, defaults apart, that changes nothing.
+def find_unused_options(given: Mapping[str, Scalar], config: Config) -> list[str]:
+    """Return a sentence for each given option, unless it is at its default, that has no effect.
 
-    Parameters
-    ----------
-    given : mapping
-        Run-config keys and their values.
-    config : Config
-        Which these and the defaults make.
+    `config` is made of the `given` values by run-config key, and the defaults.
 
     Examples
     --------
     >>> from fl_app.config.run_config import parse_config
     >>> given = {"noise-rate": 0.3}
     >>> defaults = {key: one.default for key, one in OPTIONS.items()}
-    >>> without_effect(given, parse_config({**defaults, **given}))
-    ['noise-rate=0.3 changes nothing: it counts only if noise is not none.']
+    >>> find_unused_options(given, parse_config({**defaults, **given}))
+    ['noise-rate=0.3 has no effect: it is used only if noise is not none.']
     """
     values, said = config.as_run_config(), []
     for key in given:
@@ -48,38 +43,38 @@ def without_effect(given: Mapping[str, Scalar], config: Config) -> list[str]:
         if one.rule.read(key, given[key]) == one.rule.read(key, one.default):
             continue
         if where := _counts_only(key, config):
-            said.append(f"{key}={values[key]} changes nothing: it counts only {where}.")
+            said.append(f"{key}={values[key]} has no effect: it is used only {where}.")
     return said
 
 
-def without_effect_anywhere(
+def find_commonly_unused_options(
     simulations: Iterable[tuple[Mapping[str, Scalar], Config]],
 ) -> list[str]:
-    """Return the sentences of `without_effect` that several simulations share."""
-    first, *others = [without_effect(given, config) for given, config in simulations] or [[]]
+    """Return the sentences of `find_unused_options` that all simulations share."""
+    first, *others = [find_unused_options(given, config) for given, config in simulations] or [[]]
     return [sentence for sentence in first if all(sentence in one for one in others)]
 
 
-def needed(key: str, config: Config) -> str:
-    """Name what an option needs beside it and has not, as `if KEY is VALUE`, or nothing."""
+def unmet_condition(key: str, config: Config) -> str:
+    """Return an option's unmet condition, as `if KEY is VALUE`; empty: it is met."""
     values = config.as_run_config()
     other, equals, words = OPTIONS[key].needs.partition("=")
-    wanted = words.split("|")
+    allowed = words.split("|")
     if other and not equals and values[other] == OPTIONS[other].default:
         return f"if {other} is not {values[other]}"
-    if equals and values[other] not in wanted:
-        return f"if {other} is {' or '.join(wanted) or 'empty'}"
+    if equals and values[other] not in allowed:
+        return f"if {other} is {' or '.join(allowed) or 'empty'}"
     return ""
 
 
 def _counts_only(key: str, config: Config) -> str:
-    """Return where an option counts, in words, or nothing if it does so here."""
-    if where := needed(key, config):
+    """Return in words where an option has an effect; empty: it has one here."""
+    if where := unmet_condition(key, config):
         return where
     if key in OF_ROUNDS and not config.num_server_rounds:
         return "in rounds of training"
     if key in OF_A_SPREAD and sites_of(config.dataset, config.data_dir):
-        return f"where samples are spread over clients, and {config.dataset} has its own"
+        return f"where samples are spread over clients, but {config.dataset} has a partition"
     if key in OF_A_SPREAD - OF_WRITERS and config.partition == "writer":
         return "if partition is not writer"
     users = [name for name, system in SYSTEMS.items() if _uses(system, key)]
@@ -99,10 +94,8 @@ def _uses(system: System, key: str) -> bool:
 def _where_attacks(config: Config) -> str:
     clusterings = [system_of(name).clustering for name in config.strategy]
     if config.attack == "random-signature":
-        asked = one_shot(config.strategy)
-        return (
-            "" if asked else "for a strategy that asks clients before they train, such as rcc-pfl"
-        )
+        grouped = one_shot(config.strategy)
+        return "" if grouped else "for a strategy that groups clients first, such as rcc-pfl"
     if not config.num_server_rounds:
         return "in rounds of training"
     if not any(clustering.trains_together for clustering in clusterings):

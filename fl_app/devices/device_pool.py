@@ -21,7 +21,7 @@ from fl_app.results.run_result import RunResult
 from fl_app.results.verdict import NOT_COMPARED, SeedVerdicts
 from fl_app.run.checkpoints import Checkpoints
 from fl_app.run.client_pool import ClientPool
-from fl_app.run.personal_store import ConfigValues, keep_states
+from fl_app.run.client_states import ConfigValues, save_states
 from fl_app.run.progress import Progress
 from fl_app.run.writer import ResultsFolder
 from fl_core.agreement.agreement import Agreement, Survey
@@ -89,9 +89,9 @@ class DevicePool(ClientPool):
         self._seen: set[int] = set()
         return self._grid
 
-    def keep_states(self, strategy: ClusteredStrategy, sent: ConfigValues) -> dict[int, Any]:
+    def save_states(self, strategy: ClusteredStrategy, sent: ConfigValues) -> dict[int, Any]:
         """Let devices save their private state on their disks; the server gets nothing of it."""
-        keep_states(self._grid, strategy, sent, self._config.round_deadline)
+        save_states(self._grid, strategy, sent, self._config.round_deadline)
         return {}
 
     def after_round(

@@ -15,7 +15,7 @@ from strategies.rounds.ask import Request
 def deliver_models(
     strategy: ClusteredStrategy, grid: Grid, config: ConfigRecord, timeout: float
 ) -> dict[int, str]:
-    """Send each client its model, to be stored (`keep_model`), after `strategy.start` has ended.
+    """Send each client its model, to be stored (`save_model`), after `strategy.start` has ended.
 
     Parameters
     ----------

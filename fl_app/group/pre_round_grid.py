@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from clients.handlers import answer_queries, handler
 from fl_app.client_app import moments, open_node
-from fl_app.config.allowed_code import OWN_CODE, named_at_clients
+from fl_app.config.allowed_code import ALLOWED_CODE, client_code_paths
 from fl_app.config.run_config import Config
 from fl_app.run.node import Node
 from fl_app.simulation.attacks import attack_mod
@@ -28,7 +28,7 @@ class PreRoundGrid(InProcessGrid):
         answer_queries(app, self._open)
         app.query(protocol.MOMENTS)(handler(moments, self._open))
         # The user of this process named the code: it may run.
-        own_code = {OWN_CODE: ",".join(named_at_clients(config).values())}
+        own_code = {ALLOWED_CODE: ",".join(client_code_paths(config).values())}
         count = config.num_clients
         nodes = [{"partition-id": i, "num-partitions": count, **own_code} for i in range(count)]
         super().__init__(app, nodes, config.as_run_config())

@@ -1,4 +1,4 @@
-"""Checkpoints of a run, in its results folder, and how an interrupted run finds them again."""
+"""Checkpoints of a run, in its results folder, from which an interrupted run is resumed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fl_core.data.samples import SampleKind
 from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
 from strategies import ClusteredStrategy, RoundReport
 
-# What may differ when a run goes on: it decides when something happens or where it lies, not what.
+# Options that may differ in a resumed run: they decide when and where, but no result.
 _MAY_DIFFER = {
     "resume",
     "output-dir",
@@ -33,7 +33,7 @@ PATIENCE = 90.0  # seconds
 
 
 class Checkpoints:
-    """One file for each strategy and seed, the last round's only.
+    """One file for each strategy and seed, of its last round only.
 
     A checkpoint of a run with other options than `config`, or a damaged one, is refused by a
     ValueError or an OSError.
@@ -54,7 +54,7 @@ class Checkpoints:
         self._find()
 
     def _find(self) -> None:
-        """Read all checkpoints of a run that is resumed: a damaged one is not found only later."""
+        """Read all checkpoints of a resumed run, so that a damaged one is known at the start."""
         if self._resumes:
             for path in sorted((self.folder / CHECKPOINTS).glob(WHOLE)):
                 self._found[path] = load_checkpoint(path)
@@ -87,11 +87,11 @@ class Checkpoints:
             lock.acquire(timeout=PATIENCE)
         except Timeout:
             raise RuntimeError(
-                f"another run goes on in {self.folder}: watch it with flwr log, or stop it with "
+                f"another run uses {self.folder}: watch it with flwr log, or stop it with "
                 "flwr stop, before you resume it."
             ) from None
         try:
-            # The run that was in it may have come farther, or to its end, just now.
+            # The run that used it may have written more until now.
             self._find()
             if not self._resumes:
                 output_folder(str(self.folder))
@@ -101,7 +101,7 @@ class Checkpoints:
             lock.release()
 
     def is_due(self, report: RoundReport) -> bool:
-        """Return whether a checkpoint is to be written after this round."""
+        """Return whether to write a checkpoint after this round."""
         last = report.round == report.num_rounds
         return self.every > 0 and (last or report.round % self.every == 0)
 
@@ -114,9 +114,9 @@ class Checkpoints:
         data: SampleKind,
         states: Mapping[int, Any],
     ) -> None:
-        """Write a strategy's checkpoint, whole or not at all, in the place of its last one.
+        """Replace a strategy's checkpoint, completely or not at all.
 
-        `states` are what simulated clients keep for themselves.
+        `states` is the private state of simulated clients.
         """
         save_checkpoint(
             self._path(name, seed),
@@ -133,7 +133,7 @@ class Checkpoints:
         )
 
     def load(self, name: str, seed: int, data: SampleKind) -> dict[str, Any] | None:
-        """Return a strategy's checkpoint, if the run is resumed and had come so far.
+        """Return a strategy's checkpoint, if the run is resumed and has one.
 
         A ValueError if it was trained on other data: `data-dir` may have moved, its files may not
         have changed.
@@ -142,12 +142,12 @@ class Checkpoints:
         if found is not None and found["data"] != self._digest(seed, data):
             raise ValueError(
                 f"the data are not those with which the run in {self.folder} was started: resume "
-                "it with these, or start anew."
+                "it with these, or start a new run."
             )
         return found
 
     def _digest(self, seed: int, data: SampleKind) -> str:
-        """Return what tells a simulation's data on a seed from others; of devices', nothing."""
+        """Return the checksum of a simulation's data on a seed; of devices, nothing."""
         if seed not in self._digests:
             self._digests[seed] = data.checksum() if isinstance(data, Dataset) else ""
         return self._digests[seed]

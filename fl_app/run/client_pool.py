@@ -13,7 +13,7 @@ from fl_app.config.strategy_factory import Setting
 from fl_app.results.run_result import RunResult
 from fl_app.results.verdict import SeedVerdicts
 from fl_app.run.checkpoints import Checkpoints
-from fl_app.run.personal_store import ConfigValues
+from fl_app.run.client_states import ConfigValues
 from fl_app.run.progress import Progress
 from fl_app.run.writer import ResultsFolder
 from strategies import ClientRegistry, ClusteredStrategy, RoundReport
@@ -57,7 +57,7 @@ class ClientPool(Protocol):
     ) -> None:
         """Show a round."""
 
-    def keep_states(self, strategy: ClusteredStrategy, sent: ConfigValues) -> dict[int, Any]:
+    def save_states(self, strategy: ClusteredStrategy, sent: ConfigValues) -> dict[int, Any]:
         """Let clients save their private state; return what a checkpoint is to hold of it."""
         ...
 

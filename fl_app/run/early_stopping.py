@@ -15,11 +15,11 @@ Validated = Mapping[int, Mapping[str, Sequence[float]]]
 _SCORE, _LOSS = 1, 2
 
 
-class EnoughRounds(Exception):  # noqa: N818 - nothing is wrong
+class StopEarly(Exception):  # noqa: N818 - nothing is wrong
     """A strategy's training is over before its last round."""
 
 
-def is_enough(reports: Sequence[RoundReport], patience: int) -> bool:
+def has_stopped_improving(reports: Sequence[RoundReport], patience: int) -> bool:
     """Return whether neither score nor loss on validation samples was best in the last tests.
 
     The last `patience` tests count; with a patience of 0, it is never enough. The score is the

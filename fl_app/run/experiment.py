@@ -15,16 +15,16 @@ from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp import Grid
 
 from clients.settings import AUTO
-from fl_app.config.data_checks import check_fits
+from fl_app.config.data_checks import check_samples
 from fl_app.config.rules import check_num_clusters, one_shot, shares_eigenvectors
 from fl_app.config.run_config import Config
 from fl_app.config.strategy_factory import (
     Setting,
-    able_strategies,
     build_strategy,
+    fixed_num_clusters,
     initial_model,
+    runnable_strategies,
     tried_settings,
-    wanted_clusters,
     with_values,
 )
 from fl_app.config.tuning import OF_TRAINING, combinations, label_of, num_trainings
@@ -33,8 +33,8 @@ from fl_app.results.run_result import RunResult
 from fl_app.results.tuning import best_of
 from fl_app.run.checkpoints import Checkpoints
 from fl_app.run.client_pool import ClientPool, ConnectClients
-from fl_app.run.early_stopping import EnoughRounds, is_enough
-from fl_app.run.personal_store import compare_again
+from fl_app.run.client_states import repeat_test
+from fl_app.run.early_stopping import StopEarly, has_stopped_improving
 from fl_app.run.progress import Progress
 from fl_app.run.quorum import QuorumGrid
 from fl_app.run.status import Status
@@ -107,19 +107,19 @@ class _Experiment:
             setting = clients.setting(seed)
         status.doing("preparing what strategies need")
         is_automatic = config.features == AUTO
-        config, left_out = able_strategies(setting)
+        config, left_out = runnable_strategies(setting)
         setting = setting._replace(config=config)
         _check(setting, clients.num_at_start)
         trainings = num_trainings(config.tune, config.strategy)
         self._progress = Progress(len(seeds) * trainings * config.num_server_rounds)
         if is_automatic and shares_eigenvectors(config.strategy):
-            self._progress.took_features(setting.config.features, setting.images)
+            self._progress.took_features(setting.config.features, setting.data)
         with self._checkpoints.only_run():
             status.write_to(folder)
             resolved = replace(
                 config,
                 num_clients=clients.num_clients,
-                num_clusters=wanted_clusters(setting) or config.num_clusters,
+                num_clusters=fixed_num_clusters(setting) or config.num_clusters,
                 output_dir=str(folder),
             )
             results = ResultsFolder(clients.resolved(resolved), command, left_out)
@@ -131,7 +131,7 @@ class _Experiment:
                 for name in one_shot(config.strategy):
                     grouped = self._group(name, setting, redraw)
                     results.add_grouping_alone(
-                        name, setting.seed, grouped, setting.images, setting.federation
+                        name, setting.seed, grouped, setting.data, setting.federation
                     )
                 results.finish_grouping()
                 return
@@ -145,7 +145,7 @@ class _Experiment:
         for name in names:
             run, strategy = self._run_best(name, setting)
             self._clients.note_uninformative(setting, strategy)
-            results.add_run(run, strategy, setting.images, setting.federation)
+            results.add_run(run, strategy, setting.data, setting.federation)
         if setting.config.validation_share:
             self._clients.end_seed(setting.seed, results.judge(setting.seed))
             results.end_seed()
@@ -210,7 +210,7 @@ class _Experiment:
         checkpoints, status, progress = self._checkpoints, self._status, self._progress
         label = label_of(name, values)
         show = progress.reporter(label, seed)
-        checkpoint = checkpoints.load(label, seed, setting.images)
+        checkpoint = checkpoints.load(label, seed, setting.data)
         done, before, rounds = 0, 0.0, config.num_server_rounds
         if checkpoint is not None:
             done, before = checkpoint["strategy"]["round"], float(checkpoint["seconds"])
@@ -230,11 +230,13 @@ class _Experiment:
             )
             self._tracking.after_round(report, seconds(), setting.federation)
             if checkpoints.is_due(report):
-                states = clients.keep_states(strategy, sent) if strategy.local.has_state else {}
-                checkpoints.save(label, seed, strategy, seconds(), setting.images, states)
-            if report.round < rounds and is_enough(strategy.reports, config.early_stopping):
+                states = clients.save_states(strategy, sent) if strategy.local.has_state else {}
+                checkpoints.save(label, seed, strategy, seconds(), setting.data, states)
+            if report.round < rounds and has_stopped_improving(
+                strategy.reports, config.early_stopping
+            ):
                 progress.ended(label, seed, report)
-                raise EnoughRounds
+                raise StopEarly
 
         strategy = self._build(
             name,
@@ -245,7 +247,7 @@ class _Experiment:
             on_round=on_round,
             secure_aggregation=config.secure_aggregation,
             metrics=metrics_of(
-                is_regression=setting.images.is_regression,
+                is_regression=setting.data.is_regression,
                 user_metric=config.metric.partition(":")[2],
             ),
         )
@@ -256,13 +258,13 @@ class _Experiment:
                 clients.restore_states(checkpoint["states"], theirs)
             progress.resumed(label, seed, done)
             reports = [RoundReport(**report) for report in checkpoint["strategy"]["reports"]]
-            if done < rounds and is_enough(reports, config.early_stopping):
+            if done < rounds and has_stopped_improving(reports, config.early_stopping):
                 progress.ended(label, seed, reports[-1])
                 rounds = done
         tested = sent
         if config.validation_share:  # clients compare the strategies' models
             tested = ConfigRecord({**sent, protocol.CANDIDATE: label})
-        with _quiet_flower(), suppress(EnoughRounds):
+        with _quiet_flower(), suppress(StopEarly):
             strategy.start(
                 grid,
                 ArrayRecord(initial_model(setting).state_dict()),
@@ -273,17 +275,17 @@ class _Experiment:
             )
         run = RunResult.of(name, seed, strategy, seconds(), setting.federation, label)
         if done == rounds and config.validation_share:
-            compare_again(grid, strategy, tested, config.round_deadline)
+            repeat_test(grid, strategy, tested, config.round_deadline)
         return run, strategy
 
 
 def _check(setting: Setting, num_clients: int) -> None:
     """Refuse what no strategy could work with, before `num_clients` clients begin to train."""
-    check_fits(setting.config, setting.images, setting.federation)
+    check_samples(setting.config, setting.data, setting.federation)
     for name in setting.config.strategy:
         for tried in tried_settings(setting, name):
             build_strategy(name, tried, {})
-            check_num_clusters([name], wanted_clusters(tried) or 1, num_clients)
+            check_num_clusters([name], fixed_num_clusters(tried) or 1, num_clients)
 
 
 @contextmanager

@@ -19,10 +19,10 @@ from clients.features.compute import FeatureMap, feature_map
 from clients.privacy import Promise
 from clients.settings import TrainingSettings
 from clients.signatures.uninformative import why_little_to_compare
-from fl_app.config.allowed_code import refuse_unallowed
+from fl_app.config.allowed_code import check_code_allowed
 from fl_app.config.rules import field_of
 from fl_app.config.run_config import Config, parse_config
-from fl_app.config.tuning import tried_values
+from fl_app.config.tuning import read_tuned_values
 from fl_core.agreement.agreement import Agreement
 from fl_core.data.dataset import Dataset
 from fl_core.data.folders import cache_dir
@@ -53,7 +53,7 @@ class Node(Client, ABC):
     def __init__(self, message: Message, context: Context) -> None:
         super().__init__(message, context)
         self.config = config_of(context)
-        refuse_unallowed(self.config, context.node_config)
+        check_code_allowed(self.config, context.node_config)
         self.device = torch_device(self.config.device)
 
     @property
@@ -85,7 +85,7 @@ class Node(Client, ABC):
     def training_settings(self) -> TrainingSettings:
         """Return the configured settings, with the values that the strategy tries (`tune`)."""
         tried = self.message.content.config_records[protocol.CONFIG].get(protocol.TUNED, "{}")
-        values = {field_of(key): value for key, value in tried_values(str(tried)).items()}
+        values = {field_of(key): value for key, value in read_tuned_values(str(tried)).items()}
         return replace(self.config.training_settings(), **values)
 
     def loss(self) -> str:
@@ -104,7 +104,7 @@ class Node(Client, ABC):
         """Return the statistics of the training samples; only devices are asked for them."""
         raise self._lacks("column_statistics")
 
-    def keep_model(self) -> bool:
+    def save_model(self) -> bool:
         """Store the final model; return whether it did. A simulated client does not."""
         return False
 
@@ -113,7 +113,7 @@ class Node(Client, ABC):
         return False
 
     @abstractmethod
-    def keep_state(self) -> RecordDict:
+    def save_state(self) -> RecordDict:
         """Save this client's private state for a run that is resumed."""
 
     @abstractmethod

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
-from fl_app.run.grid_wrapper import GridAround
+from fl_app.run.grid_wrapper import GridWrapper
 from fl_core.messages import protocol
 
 # Without these answers, a client stays in its cluster, with its cluster's model. A client that does
@@ -71,7 +71,7 @@ class Patience:
             self.end = min(self.end, 2 * time.monotonic() - self.started)
 
 
-class QuorumGrid(GridAround):
+class QuorumGrid(GridWrapper):
     """A grid that passes messages on to Flower's, and does not wait for all clients.
 
     Once a share of the clients have trained, tested, sent their losses, or done a step of a secure

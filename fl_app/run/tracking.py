@@ -103,7 +103,7 @@ class WandB(Tracker):
     """A run of the project WANDB_PROJECT; with WANDB_MODE=offline, in the results folder."""
 
     def __post_init__(self) -> None:
-        """Open it without anything of this machine, and without what the run prints."""
+        """Open it without data of this machine, and without the run's output."""
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         wandb: Any = load_extra("wandb", "track=wandb")
         private = {"console": "off", "host": _PROJECT, "silent": True, "disable_git": True}
@@ -139,8 +139,8 @@ def check_tracker(name: str) -> None:
 class Tracking:
     """Sends every round to `config.track`.
 
-    A tracker that fails before anything is trained is a RuntimeError. One that fails later is a
-    warning, and gets nothing more: the training goes on.
+    A tracker that fails before the first training is a RuntimeError. Later it is a warning, the
+    tracker is not used any more, and the training continues.
     """
 
     def __init__(self, config: Config) -> None:
@@ -192,7 +192,7 @@ class Tracking:
     def _give_up(self, error: Exception) -> None:
         self._tracker = self._open = None
         _log.warning(
-            "track=%s fails, and gets nothing more of this run, which continues: %s",
+            "track=%s fails and is not used any more; the run continues: %s",
             *(self._config.track, one_line(str(error))),
         )
 
@@ -200,9 +200,9 @@ class Tracking:
 def round_values(
     report: RoundReport, seconds: float, federation: Federation | None
 ) -> dict[str, float]:
-    """Return the numbers of a round that are known, by name.
+    """Return the finite numbers of a round, by name.
 
-    `seconds` are those of the strategy so far. The ARI needs the true tasks of a `federation`.
+    `seconds` is the time of the strategy so far. The ARI needs the true tasks of a `federation`.
     """
     tested, clusters, main = report.tested, report.clusters, report.metrics.main
     values: dict[str, float] = {

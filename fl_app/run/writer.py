@@ -90,30 +90,30 @@ class ResultsFolder:
         self,
         run: RunResult,
         strategy: ClusteredStrategy,
-        images: Dataset | Agreement,
+        data: Dataset | Agreement,
         federation: Federation | None = None,
     ) -> None:
         """Write a finished run: its models, its rows of all tables, its similarity matrix.
 
-        `images` has the kind of samples that its models take.
+        `data` has the kind of samples that its models take.
         """
         self.runs.append(run)
         for name, model in run.models.items():
             kind, _, number = name.partition("-")
             card = ModelCard(
                 architecture=self.config.model,
-                sample_shape=images.sample_shape,
-                class_names=tuple(images.class_names),
+                sample_shape=data.sample_shape,
+                class_names=tuple(data.class_names),
                 strategy=run.strategy,
                 cluster=int(number) if kind == "cluster" else run.of_client[int(number)],
                 num_rounds=len(run.reports),
-                preparation=preparation_of(images, self.config, name, strategy.clusters),
+                preparation=preparation_of(data, self.config, name, strategy.clusters),
             )
             file = models_folder(self.folder, run.strategy, run.seed) / f"{name}.safetensors"
             is_shared_part = bool(strategy.training.private)
             arrays = protocol.to_arrays(model)
             save_model(file, arrays, card, is_shared_part=is_shared_part)
-        self._samples = sample_word(images), images.column_names
+        self._samples = sample_word(data), data.column_names
         self._write_tables()
         if federation is not None and strategy.clustering.shows_groups:
             self._draw_clusters(run, federation)
@@ -127,7 +127,7 @@ class ResultsFolder:
         )
         self._add_similarity(found)
         if strategy.clustering.shows_groups:
-            report = self.add_grouping(found, strategy, images)
+            report = self.add_grouping(found, strategy, data)
             for line in warnings_of(report):
                 print(f"{run.strategy}, seed {run.seed}: {line}", flush=True)
 
@@ -158,7 +158,7 @@ class ResultsFolder:
         name: str,
         seed: int,
         strategy: ClusteredStrategy,
-        images: Dataset | Agreement,
+        data: Dataset | Agreement,
         federation: Federation | None = None,
     ) -> None:
         """Write and print the clusters of a pre-round without training."""
@@ -177,7 +177,7 @@ class ResultsFolder:
             task_names=None if tasks is None or federation is None else task_names(federation),
         )
         self._add_similarity(found)
-        report = self.add_grouping(found, strategy, images)
+        report = self.add_grouping(found, strategy, data)
         print(f"\n{name}", end="")
         print_grouping(report)
         if found.tasks is not None:
@@ -193,7 +193,7 @@ class ResultsFolder:
         self,
         found: Grouped,
         strategy: ClusteredStrategy,
-        images: Dataset | Agreement,
+        data: Dataset | Agreement,
     ) -> Grouping:
         """Write a grouping and the eigenvectors that place later clients; return its report.
 
@@ -203,12 +203,12 @@ class ResultsFolder:
         report = grouping_report(
             clusters,
             found.names,
-            cost_of(strategy, self.config, images),
+            cost_of(strategy, self.config, data),
             getattr(strategy.clustering, "num_clusters", self.config.num_clusters),
             self.command or command(self.config.as_run_config()),
             strategy.training.registry.unknown,
-            sample_word(images),
-            images.column_names,
+            sample_word(data),
+            data.column_names,
         )
         path = self.folder / GROUPING
         if self._num_groupings:
@@ -216,7 +216,7 @@ class ResultsFolder:
         self._num_groupings += 1
         with replacing(path) as partial:
             partial.write_text(to_json(report) + "\n", encoding="utf-8")
-        store_spectra(self.folder, strategy, self.config, images, found)
+        store_spectra(self.folder, strategy, self.config, data, found)
         if clusters.resamples is None or report.why_indistinguishable:
             return report
         figure = pictures.certainty_figure(

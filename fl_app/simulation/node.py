@@ -60,7 +60,7 @@ class SimulatedNode(Node):
         """Return the simulation's data set."""
         return self.federation.dataset
 
-    def keep_state(self) -> RecordDict:
+    def save_state(self) -> RecordDict:
         """Return its private state, and the round after which it was saved."""
         content, personal = RecordDict(), self.personal()
         if (arrays := personal.load()) is not None:

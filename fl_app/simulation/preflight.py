@@ -1,8 +1,7 @@
-"""What a simulation is asked before anything starts: a wrong word costs no waiting.
+"""Checks of a simulation before anything starts.
 
-In phases, the cheapest first: its values, beside what `parse_config` refuses; the place of its
-results; the machine; the data; and what is built for them, models and strategies. No images of the
-package's data sets are read for that: the server asks the same once more when it has them.
+In phases, the cheapest first: values; the results folder; the machine; the data; models and
+strategies. The package's data sets are not read for it: the server checks again when it has them.
 """
 
 from __future__ import annotations
@@ -10,11 +9,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from fl_app.config.allowed_code import named_at_clients
+from fl_app.config.allowed_code import client_code_paths
 from fl_app.config.rules import check_num_clusters
 from fl_app.config.run_config import Config
 from fl_app.results.layout import output_folder
-from fl_app.run.tracking import check_tracker
 from fl_app.simulation.resources import gpus_per_client
 from fl_core.data.dataset_info import dataset_info, sites_of
 from fl_core.data.folders import resolve_data_dir
@@ -29,7 +27,7 @@ from fl_core.user_code import is_import_path, load_user_code
 _OF_THE_PACKAGE = ("mnist-5k", SYNTHETIC)
 
 
-def check_run(
+def check_simulation(
     config: Config,
     folder: Path | None = None,
     *,
@@ -37,43 +35,29 @@ def check_run(
     gpus: float | None = None,
     elsewhere: bool = False,
 ) -> tuple[Path, float]:
-    """Refuse a simulation that cannot be, or that this machine cannot run.
+    """Refuse a simulation that cannot run on this machine, and return its folder and GPU share.
 
     Parameters
     ----------
     folder : Path, optional
-        Where several simulations go; by default the configuration says where its own results go.
+        The folder of several simulations; by default, the configuration's.
     workers, gpus
         Ray's workers, and the share of a GPU that each of them is given.
     elsewhere : bool
-        Whether they are on other machines, which are not asked here.
-
-    Returns
-    -------
-    Path
-        Where its results go.
-    float
-        The share of a GPU that each worker has.
-
-    Raises
-    ------
-    ValueError
-        If values do not go together, results cannot be written, the machine lacks a GPU, data are
-        not there or cannot be spread over the clients, or what is built for them cannot be.
-    MissingExtraError
-        If a package is not installed that the tracker or a strategy needs.
-    OSError
-        If data, or weights of features, cannot be had.
+        Whether the workers are on other machines, which are not checked here.
     """
+    # PyTorch takes seconds: values are checked before.
     _check_values(config)
-    folder = check_place(config, folder)
+    from fl_app.run.tracking import check_tracker  # noqa: PLC0415
+
+    folder = check_output_folder(config, folder)
     check_tracker(config.track)
     share = 0.0 if elsewhere else gpus_per_client(config.device, workers, gpus)
     _check_data(config)
     return folder, share
 
 
-def check_trains(config: Config) -> None:
+def check_has_rounds(config: Config) -> None:
     """Refuse a run without rounds, which leaves no summary, by a ValueError."""
     if not config.num_server_rounds:
         raise ValueError(
@@ -82,10 +66,10 @@ def check_trains(config: Config) -> None:
         )
 
 
-def check_place(config: Config, folder: Path | None = None) -> Path:
-    """Return where results go, if they can be written there; else a ValueError."""
+def check_output_folder(config: Config, folder: Path | None = None) -> Path:
+    """Return the absolute folder of the results; a ValueError if it cannot be written."""
     folder = folder or output_folder(config.output_dir, config.resume)
-    if (shown := printable(str(folder))) != str(folder):  # which cannot be told to Flower
+    if (shown := printable(str(folder))) != str(folder):  # Flower cannot pass it on
         raise ValueError(f"output-dir is {shown}, but must be printable text: name another folder.")
     there = next(path for path in (folder, *folder.parents) if path.exists())
     if not there.is_dir():
@@ -99,12 +83,11 @@ def check_place(config: Config, folder: Path | None = None) -> Path:
 
 
 def _check_values(config: Config) -> None:
-    """Refuse numbers of clients, tasks and clusters that cannot be, by a ValueError."""
+    """Refuse impossible numbers of clients, tasks and clusters, by a ValueError."""
     if config.dataset == REAL_DEVICES:
         raise ValueError(
             f'dataset is "{REAL_DEVICES}", the images of real devices, but fedkin run simulates: '
-            "choose a data set, such as `folder` for one with images of your own, or see "
-            "docs/devices.md."
+            "choose a data set, such as `folder` for a folder of images, or see docs/devices.md."
         )
     clients, wrong = config.simulated_clients, Refusals()
     with wrong:
@@ -116,14 +99,14 @@ def _check_values(config: Config) -> None:
 
 
 def _check_data(config: Config) -> None:
-    """Refuse data that are not there, and what is built for them if it does not suit them.
+    """Refuse missing data, and models, features and strategies that do not suit the data.
 
-    User-defined data, and those that come with clients, are read and spread over the clients. Of
-    others, random samples of their shape are tried; where not even that is known, user-defined
-    functions are only looked up.
+    User-defined data, and data sets with a partition, are read and spread over the clients. For
+    others, random samples of their shape are tried; if the shape is unknown, user-defined functions
+    are only imported.
     """
     # PyTorch takes seconds.
-    from fl_app.config.data_checks import check_fits  # noqa: PLC0415
+    from fl_app.config.data_checks import check_samples  # noqa: PLC0415
     from fl_core.data.user_data import DATASET, read_repeatable, read_user_data  # noqa: PLC0415
     from fl_core.partitions.federation import simulate_federation, spread  # noqa: PLC0415
 
@@ -143,9 +126,9 @@ def _check_data(config: Config) -> None:
         _check_data_folder(config.data_dir)
     with wrong:
         if kind is not None:
-            check_fits(config, kind, federation)
+            check_samples(config, kind, federation)
         else:
-            for key, path in named_at_clients(config).items():
+            for key, path in client_code_paths(config).items():
                 load_user_code(key, path)
     wrong.refuse()
 

@@ -1,4 +1,4 @@
-"""What simulated clients run on: shares of GPUs, or a Ray cluster, whose nodes are checked."""
+"""Shares of GPUs for simulated clients, and the checks of a Ray cluster's nodes."""
 
 from __future__ import annotations
 
@@ -19,17 +19,14 @@ from fl_core.data.settings import SYNTHETIC
 from fl_core.text import one_line
 
 _RayNode = dict[str, Any]
-_KNOCK_SECONDS = 5.0
+_CONNECT_SECONDS = 5.0
 _PATIENCE = 600.0  # seconds; a node may have to download the data
 
 
 def gpus_per_client(device: str, workers: int, given: float | None) -> float:
-    """Return the share of a GPU for each worker of this machine: by default, all share all.
+    """Return the share of a GPU for each worker of this machine; by default, equal shares of all.
 
-    Raises
-    ------
-    ValueError
-        If a GPU is needed and there is none, or one is given to clients that use the CPU.
+    A ValueError if a GPU is needed and there is none, or is given to clients that use the CPU.
     """
     import torch  # noqa: PLC0415
 
@@ -37,7 +34,7 @@ def gpus_per_client(device: str, workers: int, given: float | None) -> float:
 
     _check_share(device, given)
     if device == CUDA:
-        torch_device(device)  # says so if there is none
+        torch_device(device)  # an error if there is none
     there = torch.cuda.device_count()
     if given is not None and given > there:
         raise ValueError(
@@ -71,35 +68,29 @@ def _check_share(device: str, given: float | None) -> None:
 
 
 def check_cluster(address: str, config: Config, data_dir: str, gpus: float | None) -> str:
-    """Look at every node of a Ray cluster before anything starts, and return its HOST:PORT.
+    """Check every node of a Ray cluster, and return the cluster's HOST:PORT.
 
     Parameters
     ----------
     address : str
         `HOST:PORT`, or "auto" for the cluster that was started on this machine.
     config : Config
-        The run's: its data set is read on each node, which keeps it for the clients.
+        Of the run: each node reads the data set, which stays cached there for the clients.
     data_dir : str
         The absolute folder of the data on every node.
     gpus : float, optional
-        The share of a GPU for each worker, if it is to have one.
-
-    Raises
-    ------
-    ValueError
-        If the share is none, or no cluster answers there; if a node, which is named, lacks this
-        app, has other versions, or cannot read the data; or if no node has room for a worker.
+        The share of a GPU for each worker.
     """
     _check_share(config.device, gpus)
     if config.device == CUDA and not gpus:
         raise ValueError(
-            f'device is "{CUDA}", but on a cluster a worker has a GPU only if it is given a share '
-            "of one: add --gpus-per-client 0.1, say."
+            f'device is "{CUDA}", but on a cluster a worker has a GPU only with a share of it: '
+            "add --gpus-per-client 0.1, for example."
         )
     data = (config.dataset, data_dir, config.seed, config.label, config.target)
     here = versions_where_data_are(*data)
     with _connected(address) as (found_at, nodes):
-        used = [node for node in nodes if _places(node, gpus or 0.0)]
+        used = [node for node in nodes if _num_workers(node, gpus or 0.0)]
         if not used:
             share = f" and {gpus} of a GPU" if gpus else ""
             raise ValueError(
@@ -113,20 +104,20 @@ def check_cluster(address: str, config: Config, data_dir: str, gpus: float | Non
 
 @contextmanager
 def _connected(address: str) -> Iterator[tuple[str, list[_RayNode]]]:
-    """Join a cluster as a driver of its own, and yield where it is and its living nodes."""
+    """Join a cluster, and yield its address and its living nodes."""
     for name, value in RAY_SETTINGS.items():
         os.environ.setdefault(name, value)
     import ray  # noqa: PLC0415
 
     try:
-        _knock(address)
+        _check_reachable(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        said = str(error).strip().splitlines() or [type(error).__name__]
+        reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(
-            f"ray-address is {address}, but no Ray cluster can be joined there ({said[0]}): start "
-            "one by ray start --head and name it as HOST:PORT, give its RAY_AUTH_TOKEN if it has "
-            "one, or leave --ray-address out to simulate on this machine alone."
+            f"ray-address is {address}, but no Ray cluster can be joined there ({reason[0]}): "
+            "start one by ray start --head and name it as HOST:PORT, give its RAY_AUTH_TOKEN if "
+            "it has one, or leave --ray-address out to simulate on this machine alone."
         ) from error
     try:
         nodes = ray.nodes()  # type: ignore[no-untyped-call]
@@ -136,22 +127,22 @@ def _connected(address: str) -> Iterator[tuple[str, list[_RayNode]]]:
         ray.shutdown()
 
 
-def _knock(address: str) -> None:
-    """Raise OSError or ValueError if nobody listens there: Ray would go on trying for ever."""
+def _check_reachable(address: str) -> None:
+    """Raise OSError or ValueError if no process listens there: Ray would retry forever."""
     if address == "auto":
         return
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
         raise ValueError("it is neither HOST:PORT nor auto")
-    with socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK_SECONDS):
+    with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS):
         pass
 
 
-def _places(node: _RayNode, gpus: float) -> int:
+def _num_workers(node: _RayNode, gpus: float) -> int:
     """Return how many workers of one CPU fit on a node, as Flower counts them."""
     has = node["Resources"]
-    places = int(has.get("CPU", 0))
-    return min(places, int(has.get("GPU", 0) / gpus)) if gpus else places
+    cpus = int(has.get("CPU", 0))
+    return min(cpus, int(has.get("GPU", 0) / gpus)) if gpus else cpus
 
 
 def _ask_nodes(

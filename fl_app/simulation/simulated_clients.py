@@ -16,8 +16,8 @@ from fl_app.config.run_config import PAPER_CLIENTS, Config
 from fl_app.config.strategy_factory import Setting
 from fl_app.run.checkpoints import Checkpoints
 from fl_app.run.client_pool import ClientPool
-from fl_app.run.grid_wrapper import GridAround
-from fl_app.run.personal_store import ConfigValues, keep_states, restore_states
+from fl_app.run.client_states import ConfigValues, restore_states, save_states
+from fl_app.run.grid_wrapper import GridWrapper
 from fl_app.run.progress import Progress
 from fl_app.run.writer import ResultsFolder
 from fl_core.data.folders import resolve_data_dir
@@ -124,9 +124,9 @@ class Simulation(ClientPool):
             self._let_arrive(done + 1)
         return self._arriving
 
-    def keep_states(self, strategy: ClusteredStrategy, sent: ConfigValues) -> dict[int, Any]:
+    def save_states(self, strategy: ClusteredStrategy, sent: ConfigValues) -> dict[int, Any]:
         """Return the clients' private layers and models, for a checkpoint."""
-        return keep_states(self._arriving, strategy, sent, self._config.round_deadline)
+        return save_states(self._arriving, strategy, sent, self._config.round_deadline)
 
     def restore_states(self, states: Mapping[int, Any], sent: ConfigValues) -> None:
         """Give clients back their private state; a RuntimeError if one does not take it."""
@@ -162,7 +162,7 @@ class Simulation(ClientPool):
             strategy.training.clusters = replace(clusters, uninformative=poor)
 
 
-class ArrivingNodes(GridAround):
+class ArrivingNodes(GridWrapper):
     """A grid that hides the nodes of late clients: a simulation connects all at the start."""
 
     def __init__(self, grid: Grid, late: Collection[int]) -> None:
@@ -191,24 +191,24 @@ def uninformative_clients(features: str, federation: Federation) -> dict[int, st
     return {client: why for client, why in found.items() if why}
 
 
-def wait_for_nodes(grid: Grid, wanted: int, patience: float = 3.0) -> int:
-    """Return the number of connected SuperNodes once it is `wanted`, or, for 0, stays the same.
+def wait_for_nodes(grid: Grid, expected: int, patience: float = 3.0) -> int:
+    """Return the number of connected SuperNodes once it is `expected`, or, for 0, stays the same.
 
     Flower's simulation registers its nodes while the ServerApp is starting: for `patience` seconds
     nothing may change. Another number is a ValueError with the command that mends it.
     """
     count, since = -1, time.monotonic()
-    while (now := len(list(grid.get_node_ids()))) != wanted or not wanted:
+    while (now := len(list(grid.get_node_ids()))) != expected or not expected:
         if now != count:
             count, since = now, time.monotonic()
-        if time.monotonic() - since > patience / (1 if wanted or not count else 3):
+        if time.monotonic() - since > patience / (1 if expected or not count else 3):
             break
         time.sleep(0.05)
-    if now and now == (wanted or now):
+    if now and now == (expected or now):
         return now
     raise ValueError(
-        f"num-clients is {wanted or 'all'}, but {now} SuperNodes are connected. In simulation, "
-        f'run: flwr run . --stream --federation-config "num-supernodes={wanted or PAPER_CLIENTS} '
+        f"num-clients is {expected or 'all'}, but {now} SuperNodes are connected. In simulation, "
+        f'run: flwr run . --stream --federation-config "num-supernodes={expected or PAPER_CLIENTS} '
         f'client-resources-num-cpus=1" with your --run-config (or set num-clients to '
         f'{now or 2}); on real devices, set dataset to "{REAL_DEVICES}".'
     )

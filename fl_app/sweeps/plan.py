@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fl_app.config.run_config import DEFAULTS, OPTIONS, parse_config, parse_override
-from fl_app.config.unused_options import needed
+from fl_app.config.unused_options import unmet_condition
 from fl_app.sweeps.store import Key, Simulation, local_data
 from fl_core.options import Scalar, key_values, typed
 
@@ -171,7 +171,7 @@ def _check_differ(
     if SEED in swept and any(one.config.repeats > 1 for one in simulations):
         raise ValueError("seed is swept, but repeats sets seeds, too: give one of them.")
     for key in swept:
-        where = [needed(key, one.config) for one in simulations]
+        where = [unmet_condition(key, one.config) for one in simulations]
         if all(where):
             raise ValueError(f"{key} is swept, but has no effect: it is used only {where[0]}.")
     for first, other in itertools.combinations(simulations, 2):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fl_app.config.allowed_code import named_at_clients
+from fl_app.config.allowed_code import client_code_paths
 from fl_app.config.run_config import Config
 from fl_app.report.report_page import NO_REPORT
 from fl_app.results.layout import CELLS, SUMMARY
@@ -75,7 +75,7 @@ def identifying_options(config: Config) -> dict[str, Scalar]:
     """Return the options of a simulation, and a checksum of user-defined code and data, if any."""
     parts = {part for name in config.strategy for part in system_of(name).parts}
     named = {part.__module__ for part in parts if not is_ours(part)}
-    named |= {*named_at_clients(config).values()}
+    named |= {*client_code_paths(config).values()}
     digest = hashlib.sha256()
     for path in sorted({path for name in named for path in user_code_files(name)}):
         digest.update(path.name.encode() + path.read_bytes())

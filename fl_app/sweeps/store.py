@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from fl_app.config.run_config import DEFAULTS, Config, parse_config
 from fl_app.results.layout import SUMMARY
-from fl_app.simulation.preflight import check_run, check_trains
+from fl_app.simulation.preflight import check_has_rounds, check_simulation
 from fl_core.data.folders import resolve_data_dir
 from fl_core.data.settings import IN_DATA_DIR
 from fl_core.files import replacing
@@ -141,8 +141,8 @@ def check_all(simulations: Iterable[Simulation[Any]], folder: Path) -> None:
     """Raise the ValueError of `fedkin run` for the first simulation that it would refuse."""
     for one in simulations:
         try:
-            check_trains(one.config)
-            check_run(one.config, folder)
+            check_has_rounds(one.config)
+            check_simulation(one.config, folder)
         except ValueError as error:
             raise ValueError(f"{one.key}: {error}") from error
 

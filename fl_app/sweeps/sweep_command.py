@@ -93,7 +93,7 @@ def run_sweep(
     `again` runs finished ones, too. Errors are raised before any simulation starts.
     """
     from fl_app.config.tuning import num_trainings  # noqa: PLC0415
-    from fl_app.config.unused_options import without_effect_anywhere  # noqa: PLC0415
+    from fl_app.config.unused_options import find_commonly_unused_options  # noqa: PLC0415
     from fl_app.sweeps.running import (  # noqa: PLC0415
         default_processes,
         run_missing,
@@ -107,7 +107,9 @@ def run_sweep(
     for package in ("ray", *DRAWING, "pandas"):
         need_extra(package, "fedkin sweep")
     check_all(sweep.simulations, folder.absolute())
-    for sentence in without_effect_anywhere((one.given, one.config) for one in sweep.simulations):
+    for sentence in find_commonly_unused_options(
+        (one.given, one.config) for one in sweep.simulations
+    ):
         say(f"warning: {sentence}")
     sweep, cells = with_checksums(sweep), stored_cells(folder)
     missing = [one for one in sweep.simulations if again or not one.is_in(cells)]

@@ -62,7 +62,7 @@ def test_a_run_that_goes_on_from_a_checkpoint_has_what_was_stored_then(tmp_path)
         client = context()
         personal(asked(number), client, tmp_path).save(record(number))
         if number % 2 == 0:  # checkpoints
-            personal(asked(number, "query.keep_state"), client, tmp_path).save_for_checkpoint()
+            personal(asked(number, "query.save_state"), client, tmp_path).save_for_checkpoint()
     # The checkpoint of round 6 may not be complete: then the run goes on after round 4.
     assert value(personal(asked(7), context(), tmp_path).load()) == 6
     assert value(personal(asked(5), context(), tmp_path).load()) == 4
@@ -85,17 +85,17 @@ def test_a_run_that_goes_on_from_a_checkpoint_has_what_was_stored_then(tmp_path)
 
 def test_a_device_that_sat_out_retains_the_older_one_for_a_checkpoint(tmp_path):
     personal(asked(1), context(), tmp_path).save(record(1))
-    personal(asked(3, "query.keep_state"), context(), tmp_path).save_for_checkpoint()
+    personal(asked(3, "query.save_state"), context(), tmp_path).save_for_checkpoint()
     personal(asked(4), context(), tmp_path).save(record(4))
     assert value(personal(asked(4), context(), tmp_path).load()) == 1
 
 
 def test_what_a_killed_run_trained_further_is_not_held_for_the_one_that_goes_on(tmp_path):
     personal(asked(1), context(), tmp_path).save(record(1))
-    personal(asked(1, "query.keep_state"), context(), tmp_path).save_for_checkpoint()
+    personal(asked(1, "query.save_state"), context(), tmp_path).save_for_checkpoint()
     personal(asked(5), context(), tmp_path).save(record(5))
     for number in (2, 3, 4):  # rounds that it sits out
-        personal(asked(number, "query.keep_state"), context(), tmp_path).save_for_checkpoint()
+        personal(asked(number, "query.save_state"), context(), tmp_path).save_for_checkpoint()
     assert value(personal(asked(5), context(), tmp_path).load()) == 1
 
 

@@ -22,7 +22,7 @@ import pytest
 import torch
 from flwr.supercore.task_identity import TaskIdentity
 
-from fl_app.config.allowed_code import OWN_CODE
+from fl_app.config.allowed_code import ALLOWED_CODE
 from fl_app.config.run_config import parse_config
 from fl_app.simulation.superlink import free_ports
 from fl_core.agreement.local_data import DATA
@@ -406,7 +406,7 @@ def test_the_page_names_every_key_of_a_device():
     config, checked, with_code, of_table, of_trial = node_configs(PAGE)
     assert config == checked
     assert config.keys() == {"name", "data-path", "model-path"}
-    assert with_code.keys() == {"name", "data-path", OWN_CODE}
+    assert with_code.keys() == {"name", "data-path", ALLOWED_CODE}
     assert of_table.keys() == {"name", "data-path", "label"}
     assert of_trial.keys() < config.keys()
     rows = re.findall(r"^\| (`[^|]*`) \|", PAGE, flags=re.MULTILINE)

@@ -63,7 +63,7 @@ def test_the_bytes_on_the_page_are_those_of_the_committed_run():
     run = next(run for run in EXAMPLE["runs"] if run["strategy"] == "rcc-pfl")
     clients, rounds = run["num-clients"], run["rounds"]
     tests = rounds // EXAMPLE["config"]["evaluate-every"]
-    messages = ("spectrum", "relevance", "train", "evaluate", "keep_model")
+    messages = ("spectrum", "relevance", "train", "evaluate", "save_model")
     said = {name: row(name)[3:] for name in messages}
     numbers = {name: [int(n.replace(",", "")) for n in cells] for name, cells in said.items()}
     describe = int(row("describe")[3].split(",")[0])
@@ -90,7 +90,7 @@ def test_the_bytes_on_the_page_are_those_of_the_committed_run():
     )
     # The model is the one that each round's training begins with; the answer is one number.
     stored = RecordDict({protocol.METRICS: MetricRecord({protocol.KEPT: 1})})
-    assert numbers["keep_model"] == [protocol.payload_bytes(stored), numbers["train"][1]]
+    assert numbers["save_model"] == [protocol.payload_bytes(stored), numbers["train"][1]]
 
 
 def test_what_the_page_concludes_is_in_the_numbers():

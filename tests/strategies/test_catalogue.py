@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from fl_app.config.run_config import parse_config
-from fl_app.config.strategy_factory import FOUND, Setting, build_strategy, check_strategy
+from fl_app.config.strategy_factory import PROVIDERS, Setting, build_strategy, check_strategy
 from fl_core.options import key_of
 from fl_core.partitions.federation import simulate_federation
 from strategies import ClusterMean, LossClustering, SingleCluster
@@ -60,7 +60,7 @@ def test_every_argument_of_a_name_is_an_option_or_found():
     """Else it would have its default for ever, unnoticed."""
     parts = {part for system in c.SYSTEMS.values() for part in system.parts}
     fields = [field for part in parts for field in c.parameters(part).values()]
-    known = {*DEFAULTS, *(name.replace("_", "-") for name in FOUND)}
+    known = {*DEFAULTS, *(name.replace("_", "-") for name in PROVIDERS)}
     options = {key_of(field) for field in fields}
     without_key = {"weighted", "enforce", "split-linkage"}
     assert options - known == without_key  # of the catalogue and constructors

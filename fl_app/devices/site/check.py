@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from numpy.typing import NDArray
 
-from fl_app.config.allowed_code import OWN_CODE
+from fl_app.config.allowed_code import ALLOWED_CODE
 from fl_app.devices.registry import fingerprint, short
 from fl_app.devices.site.device_node import NodeConfig
 from fl_app.devices.site.model_files import check_apps, check_cache, check_model_path
@@ -83,7 +83,7 @@ def check_site(site: Site) -> list[Finding]:
         ("model-path", lambda: _check_model(config.model_path)),
     ]
     if config.own_code:
-        checks.append((OWN_CODE, lambda: import_code(config.own_code)))
+        checks.append((ALLOWED_CODE, lambda: import_code(config.own_code)))
     if (port := site.node_port) is not None:
         checks.append(("port", lambda: _check_own_port(port)))
     findings = [_finding(what, check) for what, check in checks]
@@ -158,7 +158,7 @@ def _numbers(name: str, trained: NDArray[Any], tested: NDArray[Any]) -> str:
 def import_code(paths: tuple[str, ...]) -> str:
     """Import the code that the site allows, and return its import paths."""
     for path in paths:
-        load_user_code(OWN_CODE, path)
+        load_user_code(ALLOWED_CODE, path)
     return f"may run here, and can be imported: {', '.join(paths)}"
 
 

@@ -21,7 +21,7 @@ from clients.client import Images
 from clients.signatures.answers import refuse_without_noise
 from clients.training.local_training import model_to_test
 from clients.training.personal import Personal
-from fl_app.config.allowed_code import OWN_CODE, allowed_by
+from fl_app.config.allowed_code import ALLOWED_CODE, allowed_paths
 from fl_app.devices.site.model_files import (
     beside,
     candidate_path,
@@ -58,7 +58,7 @@ logger = logging.getLogger(__name__)
 
 _WARNED = "warned-of-constant-columns"  # in the node's state, which lasts for a run
 
-_KEYS = ("name", "data-path", DATA, "model-path", OWN_CODE, "label", "target")
+_KEYS = ("name", "data-path", DATA, "model-path", ALLOWED_CODE, "label", "target")
 _START = 'start its SuperNode with --node-config \'name="berlin" data-path="/srv/scans"\'.'
 
 
@@ -115,7 +115,7 @@ class NodeConfig(NamedTuple):
         path, model_path = paths.get("data-path"), paths.get("model-path")
         label = str(config.get("label", ""))  # Flower reads `label=0` as a number, too
         target = TARGET.read("target", config.get("target", AUTO_TARGET))
-        return cls(name, path, data, model_path, allowed_by(config), label, target)
+        return cls(name, path, data, model_path, allowed_paths(config), label, target)
 
     def survey(self) -> Survey:
         """Describe the device's data before there is an agreement."""
@@ -255,7 +255,7 @@ class DeviceNode(Node):
         folder = path and beside(path, "-personal")
         return Personal(self.message, self.context, folder)
 
-    def keep_state(self) -> RecordDict:
+    def save_state(self) -> RecordDict:
         """Save its private state on its disk, and return an empty record."""
         self.personal().save_for_checkpoint()
         return RecordDict()
@@ -264,7 +264,7 @@ class DeviceNode(Node):
         """Refuse a private state from the server."""
         raise ValueError("a device reads its private state from its disk only.")
 
-    def keep_model(self) -> bool:
+    def save_model(self) -> bool:
         """Save its final model, the personal one if there is such, at `model-path`.
 
         If strategies are compared, save it as a candidate for `deploy_model`.

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from fl_app.cli import main
-from fl_app.config.allowed_code import OWN_CODE, allowed_by, refuse_unallowed
+from fl_app.config.allowed_code import ALLOWED_CODE, allowed_paths, check_code_allowed
 from fl_app.config.run_config import parse_config
 from fl_app.devices.site.check import import_code
-from fl_app.simulation.preflight import check_run
+from fl_app.simulation.preflight import check_simulation
 from fl_app.sweeps.running import identifying_options
 from fl_core.data.datasets import clear_data_caches, load_dataset
 from fl_core.models.model_file import load_model
@@ -258,7 +258,11 @@ ONE = "but in models:twice they are one tensor: register each layer once"
         ("twice", "strategy=ditto,rcc-pfl", ""),
         ("tied", "strategy=fedper private-layers=2,3", "treats 2.weight and 1.weight differently"),
         ("tied", "strategy=fedper private-layers=1,2", ""),
-        ("frozen", "strategy=fedrep", "some of the two have nothing that can be trained: choose"),
+        (
+            "frozen",
+            "strategy=fedrep",
+            "one of the two has nothing to train in models:frozen",
+        ),
         ("frozen", "strategy=fedper", ""),
         ("extra", "strategy=single", "its _extra_state is not a tensor: weights must be float32"),
         ("squeezed", "strategy=single", "(4,) for 1 samples of 4 classes: it must be"),
@@ -379,7 +383,7 @@ def test_a_client_never_imports_a_strategy(own):
     with own_modules(own, spy=f"open({str(ran)!r}, 'a').close()"):
         config = {**DEFAULTS, "strategy": "spy:Mine+mean,single", "secure-aggregation": False}
         assert parse_config(config, at_client=True).strategy == ("spy:Mine+mean", "single")
-        with pytest.raises(ValueError, match="whose sums together can show single updates"):
+        with pytest.raises(ValueError, match="their sums together can show single updates"):
             parse_config({**config, "secure-aggregation": True}, at_client=True)
         private = {**config, "strategy": "spy:Mine", "pre-round-epsilon": 1.0}
         assert parse_config(private, at_client=True).pre_round_epsilon == 1
@@ -414,7 +418,7 @@ def test_a_device_runs_what_its_owner_allows_and_keeps_the_model(tmp_path, monke
         grid = Devices(folders, run_config, model_paths={"berlin": kept})
         for context in grid.contexts.values():
             if context.node_config["name"] != "rome":
-                context.node_config[OWN_CODE] = "scans:phi,scans:make_model"
+                context.node_config[ALLOWED_CODE] = "scans:phi,scans:make_model"
         with undrawn_pictures():
             run_on_devices(run_config, grid)
         (found,) = json.loads((tmp_path / "out/summary.json").read_text("utf-8"))["runs"]
@@ -430,9 +434,9 @@ def test_a_device_runs_what_its_owner_allows_and_keeps_the_model(tmp_path, monke
 
 def test_what_a_device_allows_must_be_import_paths():
     with pytest.raises(ValueError, match=r'own-code in .* is "a:b, c", but "c" is no import path'):
-        allowed_by({OWN_CODE: "a:b, c"})
-    assert allowed_by({OWN_CODE: "a:b,c.d:e,"}) == ("a:b", "c.d:e")
-    assert allowed_by({}) == ()
+        allowed_paths({ALLOWED_CODE: "a:b, c"})
+    assert allowed_paths({ALLOWED_CODE: "a:b,c.d:e,"}) == ("a:b", "c.d:e")
+    assert allowed_paths({}) == ()
 
 
 def test_the_check_of_a_site_imports_what_it_allows(own):
@@ -444,9 +448,9 @@ def test_the_check_of_a_site_imports_what_it_allows(own):
 def test_a_device_that_refuses_says_its_name():
     config = parse_config({**DEFAULTS, "model": "own:make_model"})
     with pytest.raises(ValueError, match=r'^berlin: model is "own:make_model", code that the owne'):
-        refuse_unallowed(config, {"name": "berlin"})
-    refuse_unallowed(config, {"name": "berlin", OWN_CODE: "own:make_model"})
-    refuse_unallowed(parse_config(DEFAULTS), {"name": "berlin"})
+        check_code_allowed(config, {"name": "berlin"})
+    check_code_allowed(config, {"name": "berlin", ALLOWED_CODE: "own:make_model"})
+    check_code_allowed(parse_config(DEFAULTS), {"name": "berlin"})
 
 
 # -------------------------------------------------------------------------------------- beforehand
@@ -577,7 +581,7 @@ def test_a_device_that_refuses_says_its_name():
 def test_what_is_wrong_is_said_before_anything_starts(text, options, message, own):
     given = {**DEFAULTS, **OWN, "strategy": "rcc-pfl", **options}
     with own_modules(own, bad=text), pytest.raises(ValueError, match=message) as caught:
-        check_run(parse_config(given), own / "out")
+        check_simulation(parse_config(given), own / "out")
     assert "\n" not in str(caught.value)
 
 
@@ -585,7 +589,7 @@ def test_what_is_wrong_with_own_data_is_said_at_once(own):
     options = {"features": "hog", "num-tasks": 5}
     given = {**DEFAULTS, **OWN, "strategy": "rcc-pfl", **options}
     with pytest.raises(ValueError, match="num-tasks") as caught:
-        check_run(parse_config(given), own / "out")
+        check_simulation(parse_config(given), own / "out")
     tasks, features = str(caught.value).splitlines()
     assert tasks.startswith("num-tasks is 5, but own:load has 4 classes")
     assert features.startswith('features is "hog"')
@@ -595,7 +599,7 @@ def test_strategies_that_lack_something_let_the_others_run(own, capsys):
     """Nobody knows the partitions' tasks, so nobody knows their number either."""
     words = {"dataset": "parts:load", "num_clients": 6, "num_clusters": "auto"}
     strategies = "optimum,rcc-pfl,ifca,single"
-    check_run(
+    check_simulation(
         parse_config(
             {
                 **DEFAULTS,
@@ -627,23 +631,23 @@ def test_if_all_strategies_lack_something_that_is_refused(own, strategies):
     words = {"dataset": "parts:load", "num-clients": 6, "num-clusters": "auto"}
     config = parse_config({**DEFAULTS, **OWN, **words, "strategy": strategies})
     with pytest.raises(ValueError, match=f"^strategy is {strategies}, but ifca needs a number"):
-        check_run(config, own / "out")
+        check_simulation(config, own / "out")
 
 
 def test_a_model_is_tried_on_the_shape_of_a_known_data_set(own):
     given = {**DEFAULTS, "model": "own:make_model", "num-clients": 4}
     with pytest.raises(ValueError, match=r"own:make_model.*fails: ValueError: too many values"):
-        check_run(parse_config(given), own / "out")
+        check_simulation(parse_config(given), own / "out")
     for name in ("cat", "dog"):
         (own / "pets" / name).mkdir(parents=True)
         (own / "pets" / name / "0.png").touch()
     given |= {"dataset": "folder", "data-dir": str(own / "pets")}
     with pytest.raises(ValueError, match=r"own\.py has no make_it"):
-        check_run(parse_config({**given, "model": "own:make_it"}), own / "out")
-    check_run(parse_config(given), own / "out")
+        check_simulation(parse_config({**given, "model": "own:make_it"}), own / "out")
+    check_simulation(parse_config(given), own / "out")
 
 
 def test_what_is_right_is_checked_and_not_kept(own):
     given = {**DEFAULTS, **OWN, "model": "own:make_model", "features": "own:phi"}
-    check_run(parse_config(given), own / "out")
+    check_simulation(parse_config(given), own / "out")
     assert load_dataset("own:load").checksum() == load_dataset("own:load").checksum()

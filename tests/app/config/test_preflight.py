@@ -12,7 +12,7 @@ import pytest
 from fl_app.api import simulate
 from fl_app.cli import main
 from fl_app.config.run_config import OPTIONS, parse_config
-from fl_app.config.unused_options import without_effect
+from fl_app.config.unused_options import find_unused_options
 from fl_core.data.dataset_info import dataset_info, num_labels
 from fl_core.data.datasets import load_dataset
 from fl_core.data.settings import DATASETS
@@ -182,11 +182,11 @@ def test_one_refusal_names_all_that_is_wrong(capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("noise-rate=0.3", "noise-rate=0.3 changes nothing: it counts only if noise is not none."),
+        ("noise-rate=0.3", "noise-rate=0.3 has no effect: it is used only if noise is not none."),
         ("noise-rate=0.3 noise=class-dependent", ""),
         ("noise-rate=0.25 malicious=0.20", ""),  # the defaults
-        ("tasks=0,1|2,3|4,5 num-tasks=5", "num-tasks=5 changes nothing: .* if tasks is empty."),
-        ("tasks=0,1|2,3|4,5 momentum=0.9", "momentum=0.9 changes nothing: .* if optimizer is sgd."),
+        ("tasks=0,1|2,3|4,5 num-tasks=5", "num-tasks=5 has no effect: .* if tasks is empty."),
+        ("tasks=0,1|2,3|4,5 momentum=0.9", "momentum=0.9 has no effect: .* if optimizer is sgd."),
         ("tasks=0,1|2,3|4,5", ""),
         ("attack=sign-flip", ""),
         ("attack=random-signature", "attack=random-signature .* such as rcc-pfl."),
@@ -214,11 +214,11 @@ def test_what_changes_nothing_is_said(words, said, capsys):
 def test_what_only_rounds_or_a_spread_need_changes_nothing_without_them():
     def said(**given):
         given = {key.replace("_", "-"): value for key, value in given.items()}
-        return without_effect(given, parse_config({**DEFAULTS, **given}))
+        return find_unused_options(given, parse_config({**DEFAULTS, **given}))
 
     group = {"strategy": "rcc-pfl", "num_server_rounds": 0}
     assert said(**group, learning_rate=0.1, checkpoint_every=2, fraction_train=0.5) == [
-        f"{what} changes nothing: it counts only in rounds of training."
+        f"{what} has no effect: it is used only in rounds of training."
         for what in ("learning-rate=0.1", "checkpoint-every=2", "fraction-train=0.5")
     ]
     spread = {"partition": "equal", "minority": 0.3, "min_samples": 5, "client_test": "own"}
@@ -226,14 +226,14 @@ def test_what_only_rounds_or_a_spread_need_changes_nothing_without_them():
     warned = said(strategy="single", dataset="flights", **spread)
     assert len(warned) == 4
     (tasks,) = said(strategy="single", dataset="watch", num_tasks=4)
-    assert tasks.startswith("num-tasks=4 changes nothing: it counts only where samples are spread")
+    assert tasks.startswith("num-tasks=4 has no effect: it is used only where samples are spread")
     writers = {"dataset": "femnist", "partition": "writer", "min_samples": 9, "minority": 0.3}
     assert said(strategy="single", **writers) == [
-        "minority=0.3 changes nothing: it counts only if partition is not writer."
+        "minority=0.3 has no effect: it is used only if partition is not writer."
     ]
     assert warned[1] == (
-        "minority=0.3 changes nothing: it counts only where samples are spread over clients, and "
-        "flights has its own."
+        "minority=0.3 has no effect: it is used only where samples are spread over clients, but "
+        "flights has a partition."
     )
 
 
@@ -242,9 +242,9 @@ def test_a_dry_run_and_grouping_warn_too(capsys):
     for command in (["run", "--dry-run"], ["group", "attack=sign-flip", "--resamples", "0"]):
         assert main([*command, *words, f"output-dir={command[0]}"]) == 0
         warned = capsys.readouterr().err.splitlines()
-        assert "warning: noise-rate=0.3 changes nothing: it counts only if noise is n" in warned[-1]
+        assert "warning: noise-rate=0.3 has no effect: it is used only if noise is" in warned[-1]
     assert warned[0].endswith(
-        "attack=sign-flip changes nothing: it counts only in rounds of training."
+        "attack=sign-flip has no effect: it is used only in rounds of training."
     )
 
 
@@ -252,7 +252,7 @@ def test_a_sweep_warns_of_what_changes_nothing_in_every_cell(capsys):
     words = ["num-clients=4,5", "strategy=single", "noise-rate=0.3", "momentum=0.5"]
     assert main(["sweep", "--dry-run", "optimizer=sgd,adam", *words]) == 0
     said = capsys.readouterr().out
-    assert said.count("warning:") == said.count("noise-rate=0.3 changes nothing") == 1
+    assert said.count("warning:") == said.count("noise-rate=0.3 has no effect") == 1
 
 
 def test_what_an_option_needs_is_an_option_and_what_it_may_be():

@@ -10,7 +10,7 @@ from fl_app.cli import main
 from fl_app.config.run_config import parse_config
 from fl_app.devices.site.check import describe_samples
 from fl_app.report.report_page import write_report
-from fl_app.simulation.preflight import check_run
+from fl_app.simulation.preflight import check_simulation
 from fl_app.sweeps.plan import plan_sweep
 from fl_app.sweeps.run_numbers import numbers_of_run
 from fl_app.sweeps.running import _describe_scores as words_of
@@ -143,7 +143,7 @@ def test_every_strategy_learns_a_number(sites, capsys, names):
 @pytest.mark.parametrize("name", IMAGES_ONLY)
 def test_who_compares_images_says_so(sites, name):
     with pytest.raises(ValueError, match=f"strategy names {name}, but its encoder takes"):
-        check_run(parse_config({**given(sites, strategy=name), "output-dir": "other"}))
+        check_simulation(parse_config({**given(sites, strategy=name), "output-dir": "other"}))
 
 
 @pytest.mark.slow
@@ -195,7 +195,7 @@ def test_results_of_classes_and_of_a_number_share_no_page(sites):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"attack": "label-flip"}, 'attack is "label-flip", but a number is to be predicted'),
+        ({"attack": "label-flip"}, 'attack is "label-flip", but the label to predict is a number'),
         ({"noise": "class-independent"}, 'noise is "class-independent", but sites:load predicts'),
         ({"shift": "concept"}, 'shift is "concept", but sites:load predicts a number'),
         ({"tasks": "0|1"}, r"tasks is 0\|1, but sites:load comes in partitions"),
@@ -208,7 +208,7 @@ def test_results_of_classes_and_of_a_number_share_no_page(sites):
 def test_what_a_number_does_not_suit_is_refused_before_anything_starts(options, message, sites):
     values = given(sites, strategy="rcc-pfl", **options)
     with pytest.raises(ValueError, match=message):
-        check_run(parse_config(values))
+        check_simulation(parse_config(values))
 
 
 def test_a_loss_is_empty_or_a_path(sites, capsys):

@@ -58,11 +58,11 @@ def test_parts_are_named_as_a_strategy(keys, expected):
         ({"strategy": "mean+spectral"}, r'clustering is "mean", but it must be one of spectral'),
         (
             {"strategy": "rcc-pfl+median"},
-            r"but the clustering of rcc-pfl is called spectral, as in spectral\+median",
+            r"but the clustering of rcc-pfl is called spectral: write spectral\+median",
         ),
         (
             {"strategy": "single,flt+"},
-            r"clustering of flt is called signature, as in signature\+mea",
+            r"clustering of flt is called signature: write signature\+mea",
         ),
         ({"strategy": "all,local"}, r'strategy is "all", but it must be one of rcc-pfl'),
         ({"strategy": "own+mean,own+mean"}, "without repetition"),
@@ -352,7 +352,7 @@ def test_updates_are_private_if_training_is():
         ),
         (
             {"pre_round_epsilon": 1, "strategy": "single,local"},
-            "pre-round-epsilon is 1, but no strategy of this run shares eigenvectors",
+            "pre-round-epsilon is 1, but it protects eigenvectors, which no strategy",
         ),
     ],
 )
@@ -427,11 +427,11 @@ def test_secure_sums_of_one_strategy_on_several_seeds_are_allowed(strategy):
     [
         (
             {"strategy": "rcc-pfl,single"},
-            "strategy names rcc-pfl, single, whose .* single updates: name one, or",
+            "strategy names rcc-pfl, single, and .* single updates: name one, or",
         ),
         (
             {"strategy": "single,spectral+mean"},
-            r"strategy names single, spectral\+mean, whose",
+            r"strategy names single, spectral\+mean, and",
         ),
         (
             {"strategy": "single", "resume": "results/x"},

@@ -3,13 +3,13 @@
 import pytest
 
 from fl_app.config.run_config import parse_config
-from fl_app.config.strategy_factory import Setting, able_strategies, with_values
+from fl_app.config.strategy_factory import Setting, runnable_strategies, with_values
 from fl_app.config.tuning import (
     TUNABLE,
     combinations,
     label_of,
     num_trainings,
-    tried_values,
+    read_tuned_values,
     values_of,
 )
 from tests.app_runs import DEFAULTS
@@ -41,10 +41,10 @@ def test_a_run_counts_all_that_is_tried():
 
 
 def test_a_configuration_with_values_is_that_which_has_them():
-    setting = Setting(parse_config(GIVEN), images=None, seed=3)
+    setting = Setting(parse_config(GIVEN), data=None, seed=3)
     tuned = with_values(setting, {"learning-rate": 0.5, "ditto-weight": 0.25})
     wanted = parse_config({**GIVEN, "learning-rate": 0.5, "ditto-weight": 0.25})
-    assert tuned == Setting(wanted, images=None, seed=3)
+    assert tuned == Setting(wanted, data=None, seed=3)
     assert with_values(tuned, {}) == tuned
 
 
@@ -58,7 +58,7 @@ def test_who_needs_a_number_of_clusters_takes_part_if_all_that_it_tries_are_numb
             "tune": f"num-clusters={tune}",
         }
     )
-    able, lacking = able_strategies(Setting(config, images=None, seed=0))
+    able, lacking = runnable_strategies(Setting(config, data=None, seed=0))
     assert able.strategy == ("local", *(("ifca",) * is_able), "rcc-pfl")
     assert set(lacking) == ({"ifca"} if not is_able else set())
 
@@ -80,18 +80,27 @@ def test_what_is_read_is_written_as_it_was_meant():
     [
         ({"tune": "learning-rate"}, r'^tune is "learning-rate", but it must be empty, or options'),
         ({"tune": "lerning-rate=1,2"}, r"cannot be tuned\. Did you mean learning-rate\?"),
-        ({"tune": "features=hog,raw"}, r"tune names features, which cannot be tuned\. Those that"),
+        (
+            {"tune": "features=hog,raw"},
+            r"tune names features, which cannot be tuned\. The keys are",
+        ),
         ({"tune": "loss=a:b,c:d"}, r"tune names loss, which cannot be tuned"),
-        ({"tune": "learning-rate=1"}, r"tune has learning-rate=1, but values to choose from are"),
-        ({"tune": "learning-rate=1,1.0"}, r"values to choose from are several, and different"),
+        ({"tune": "learning-rate=1"}, r"tune has learning-rate=1, but it needs at least two"),
+        ({"tune": "learning-rate=1,1.0"}, r"it needs at least two different values"),
         ({"tune": "learning-rate=1,"}, r'learning-rate in tune is "", but it must be a number'),
         ({"tune": "learning-rate=1,-1"}, r'learning-rate in tune is "-1", but it must be'),
         ({"tune": "batch-size=1,2 batch-size=3,4"}, r"tune names batch-size twice"),
-        ({"validation-share": 0}, r"tune is .*, but validation-share is 0, and clients' val"),
+        (
+            {"validation-share": 0},
+            r"tune is .*, but it needs validation samples, and validation-share is 0",
+        ),
         ({"num-server-rounds": 0}, r"tune is .*, but num-server-rounds is 0"),
-        ({"training-epsilon": 1}, r"tune is .*, but training-epsilon is 1, which each value"),
-        ({"tune": "momentum=0.1,0.9"}, r"momentum counts only if optimizer is sgd: set optim"),
-        ({"strategy": "local,single"}, r"ditto-weight counts for none of local, single"),
+        ({"training-epsilon": 1}, r"tune is .*, but training-epsilon is 1, and each value"),
+        (
+            {"tune": "momentum=0.1,0.9"},
+            r"momentum has an effect only if optimizer is sgd: set optim",
+        ),
+        ({"strategy": "local,single"}, r"ditto-weight has no effect on any of local, single"),
     ],
 )
 def test_what_cannot_be_tuned_is_said_in_one_sentence(change, said):
@@ -112,11 +121,11 @@ def test_every_option_that_can_be_tuned_is_read_in_the_same_words():
 
 
 def test_a_client_trains_by_nothing_else_that_it_is_told():
-    assert tried_values('{"learning-rate": 0.5, "optimizer": "sgd"}') == {
+    assert read_tuned_values('{"learning-rate": 0.5, "optimizer": "sgd"}') == {
         "learning-rate": 0.5,
         "optimizer": "sgd",
     }
-    with pytest.raises(ValueError, match=r"told to try loss, which cannot be tuned"):
-        tried_values('{"loss": "os:system"}')
+    with pytest.raises(ValueError, match=r"sent loss to be tuned, which is no option"):
+        read_tuned_values('{"loss": "os:system"}')
     with pytest.raises(ValueError, match=r"learning-rate is -1, but it must be"):
-        tried_values('{"learning-rate": -1}')
+        read_tuned_values('{"learning-rate": -1}')

@@ -77,7 +77,7 @@ def test_what_a_device_says_when_it_is_told_to_keep_its_layers_is_not_read(tmp_p
         answer.content[protocol.ARRAYS] = ArrayRecord({"output.weight": array})
         return answer
 
-    corrupt = {("query.keep_state", "oslo"): junk}
+    corrupt = {("query.save_state", "oslo"): junk}
     options = {"strategy": "fedper", "checkpoint_every": 1, "corrupt": corrupt}
     summary, _ = run(tmp_path / "out", sites, **options)
     assert np.isfinite(summary["runs"][0]["accuracy"])

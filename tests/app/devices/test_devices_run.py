@@ -356,7 +356,7 @@ def test_resuming_a_finished_run_only_hands_the_models_out_again(tmp_path):
         checkpoint_every=2,
         model_paths={"lyon": path},
     )
-    assert set(grid.asked("lyon")) == {"query.describe", "query.keep_model"}
+    assert set(grid.asked("lyon")) == {"query.describe", "query.save_model"}
     assert load_model(path)[1].num_rounds == 3
 
 
@@ -366,7 +366,7 @@ def test_a_folder_in_which_a_run_goes_on_is_left_alone(tmp_path, monkeypatch):
     folders = write_sites(tmp_path / "sites", images=4)
     run(tmp_path / "out", folders, checkpoint_every=3)
     before = (tmp_path / "out/summary.json").read_bytes()
-    with FileLock(tmp_path / "out/.lock"), pytest.raises(RuntimeError, match="another run goes on"):
+    with FileLock(tmp_path / "out/.lock"), pytest.raises(RuntimeError, match="another run uses"):
         run(tmp_path / "out", folders, resume=str(tmp_path / "out"), checkpoint_every=3)
     assert (tmp_path / "out/summary.json").read_bytes() == before
 

@@ -92,7 +92,7 @@ def set_to(**values):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        # An order to another device, as if it were the SuperLink's: `keep_model`, say.
+        # An order to another device, as if it were the SuperLink's: `save_model`, say.
         (set_to(reply_to_message_id="", src_node_id=1, dst_node_id=77), "devices only reply"),
         # What the SuperLink would hand out as the next answer that anybody is asked for.
         (set_to(reply_to_message_id="", src_node_id=1, dst_node_id=1), "devices only reply"),

@@ -20,7 +20,7 @@ def answer_to(run_config, *, source=1, target=5, run_id=7, answer=None):
         state=RecordDict(),
         run_config=run_config,
     )
-    message = Message(RecordDict(), dst_node_id=target, message_type="query.keep_model")
+    message = Message(RecordDict(), dst_node_id=target, message_type="query.save_model")
     message.metadata.__dict__ |= {"_src_node_id": source, "_run_id": run_id}
 
     def call_next(message, context):

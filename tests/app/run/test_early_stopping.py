@@ -2,7 +2,7 @@ from math import inf
 
 import pytest
 
-from fl_app.run.early_stopping import is_enough
+from fl_app.run.early_stopping import has_stopped_improving
 from strategies import RoundReport
 
 
@@ -35,14 +35,14 @@ def reports(*tests, is_regression=False):
     ],
 )
 def test_a_strategy_ends_when_neither_score_nor_loss_was_best_in_the_last_two_tests(tests, enough):
-    assert is_enough(reports(*tests), 2) is enough
-    assert not is_enough(reports(*tests), 0)
+    assert has_stopped_improving(reports(*tests), 2) is enough
+    assert not has_stopped_improving(reports(*tests), 0)
 
 
 def test_of_a_number_lower_is_better():
     rising = [(3.0, 9.0), (3.5, 10.0), (3.6, 11.0)]
-    assert is_enough(reports(*rising, is_regression=True), 2)
-    assert not is_enough(reports(*rising), 2)
+    assert has_stopped_improving(reports(*rising, is_regression=True), 2)
+    assert not has_stopped_improving(reports(*rising), 2)
 
 
 def of_clients(*tests, is_regression=False, first=1):
@@ -59,16 +59,16 @@ def of_clients(*tests, is_regression=False, first=1):
 def test_who_is_not_in_both_tests_does_not_count():
     """Both clients improve in every test; the weaker one came later."""
     found = of_clients((0.9,), (0.92, 0.4), (0.94, 0.5), (0.96, 0.6))
-    assert not is_enough(found, 2)
+    assert not has_stopped_improving(found, 2)
     for report in found[2:]:  # tests with nobody in common say nothing
         report.validated = {7: report.validated[0]}
-    assert not is_enough(found, 2)
+    assert not has_stopped_improving(found, 2)
     fell = of_clients((0.9, 0.9), (0.8,), (0.7, 0.7))
     for report in fell:
         report.validated = {
             c: {"": [10, said[""][1], 2 - said[""][1]]} for c, said in report.validated.items()
         }
-    assert is_enough(fell, 2)
+    assert has_stopped_improving(fell, 2)
 
 
 @pytest.mark.parametrize("lie", [(0.0, inf), (1e30, -1e30), (1.0, 0.0)])
@@ -80,4 +80,4 @@ def test_one_client_of_four_decides_for_nobody_else(lie, is_regression):
     tests = reports(*rising, is_regression=is_regression)
     for report in tests:
         report.validated |= {2: report.validated[1], 3: {"": [10, *lie]}}
-    assert not is_enough(tests, 2)
+    assert not has_stopped_improving(tests, 2)

@@ -13,7 +13,7 @@ from clients.training.losses import check_user_metric, measure_of
 from fl_app.config.run_config import parse_config
 from fl_app.report.report_page import write_report
 from fl_app.run.tracking import round_values
-from fl_app.simulation.preflight import check_run
+from fl_app.simulation.preflight import check_simulation
 from fl_core.data.scaling import Scaling
 from strategies import RoundReport
 from tests.app_runs import DEFAULTS
@@ -166,7 +166,7 @@ def test_a_client_where_it_is_undefined_keeps_its_other_scores(held, caplog, cap
 )
 def test_what_is_no_metric_is_refused_before_anything_starts(held, name, message):
     with pytest.raises(ValueError, match=rf'^metric is "held:{name}", {message}'):
-        check_run(parse_config(given(held, metric=f"held:{name}")))
+        check_simulation(parse_config(given(held, metric=f"held:{name}")))
 
 
 def test_devices_measure_it_if_their_owner_allows(held):

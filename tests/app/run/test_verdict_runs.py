@@ -242,8 +242,8 @@ def test_a_model_of_an_earlier_run_is_not_deployed_by_a_later_ones_verdict(tmp_p
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(device_pool, "deploy_models", cut_short)
         run_devices(tmp_path / "first", folders, model="mlp-32", **options)
-    keep = DeviceNode.keep_model
-    monkeypatch.setattr(DeviceNode, "keep_model", lambda self: self.name != "berlin" and keep(self))
+    keep = DeviceNode.save_model
+    monkeypatch.setattr(DeviceNode, "save_model", lambda self: self.name != "berlin" and keep(self))
     for left in (tmp_path / "kept").glob("*-candidates-1"):
         left.rename(left.with_name(left.name.replace("-1", "-0")))  # all runs here have number 1
     summary, _ = run_devices(tmp_path / "second", folders, model="logistic-regression", **options)

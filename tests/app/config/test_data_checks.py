@@ -2,7 +2,7 @@
 
 import pytest
 
-from fl_app.config.data_checks import check_fits
+from fl_app.config.data_checks import check_samples
 from fl_app.config.run_config import parse_config
 from fl_core.data.datasets import load_dataset
 from tests.app_runs import DEFAULTS
@@ -24,5 +24,5 @@ def test_what_no_models_file_can_say_is_refused_before_training(samples, names, 
     text = f"import numpy as np\ndef load():\n    x, y = {samples}, [0, 1, 0, 1]\n"
     with own_modules(tmp_path, own=f"{text}    return x, y, x, y, {names}\n"):
         config = parse_config({**DEFAULTS, "dataset": "own:load", "model": "mlp-32"})
-        with pytest.raises(ValueError, match=f"models of own:load could not be kept: .*{said}"):
-            check_fits(config, load_dataset("own:load"))
+        with pytest.raises(ValueError, match=f"models of own:load could not be saved: .*{said}"):
+            check_samples(config, load_dataset("own:load"))

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 ConfigValues = Mapping[str, ConfigRecordValues]
 
 
-def keep_states(
+def save_states(
     grid: Grid, strategy: ClusteredStrategy, sent: ConfigValues, timeout: float
 ) -> dict[int, Any]:
     """Let clients save their private state of the present round, for a checkpoint.
@@ -72,7 +72,7 @@ def restore_states(
     sent: ConfigValues,
     timeout: float,
 ) -> None:
-    """Send simulated clients the state that `keep_states` returned; `nodes` is by client index.
+    """Send simulated clients the state that `save_states` returned; `nodes` is by client index.
 
     A client that does not restore its state is a RuntimeError.
     """
@@ -95,7 +95,7 @@ def restore_states(
         raise RuntimeError(f"client {client} did not restore its private state: {reason}")
 
 
-def compare_again(
+def repeat_test(
     grid: Grid, strategy: ClusteredStrategy, sent: ConfigValues, timeout: float
 ) -> None:
     """Let clients test a strategy again that had ended before its run was resumed.

@@ -110,7 +110,7 @@ def spectra_file(results: Path, strategy: str | None, seed: int | None) -> Path:
     }
     if not files:
         raise ValueError(
-            f"{results} holds no eigenvectors of a run: a strategy that groups by them, such as "
+            f"{results} has no eigenvectors of a run: a strategy that groups by them, such as "
             "rcc-pfl, saves them for at most 2,000 clients, if keep-spectra is true."
         )
     names = sorted({name for name, _ in files})

@@ -16,7 +16,7 @@ _MOST_CLUSTERS = 40
 _MOST_NAMES = 60  # of a cluster
 _MOST_DOUBTS = 20
 _HARDLY = 0.5
-"""If fewer clients than this share are sure, the data hardly have such groups."""
+"""If a smaller share of clients is certain, the data hardly have such groups."""
 
 
 def supports_groups(report: Grouping) -> bool:
@@ -88,7 +88,7 @@ def _drawn(report: Grouping) -> str:
     if report.why_indistinguishable:
         return "\n".join(warnings_of(report))
     if not report.resamples:
-        return "how sure this is, is not known: `fedkin group` leaves samples out to see"
+        return "the certainty is unknown: `fedkin group` computes it from resamples"
     return (
         f"certainty: in how many of {report.resamples} resamples a client lands with its "
         f"cluster\nresampled: {report.resampled}"
@@ -146,8 +146,8 @@ def _remarks(report: Grouping) -> list[str]:
     lines = []
     if not supports_groups(report):
         lines.append(
-            "Fewer than half of the clients are sure: the data hardly have such groups. Train all "
-            f"together (strategy=single), or bring more {report.sample}s."
+            "Fewer than half of the clients are certain: the data hardly have such groups. Train "
+            f"all together (strategy=single), or bring more {report.sample}s."
         )
     if not report.why_indistinguishable:  # otherwise they were printed instead of the certainty
         lines += warnings_of(report)

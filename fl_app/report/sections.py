@@ -194,7 +194,7 @@ def _run_events(run: Run, attack: str, *, all_asked: bool) -> Iterator[tuple[str
     known = {*run.malicious, *(failure.client for failure in run.failures)}
     for client in np.flatnonzero(~tested).tolist() if tested.any() and all_asked else ():
         if client not in known:
-            why = f"gave no {run.metrics.main.title} in the last round"
+            why = f"sent no {run.metrics.main.title} in the last round"
             yield "not tested", why, run.names[client], ""
 
 

@@ -32,7 +32,7 @@ _FARTHEST = 1e12  # of a similarity that can be drawn
 def _bounded(values: Any) -> Any:
     """Return the numbers; raise a ValueError if one is too large to be drawn."""
     if (largest := np.abs(values).max(initial=0, where=~np.isnan(values))) > _LARGEST:
-        raise ValueError(f"{largest:g} is no number of a report, which are at most {_LARGEST:g}")
+        raise ValueError(f"{largest:g} is too large: numbers are at most {_LARGEST:g}")
     return values
 
 
@@ -75,7 +75,7 @@ def check_square(values: NDArray[np.float64], count: int) -> None:
     if values.shape != (count, count) or count > _MOST_CLIENTS:
         raise ValueError(f"a matrix of {count} clients has shape {values.shape}")
     if (np.abs(values) > _FARTHEST).any():
-        raise ValueError(f"clients are nearer or farther than {_FARTHEST:g}")
+        raise ValueError(f"a similarity is larger than {_FARTHEST:g}")
 
 
 def check_clients(clients: Collection[int], count: int) -> None:

@@ -239,5 +239,5 @@ def _why(
     elif not reasons:
         reasons.append("one client is one cluster" if chosen == 1 else "the strategy chooses it")
     if num_outliers and best and chosen != number:
-        reasons.append(f"{num_outliers} outlier(s) in clusters of their own come on top")
+        reasons.append(f"in addition, {num_outliers} outlier(s) have a cluster each")
     return "; ".join(reasons)

@@ -68,7 +68,7 @@ def read_result(folder: Path) -> Result:
         raise ValueError(f"{folder} is no folder: name the results folder of a run.")
     summary, grouping = folder / SUMMARY, folder / GROUPING
     if not summary.is_file() and not grouping.is_file():
-        neither = f"{folder} holds neither {SUMMARY} nor {GROUPING}"
+        neither = f"{folder} has neither {SUMMARY} nor {GROUPING}"
         raise ValueError(f"{neither}: name the results folder of a run that has ended.")
     parts: dict[str, Any] = {}
     if summary.is_file():
@@ -110,7 +110,7 @@ def _read(path: Path, read: Callable[[], Read]) -> Read:
         if isinstance(error, ValidationError):
             problem = validation_message(error)
         raise ValueError(
-            f"{path} is not as a run writes it ({one_line(problem, 120)}): restore the file, or "
+            f"{path} is not a valid result file ({one_line(problem, 120)}): restore the file, or "
             "leave this folder out."
         ) from error
 
@@ -192,5 +192,5 @@ def _tree(merges: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     if merges.shape == (0, 4):
         return merges
     if not is_valid_linkage(merges) or len(merges) >= count or not np.isfinite(merges).all():
-        raise ValueError("its merges are no tree of its clients")
+        raise ValueError("its merges are not a tree of its clients")
     return merges

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
@@ -221,7 +222,7 @@ class Run(Tested, RunId):
         check_scores(np.concatenate([*tested, means]), self.metrics.main)
         return self
 
-    @property
+    @cached_property  # of 10,000 clients, it takes a millisecond
     def names(self) -> list[str]:
         """Return the clients' names, or else their indices."""
         return self.given_names or [str(client) for client in range(self.num_clients)]

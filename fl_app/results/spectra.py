@@ -72,7 +72,7 @@ class SpectraCard:
         }
         for name, is_right in right.items():
             if not is_right:
-                raise ValueError(f"its {name} is not one that this app writes")
+                raise ValueError(f"its {name} is not valid")
         self.preparation.check(self.sample_shape)
 
 
@@ -169,7 +169,7 @@ def load_spectra(path: Path) -> StoredSpectra:
         _check(clusters, vectors)
     except (SafetensorError, ValueError) as error:
         raise ValueError(
-            f"{path} does not hold the eigenvectors of a run ({error}): name the results folder of "
+            f"{path} has no eigenvectors of a run ({error}): name the results folder of "
             "a run that stored them."
         ) from error
     return StoredSpectra(card, clusters.astype(np.int64), vectors)
@@ -177,7 +177,7 @@ def load_spectra(path: Path) -> StoredSpectra:
 
 def _read_card(metadata: Mapping[str, str]) -> SpectraCard:
     if _FORMAT not in metadata:
-        raise ValueError(f"it does not say that it is {_FORMAT}")
+        raise ValueError(f"its format is not {_FORMAT}")
     return from_json(SpectraCard, metadata[_FORMAT])
 
 

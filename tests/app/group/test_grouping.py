@@ -306,7 +306,7 @@ def test_without_keep_spectra_no_eigenvectors_are_saved(tmp_path, capsys):
     assert not list((tmp_path / "out").glob("spectra-*"))
     status, said = placed(capsys, tmp_path / "out", "--data-path", tmp_path)
     assert status == 2
-    assert "holds no eigenvectors of a run" in said.err
+    assert "has no eigenvectors of a run" in said.err
 
 
 def test_what_cannot_be_placed_is_named(trained, tmp_path, capsys):
@@ -330,7 +330,7 @@ def test_what_cannot_be_placed_is_named(trained, tmp_path, capsys):
         ((out, "--data-path", damaged), "broken.png cannot be decoded"),
         ((out, "--strategy", "flt", "--data-path", few), "no clusters of flt"),
         ((out, "--seed", "4", "--data-path", few), "no clusters of rcc-pfl on seed 4"),
-        ((broken, "--data-path", few), "does not hold the eigenvectors of a run"),
+        ((broken, "--data-path", few), "has no eigenvectors of a run"),
     ):
         status, printed = placed(capsys, *words)
         assert status == 2, words
@@ -407,7 +407,7 @@ def test_the_features_must_be_the_run_s():
 )
 def test_a_card_that_no_run_wrote_is_refused(change):
     (name,) = change
-    with pytest.raises(ValueError, match=f"its {name} is not one that this app writes"):
+    with pytest.raises(ValueError, match=f"its {name} is not valid"):
         stored([axis(1, 0)], [0], **change)
     for strategy in ("rcc-pfl", "signature+lps-gps"):
         assert stored([axis(1, 0)], [0], strategy=strategy).card.strategy == strategy
@@ -561,4 +561,4 @@ UNSURE = [[0, 1, 0, 1], [0, 0, 1, 1], [0, 1, 1, 0], [0, 1, 2, 3]]
 def test_that_the_data_hardly_have_groups_is_said_where_most_are_unsure(drawn, is_said, capsys):
     report = reported(some_clusters(resamples=resampled(drawn, (2, 2, 2, 4))))
     print_grouping(read(report))
-    assert ("Fewer than half of the clients are sure" in capsys.readouterr().out) == is_said
+    assert ("Fewer than half of the clients are certain" in capsys.readouterr().out) == is_said

@@ -109,7 +109,7 @@ def specs_of(text):
     return json.loads(found)
 
 
-def test_a_report_says_what_was_asked_and_found(tmp_path):
+def test_a_report_has_the_question_the_answer_and_all_sections(tmp_path):
     folder = write_results(tmp_path / "mine")
     text = build_report([read_result(folder)])
     page = Page(text)
@@ -149,7 +149,7 @@ def test_strategies_of_a_stopped_run_are_compared_on_the_seeds_that_all_ran_on(t
     assert notes_of(result.runs) == ["single did not run on seed 1: its means are over fewer seeds"]
 
 
-def test_the_answer_names_those_that_a_trial_asks_about_beside_the_best_and_the_worst(tmp_path):
+def test_the_answer_names_the_best_the_worst_and_the_baselines(tmp_path):
     def change(summary):
         for one, score in zip(summary["runs"], (0.9, 0.8, 0.6, 0.75, 0.5), strict=True):
             one["accuracy"], one["accuracy-per-client"] = score, [score] * 6
@@ -163,12 +163,12 @@ def test_the_answer_names_those_that_a_trial_asks_about_beside_the_best_and_the_
     )
 
 
-def test_nothing_that_a_client_is_called_becomes_code(tmp_path):
+def test_names_are_never_code(tmp_path):
     names = [EVIL, "'\"><script>alert(1)</script>", "{{ 7 * 7 }}", "a\u2028b\x1b[2J", "oslo", "e"]
 
     def change(summary):
         summary["runs"][0]["failures"] = [failed(0, EVIL)]
-        summary["runs"][1]["outliers"] = {"1": "<b>odd</b>"}
+        summary["runs"][1]["outliers"] = {"1": "<b>bold</b>"}
         summary["config"]["data-dir"] = "</style><script>alert(2)</script>"
 
     folder = write_results(tmp_path / "<img>", names=names, change=change)
@@ -177,7 +177,7 @@ def test_nothing_that_a_client_is_called_becomes_code(tmp_path):
     page = Page(text)
     assert page.count("img") == 0
     assert page.count("b") == 0
-    # The data, the library and our own script; no fourth.
+    # The data, the library and our script; no fourth.
     assert [attributes for tag, attributes in page.elements if tag == "script"] == [
         {"type": "application/json", "id": "specs"},
         {},
@@ -255,7 +255,7 @@ def test_the_page_has_the_pictures_of_the_folder(tmp_path, monkeypatch):
         assert page.get("data") == paper.get("data")
 
 
-def test_each_client_has_a_point_that_tells_who_it_is(tmp_path):
+def test_each_client_has_a_point_with_its_name(tmp_path):
     folder = write_results(tmp_path, clients=25, seeds=1)
     note, spec = chart_of("Accuracy of each client", folder)
     accuracies = read_result(folder).runs[0].scores
@@ -326,7 +326,7 @@ def test_a_question_about_attackers_ends_as_a_question(tmp_path, strategies):
     assert question(read_result(folder)).endswith("20 % of them malicious (sign-flip)?")
 
 
-def test_what_happened_to_clients_is_told_by_name(tmp_path):
+def test_failures_outliers_and_attacks_are_listed_by_name(tmp_path):
     def change(summary):
         first = summary["runs"][0]
         first["failures"] = [failed(0, "it did not register")]
@@ -351,7 +351,7 @@ def test_what_happened_to_clients_is_told_by_name(tmp_path):
         ["left out of secure sums", "paris", "its keys are none of ours", "rcc-pfl/0"],
         ["malicious", "rome", "sign-flip; 100 % in clusters of their own", "rcc-pfl/0"],
         ["joined later", "paris", "as configured", "rcc-pfl/0"],
-        ["not tested", "oslo", "gave no accuracy in the last round", "rcc-pfl/0"],
+        ["not tested", "oslo", "sent no accuracy in the last round", "rcc-pfl/0"],
     ]
     page = page_of(folder)
     assert "One client failed: berlin; the reasons are below." in page.text
@@ -518,8 +518,8 @@ def test_two_tests_have_two_columns_on_the_page_and_in_tables(tmp_path):
     assert said[1].startswith(
         "Each client tested on its own data, rcc-pfl and single reached 50.0 %"
     )
-    whose = "rcc-pfl's client with the lowest accuracy (client 1, seed 0)"
-    assert said[1].endswith(f"{whose} reached 25.0 %.")
+    which = "rcc-pfl's client with the lowest accuracy (client 1, seed 0)"
+    assert said[1].endswith(f"{which} reached 25.0 %.")
     page = write_report([folder], tmp_path / "page.html").read_text(encoding="utf-8")
     for text in (
         "much of which that client",
@@ -534,7 +534,7 @@ def test_two_tests_have_two_columns_on_the_page_and_in_tables(tmp_path):
     assert mixed.rows[-1][3:5] == ["–", "–"]
 
 
-def test_runs_with_and_without_a_metric_of_ones_own_stand_in_one_table(tmp_path):
+def test_runs_with_and_without_a_user_metric_share_a_table(tmp_path):
     def measured(name, value):
         def change(summary):
             for one in summary["runs"]:
@@ -560,7 +560,7 @@ def test_runs_with_and_without_a_metric_of_ones_own_stand_in_one_table(tmp_path)
     assert [row["user-metric-cost"] for row in rows[::2]] == ["", "7"]
 
 
-def test_a_late_client_is_kept_with_what_it_said_of_the_others(tmp_path):
+def test_the_matrix_has_the_scores_of_a_late_client(tmp_path):
     options = {"newcomers": 1, "newcomer_round": 2, "figure_format": "svg"}
     summary = run(tmp_path, clients=9, strategy="rcc-pfl", **options)
     (late,) = summary["runs"][0]["newcomers"]
@@ -581,16 +581,19 @@ def test_a_late_client_is_kept_with_what_it_said_of_the_others(tmp_path):
 @pytest.mark.parametrize(
     ("corrupt", "message"),
     [
-        (lambda folder: (folder / "summary.json").unlink(), "holds neither summary.json nor"),
-        (lambda folder: (folder / "summary.json").write_text("{"), "summary.json is not as a run"),
-        (lambda folder: (folder / "summary.json").write_text("[]"), "summary.json is not as a run"),
-        (lambda folder: (folder / "summary.json").write_text("[" * 100_000), "is not as a run"),
-        (lambda folder: (folder / "summary.json").write_bytes(b"\xff\xfe"), "is not as a run"),
+        (lambda folder: (folder / "summary.json").unlink(), "has neither summary.json nor"),
+        (lambda folder: (folder / "summary.json").write_text("{"), "summary.json is not a valid"),
+        (lambda folder: (folder / "summary.json").write_text("[]"), "summary.json is not a valid"),
+        (lambda folder: (folder / "summary.json").write_text("[" * 100_000), "is not a valid"),
+        (lambda folder: (folder / "summary.json").write_bytes(b"\xff\xfe"), "is not a valid"),
         (lambda folder: (folder / "metrics.csv").write_text("a,b\n1,2\n"), "metrics.csv is not"),
-        (lambda folder: (folder / "grouping.json").write_text("{}"), "grouping.json is not as a"),
+        (
+            lambda folder: (folder / "grouping.json").write_text("{}"),
+            "grouping.json is not a valid",
+        ),
         (
             lambda folder: (folder / "similarity-rcc-pfl-seed-0.npz").write_text("PK"),
-            "similarity-rcc-pfl-seed-0.npz is not as a run writes it",
+            "similarity-rcc-pfl-seed-0.npz is not a valid result file",
         ),
     ],
 )
@@ -623,7 +626,7 @@ def test_nothing_is_unpickled(tmp_path):
         similarity=np.eye(2),
         merges=np.zeros((0, 4)),
     )
-    with pytest.raises(ValueError, match=r"seed-0\.npz is not as a run writes it"):
+    with pytest.raises(ValueError, match=r"seed-0\.npz is not a valid result file"):
         read_result(folder)
     assert not trace.exists()
 
@@ -653,7 +656,7 @@ def test_nothing_is_unpickled(tmp_path):
 def test_hostile_values_are_one_sentence(tmp_path, change):
     folder = write_results(tmp_path, change=change)
     with pytest.raises(
-        ValueError, match=r"summary.json is not as a run writes it \(.*\): "
+        ValueError, match=r"summary.json is not a valid result file \(.*\): "
     ) as info:
         read_result(folder)
     assert "\n" not in str(info.value)
@@ -670,7 +673,9 @@ def test_clients_are_not_infinitely_near(tmp_path, key):
     def change(grouping):
         grouping[key][0][1] = grouping[key][1][0] = 1e20
 
-    with pytest.raises(ValueError, match=r"grouping.json is not .* nearer or farther than 1e\+12"):
+    with pytest.raises(
+        ValueError, match=r"grouping.json is not .*a similarity is larger than 1e\+12"
+    ):
         read_result(write_grouping(tmp_path, ["berlin", "oslo", "rome"], change))
 
 
@@ -716,11 +721,11 @@ def test_the_matrix_has_the_tree_of_scipy_however_deep_it_is():
         order, links = similarity._tree(merges, range(30))
         tree = dendrogram(merges, no_plot=True)
         assert order == tree["leaves"]
-        wanted = [
+        expected = [
             ([x / 10 for x in across], up)
             for across, up in zip(tree["icoord"], tree["dcoord"], strict=True)
         ]
-        assert sorted((across, up) for across, up, _ in links) == sorted(wanted)
+        assert sorted((across, up) for across, up, _ in links) == sorted(expected)
         assert all(joins for _, _, joins in links)
     chain = linkage(np.cumsum(np.arange(1.0, 2001))[:, None], "single")
     order, links = similarity._tree(chain, [0] * 2000)
@@ -751,7 +756,7 @@ def test_clients_that_were_not_tested_are_below_those_that_were(tmp_path):
     assert float(rows[0][2]) == round(100 * np.nanmin(result.runs[0].scores), 1)
 
 
-def test_clients_that_nobody_asked_are_no_trouble(tmp_path):
+def test_clients_that_were_not_asked_are_no_failures(tmp_path):
     def change(summary):
         summary["runs"][0]["accuracy-per-client"][0] = None
 
@@ -762,7 +767,7 @@ def test_clients_that_nobody_asked_are_no_trouble(tmp_path):
     assert trouble_tables(read_result(folder)).rows[0][0] == "not tested"
 
 
-def test_a_grouping_names_those_it_left_out_and_why_others_are_odd(tmp_path):
+def test_a_grouping_names_excluded_clients_and_outliers(tmp_path):
     def change(found):
         found["clusters"][0] = -1
         found["outliers"] = {"oslo": "it sent nothing usable"}
@@ -778,7 +783,7 @@ def test_a_grouping_names_those_it_left_out_and_why_others_are_odd(tmp_path):
     ]
 
 
-def test_nodes_that_never_said_who_they_are_are_in_the_report_of_a_run(tmp_path):
+def test_nodes_without_a_client_are_in_the_report_of_a_run(tmp_path):
     def change(summary):
         summary["runs"][0]["unknown-nodes"] = {"7": "its disk is full"}
 
@@ -821,7 +826,7 @@ def test_a_client_without_numbers_takes_no_matrix_from_the_others(tmp_path):
         assert {row["name"] for row in rows_of(marked(spec, "text")[-1])} == set(names[1:])
 
 
-def test_folders_of_one_name_are_told_apart_in_the_table_too(tmp_path):
+def test_folders_of_the_same_name_get_distinct_names(tmp_path):
     folders = [write_results(tmp_path / place) for place in ("x/a", "y/a", "a (2)")]
     table = tmp_path / "table.csv"
     output = ["--output", str(tmp_path / REPORT), "--table", str(table)]
@@ -919,12 +924,12 @@ def test_tasks_of_a_matrix_are_those_of_when_clients_were_compared(tmp_path):
     folder = write_results(tmp_path, seeds=1, strategies=("rcc-pfl",))
     path = folder / "similarity-rcc-pfl-seed-0.npz"
     with np.load(path) as saved:
-        kept = dict(saved)
-    np.savez(path, **kept, tasks=np.arange(6))
+        saved_arrays = dict(saved)
+    np.savez(path, **saved_arrays, tasks=np.arange(6))
     (matrix,) = read_result(folder).matrices
     assert matrix.tasks == list(range(6))
-    np.savez(path, **kept, tasks=np.arange(5))
-    with pytest.raises(ValueError, match=r"npz is not as a run writes it"):
+    np.savez(path, **saved_arrays, tasks=np.arange(5))
+    with pytest.raises(ValueError, match=r"npz is not a valid result file"):
         read_result(folder)
 
 

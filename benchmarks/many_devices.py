@@ -151,7 +151,7 @@ def reply_to(message: Message) -> Message:
         name: Array(rng.random(array.shape, np.float32))
         for name, array in unpack_content(message.content).array_records["arrays"].items()
     }
-    content = Packer().packed(RecordDict({"arrays": ArrayRecord(arrays)}))
+    content = Packer().pack(RecordDict({"arrays": ArrayRecord(arrays)}))
     return Message(content, reply_to=message)
 
 

@@ -331,7 +331,7 @@ def _packed(messages: Iterable[Message]) -> list[Message]:
     packer = Packer()
     return [
         Message(
-            packer.packed(message.content),
+            packer.pack(message.content),
             dst_node_id=message.metadata.dst_node_id,
             message_type=message.metadata.message_type,
             ttl=message.metadata.ttl,

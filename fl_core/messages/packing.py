@@ -55,7 +55,7 @@ class Packer:
         # With the arrays, so that their ids are not used again.
         self._packed: dict[tuple[tuple[str, int], ...], tuple[list[Array], list[ConfigRecord]]] = {}
 
-    def packed(self, content: RecordDict) -> RecordDict:
+    def pack(self, content: RecordDict) -> RecordDict:
         """Return a content with each record of arrays as one or few records of bytes."""
         records: dict[str, Record] = {}
         for name, record in content.items():

@@ -51,7 +51,7 @@ def test_what_was_packed_comes_out_to_the_byte(given_arrays, piece):
     before = ArrayRecord({str(i): Array(np.asarray(one)) for i, one in enumerate(given_arrays)})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packing, "_PIECE", piece)
-        sent = Packer().packed(RecordDict({"a/b": before, "none": ArrayRecord()}))
+        sent = Packer().pack(RecordDict({"a/b": before, "none": ArrayRecord()}))
     # In any order of the pieces.
     after = unpack_content(RecordDict(dict(reversed(sent.items()))))
     assert set(after) == {"a/b", "none"}
@@ -66,7 +66,7 @@ def test_what_was_packed_comes_out_to_the_byte(given_arrays, piece):
 
 
 def test_what_is_not_packed_is_only_salted():
-    sent = Packer().packed(content())
+    sent = Packer().pack(content())
     assert sent["config"]["name"] == "berlin"
     assert sent["metrics"]["saved"] == 1
     again = unpack_content(sent)
@@ -87,24 +87,24 @@ def test_a_model_of_eight_arrays_is_three_objects_instead_of_nineteen(monkeypatc
 
     model = RecordDict({"arrays": record(8)})
     assert objects(model) == 3 + 2 * 8
-    assert objects(Packer().packed(model)) == 3
+    assert objects(Packer().pack(model)) == 3
 
 
 def test_no_object_is_called_as_before(monkeypatch):
     monkeypatch.setattr(packing, "_PIECE", 64)
-    named = [set(get_all_nested_objects(Packer().packed(content()))) for _ in range(20)]
+    named = [set(get_all_nested_objects(Packer().pack(content()))) for _ in range(20)]
     assert all(len(one) > 8 for one in named)
     assert len(set.union(*named)) == sum(map(len, named))
     before = content()
-    Packer().packed(before)
+    Packer().pack(before)
     assert SALT not in before["config"]
 
 
 def test_a_salt_has_128_bits():
-    salts = {Packer().packed(content())["config"][SALT] for _ in range(100)}
+    salts = {Packer().pack(content())["config"][SALT] for _ in range(100)}
     assert len(salts) == 100
     assert {len(salt) for salt in salts} == {32}
-    numbers = [*Packer().packed(content())["metrics"][SALT]]
+    numbers = [*Packer().pack(content())["metrics"][SALT]]
     assert len(set(numbers)) == 4
     assert all(0 <= number < 2**32 for number in numbers)
 
@@ -112,10 +112,10 @@ def test_a_salt_has_128_bits():
 def test_contents_that_share_arrays_still_share_them():
     """So that what goes to all clients is stored, and held in memory, once."""
     packer, model = Packer(), record(3)
-    one = packer.packed(RecordDict({"arrays": model}))
-    other = packer.packed(RecordDict({"arrays": model, "m": MetricRecord({"a": 1})}))
+    one = packer.pack(RecordDict({"arrays": model}))
+    other = packer.pack(RecordDict({"arrays": model, "m": MetricRecord({"a": 1})}))
     assert one["arrays/0"][PACKED] is other["arrays/0"][PACKED]
-    third = packer.packed(RecordDict({"arrays": record(3, size=11)}))
+    third = packer.pack(RecordDict({"arrays": record(3, size=11)}))
     assert third["arrays/0"][PACKED] != one["arrays/0"][PACKED]
 
 

@@ -32,5 +32,5 @@ def device_mod(message: Message, context: Context, call_next: ClientAppCallable)
         message.content = unpack_content(message.content)
     answer = call_next(message, context)
     if answer.has_content():
-        answer.content = Packer().packed(answer.content)
+        answer.content = Packer().pack(answer.content)
     return answer

@@ -82,3 +82,13 @@ def test_what_clusters_have_worked_out_is_not_in_a_checkpoint():
     assert state.clusters.neighbours_of(2) == {1, 2}
     again = Training.from_checkpoint(state.as_checkpoint(), ClientRegistry(dict(NODES)), False)
     assert again.clusters.of_client == state.clusters.of_client
+
+
+def test_failures_and_who_has_trained_survive_a_checkpoint():
+    state = training(False, {0: 0, 1: 1, 2: 1}, [model(1), model(5)])
+    state.record_failures({1: "its disk is full"}, "train")
+    state.trained.update({0, 2})
+    registry = ClientRegistry(dict(NODES))
+    again = Training.from_checkpoint(state.as_checkpoint(), registry, False)
+    assert [one.client for one in again.registry.log] == [1]
+    assert again.trained == {0, 2}

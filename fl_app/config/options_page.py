@@ -54,8 +54,8 @@ def _groups() -> Iterator[tuple[str, Mapping[str, Option]]]:
         # The first sentence of what the class says of itself, as far as a colon.
         heading = re.split(r"[.:]", owner.__doc__ or "")[0]
         options = options_of(owner)
-        own = (name.replace("_", "-") for name in owner.__annotations__)
-        yield heading, {key: options[key] for key in own if key in options}
+        keys = (name.replace("_", "-") for name in owner.__annotations__)
+        yield heading, {key: options[key] for key in keys if key in options}
     yield "What only some strategies have", OF_STRATEGIES
 
 

@@ -352,7 +352,7 @@ def parse_config(run_config: Mapping[str, Any], *, at_client: bool = False) -> C
     wrong.refuse()
     of_strategies = {key: read[key] for key in OF_STRATEGIES}
     # Where a client does not import the strategies, only the server checks what they need.
-    if not (at_client and any(map(_has_own, values["strategy"]))):
+    if not (at_client and any(map(_is_user_defined, values["strategy"]))):
         with wrong:
             for name in values["strategy"]:
                 system_of(name)
@@ -392,5 +392,5 @@ def _unknown(key: str) -> str:
     return f"{key} is not a run-config key. {meant} docs/options.md has all."
 
 
-def _has_own(strategy: str) -> bool:
+def _is_user_defined(strategy: str) -> bool:
     return any(map(is_import_path, strategy.split("+")))

@@ -139,7 +139,7 @@ def _values(part: Part, setting: Setting) -> dict[str, Any]:
             values[name] = options[key_of(field)]
         elif field.default is MISSING is field.default_factory and name != "weighted":
             raise ValueError(
-                f"strategy names {part.__module__}:{part.__name__}, whose field {name} has no "
+                f"strategy names {part.__module__}:{part.__name__}, but its field {name} has no "
                 "default, and is neither an option nor a value that the app provides: give it a "
                 "default."
             )

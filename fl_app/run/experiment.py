@@ -94,7 +94,7 @@ def run_experiment(
 
 
 class _Experiment:
-    """A run whose clients are connected."""
+    """A run with connected clients."""
 
     def __init__(self, clients: ClientPool, checkpoints: Checkpoints, status: Status) -> None:
         self._clients, self._checkpoints, self._status = clients, checkpoints, status

@@ -131,7 +131,7 @@ TRACKER_OF = {"tensorboard": TensorBoard, "mlflow": MLflow, "wandb": WandB}
 
 
 def check_tracker(name: str) -> None:
-    """Refuse a tracker whose package is not installed, by a MissingExtraError."""
+    """Refuse a tracker without its package, by a MissingExtraError."""
     if name in TRACKER_OF:
         need_extra(name, f"track={name}", "set track to none")
 

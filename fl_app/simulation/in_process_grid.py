@@ -13,7 +13,7 @@ from fl_core.flower.node import TaskIdentity
 
 
 class InProcessGrid(Grid):
-    """A grid whose nodes answer at once, in this process.
+    """A grid with nodes that answer at once, in this process.
 
     `node_configs` are as each node's `--node-config`; `contexts` has Flower's state of each node,
     by node id.

@@ -67,8 +67,8 @@ class Simulation(ClientPool):
     def resolved(self, config: Config) -> Config:
         """Return the configuration with the labels of each task and the data's folder.
 
-        Drawn tasks stay as configured, since they differ by seed; so do synthetic data, whose tasks
-        have all labels, and writers, who have one task.
+        Drawn tasks stay as configured, since they differ by seed; so do those of synthetic data,
+        which have all labels, and of writers.
         """
         federation = self._federation(config.seed)
         tasks = federation.partition.tasks

@@ -316,6 +316,6 @@ def test_a_field_that_nobody_knows_needs_a_default(own_file, tmp_path):
     assert text != BIAS
     own_file.write_text(text, encoding="utf-8")
     with pytest.raises(
-        ValueError, match=r"mine:BiasClustering, whose field how_much has no default"
+        ValueError, match=r"mine:BiasClustering, but its field how_much has no default"
     ):
         run(tmp_path / "out", strategy="mine:BiasClustering", model="mlp-32")

@@ -15,7 +15,6 @@ from fl_app.config.run_config import OPTIONS, parse_config
 from fl_app.config.unused_options import find_unused_options
 from fl_core.data.dataset_info import dataset_info, num_labels
 from fl_core.data.datasets import load_dataset
-from fl_core.data.settings import DATASETS
 from fl_core.options import SYNONYMS
 from fl_core.partitions.federation_checks import check_federation
 from fl_core.partitions.settings import FederationSettings
@@ -456,14 +455,6 @@ def test_as_many_as_can_be_are_not_refused():
     ):
         with pytest.raises(AssertionError, match="something was started"):
             main(["run", *BASE, *words])
-
-
-def test_numbers_of_labels_of_other_data_sets():
-    joined = "mnist+fashion-mnist"
-    known = {name: num_labels(name) for name in (*DATASETS, joined)}
-    assert known[joined] == known["cifar20"] == 20
-    unknown = {name for name, count in known.items() if count is None}
-    assert unknown == {"femnist", "folder", "sites", "tables", "watch", "flights"}
 
 
 def test_what_can_only_be_known_from_the_images_is_not_refused():

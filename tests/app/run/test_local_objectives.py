@@ -157,7 +157,7 @@ DP = {"training_epsilon": 1.0}
         ({"strategy": "single+mean+ditoo"}, 'local objective is "ditoo", .*Did you mean ditto'),
         (
             {"strategy": "ditto", **DP},
-            "training-epsilon is 1, but ditto has the local objective ditto, not all of whose",
+            "training-epsilon is 1, but ditto has the local objective ditto, and noise does not",
         ),
         ({"strategy": "single+mean+private-head", **DP}, "has the local objective private-head"),
         (
@@ -189,7 +189,7 @@ def test_options_that_cannot_be_are_refused(options, message):
                 "model": "mlp-32",
                 "private_layers": "hidden",
             },
-            'keeps the layer "hidden" at the clients, and common-layers has all clusters share it',
+            'keeps the layer "hidden" at the clients, but common-layers shares it among all',
         ),
     ],
 )

@@ -115,7 +115,9 @@ def _check_all_trained(folder: Path) -> int:
     """Return 1, and name the clients, if some never trained in a run that has ended; else 0."""
     from fl_app.results.reading import read_result  # noqa: PLC0415
 
-    sentences = [sentence for run in read_result(folder).runs if (sentence := run.untrained())]
+    sentences = [
+        sentence for run in read_result(folder).runs if (sentence := run.describe_untrained())
+    ]
     for sentence in sentences:
         print(f"error: {sentence}; summary.json has the reasons (failures)", file=sys.stderr)
     return 1 if sentences else 0

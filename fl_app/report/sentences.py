@@ -71,7 +71,7 @@ def answer(result: Result) -> list[str]:
     if result.grouping is not None:
         sentences += _groups(result.grouping)
     sentences += [f"{name} did not run: {why}." for name, why in result.left_out.items()]
-    sentences += [f"{sentence}." for run in result.runs if (sentence := run.untrained())]
+    sentences += [f"{sentence}." for run in result.runs if (sentence := run.describe_untrained())]
     failed = sorted({run.names[one.client] for run in result.runs for one in run.failures})
     if failed:
         text = _count(len(failed), "client").capitalize()

@@ -192,7 +192,7 @@ def printed_strategies(runs: Sequence[Run]) -> TextTable:
 def failures_of(runs: Sequence[Run]) -> list[str]:
     """Return a sentence on each failure of a client, and on the clients that never trained."""
     failed = [
-        f"{run.strategy}, seed {run.seed}: {failure.describe(run.called(failure.client))}"
+        f"{run.strategy}, seed {run.seed}: {failure.describe(run.name_in_sentence(failure.client))}"
         for run in runs
         for failure in run.failures
     ]
@@ -200,7 +200,7 @@ def failures_of(runs: Sequence[Run]) -> list[str]:
     return [
         *failed[:_MOST_FAILURES],
         *([f"{more:,} more failures of clients are in summary.json"] if more > 0 else []),
-        *(sentence for run in runs if (sentence := run.untrained())),
+        *(sentence for run in runs if (sentence := run.describe_untrained())),
     ]
 
 

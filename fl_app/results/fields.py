@@ -36,14 +36,14 @@ def _bounded(values: Any) -> Any:
     return values
 
 
-def has_none(value: Any) -> bool:
+def is_empty(value: Any) -> bool:
     """Return whether a value is None or an empty list, table or text, which is not written."""
     return value is None or (hasattr(value, "__len__") and len(value) == 0)
 
 
-DASHES = ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
+DASHED_KEYS = ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
 """The configuration of a class whose keys have dashes where its fields have underscores."""
-IF_ANY = Field(exclude_if=has_none)
+OMIT_EMPTY = Field(exclude_if=is_empty)
 """A key that a file has only if its value is not empty."""
 
 _NAN_IF_NULL = BeforeValidator(lambda value: math.nan if value is None else value)
@@ -53,7 +53,7 @@ Line = Annotated[str, BeforeValidator(lambda value: one_line(str(value)))]
 Long = Annotated[str, BeforeValidator(lambda value: one_line(str(value), 2000))]
 Option = bool | int | float | Annotated[str, AfterValidator(printable)]
 Number = Annotated[float, _NAN_IF_NULL, AfterValidator(_bounded)]
-NumberIfAny = Annotated[float | None, _NAN_IF_NULL, AfterValidator(_bounded), IF_ANY]
+NumberIfAny = Annotated[float | None, _NAN_IF_NULL, AfterValidator(_bounded), OMIT_EMPTY]
 Count = Annotated[int, Field(ge=0, le=10**18)]
 Finite = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
 Array = Annotated[

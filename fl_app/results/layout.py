@@ -19,19 +19,19 @@ WHOLE = "[!.]*.safetensors"
 """Complete checkpoints; a killed process leaves files that begin with a dot."""
 
 
-def of_run(kind: str, strategy: str, seed: int | str) -> str:
+def run_file_stem(kind: str, strategy: str, seed: int | str) -> str:
     """Return the stem of a file of one strategy on one seed, of a kind such as `similarity`."""
     return f"{kind}-{strategy}-seed-{seed}"
 
 
 def similarity_path(folder: Path, strategy: str, seed: int | str) -> Path:
     """Return the path of the similarity matrix of a strategy's clients."""
-    return folder / f"{of_run('similarity', strategy, seed)}.npz"
+    return folder / f"{run_file_stem('similarity', strategy, seed)}.npz"
 
 
 def spectra_path(folder: Path, strategy: str, seed: int | str) -> Path:
     """Return the path of the eigenvectors of a strategy's clients."""
-    return folder / f"{of_run('spectra', strategy, seed)}.safetensors"
+    return folder / f"{run_file_stem('spectra', strategy, seed)}.safetensors"
 
 
 def models_folder(folder: Path, strategy: str, seed: int | str) -> Path:

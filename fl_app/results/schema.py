@@ -25,8 +25,8 @@ from pydantic import (
 )
 
 from fl_app.results.fields import (
-    DASHES,
-    IF_ANY,
+    DASHED_KEYS,
+    OMIT_EMPTY,
     Array,
     Count,
     Line,
@@ -39,7 +39,7 @@ from fl_app.results.fields import (
     check_clients,
     check_scores,
     check_square,
-    has_none,
+    is_empty,
 )
 from fl_app.results.verdict import SeedVerdicts
 from fl_core.data.settings import TESTS
@@ -56,7 +56,7 @@ def _of_main(key: str) -> Any:
     return Field(
         validation_alias=AliasChoices(*map(key.format, names)),
         serialization_alias=key,
-        exclude_if=has_none,
+        exclude_if=is_empty,
     )
 
 
@@ -123,7 +123,7 @@ class RunId:
 class Tested:
     """One test of all clients: the mean of each score, and each client's, (K,), NaN if unknown."""
 
-    __pydantic_config__ = DASHES
+    __pydantic_config__ = DASHED_KEYS
     is_regression: Annotated[
         bool, BeforeValidator(lambda _: True), Field(validation_alias="rmse", exclude=True)
     ] = False
@@ -131,17 +131,17 @@ class Tested:
     scores: Annotated[Array, _of_main("{}-per-client")]
     variance: Annotated[NumberIfAny, _of_main("{}-variance")] = None
     macro_f1: NumberIfAny = None
-    macro_f1_per_client: Annotated[Array, IF_ANY] = field(default_factory=_no_scores)
+    macro_f1_per_client: Annotated[Array, OMIT_EMPTY] = field(default_factory=_no_scores)
     balanced_accuracy: NumberIfAny = None
-    balanced_accuracy_per_client: Annotated[Array, IF_ANY] = field(default_factory=_no_scores)
+    balanced_accuracy_per_client: Annotated[Array, OMIT_EMPTY] = field(default_factory=_no_scores)
     mae: NumberIfAny = None
-    mae_per_client: Annotated[Array, IF_ANY] = field(default_factory=_no_scores)
+    mae_per_client: Annotated[Array, OMIT_EMPTY] = field(default_factory=_no_scores)
     r2: NumberIfAny = None
-    r2_per_client: Annotated[Array, IF_ANY] = field(default_factory=_no_scores)
+    r2_per_client: Annotated[Array, OMIT_EMPTY] = field(default_factory=_no_scores)
     user_metric: NumberIfAny = None
-    user_metric_per_client: Annotated[Array, IF_ANY] = field(default_factory=_no_scores)
+    user_metric_per_client: Annotated[Array, OMIT_EMPTY] = field(default_factory=_no_scores)
     loss: NumberIfAny = None
-    loss_per_client: Annotated[Array, IF_ANY] = field(default_factory=_no_scores)
+    loss_per_client: Annotated[Array, OMIT_EMPTY] = field(default_factory=_no_scores)
 
     @model_serializer(mode="wrap")
     def _with_main_metric(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -169,13 +169,13 @@ class Run(Tested, RunId):
     whenever they were to train, but not malicious ones.
     """
 
-    on_its_task: Annotated[Tested | None, IF_ANY] = None
-    on_its_own_data: Annotated[Tested | None, IF_ANY] = None
+    on_its_task: Annotated[Tested | None, OMIT_EMPTY] = None
+    on_its_own_data: Annotated[Tested | None, OMIT_EMPTY] = None
     clusters: Annotated[list[int], Field(min_length=1)]
-    tasks: Annotated[list[int] | None, IF_ANY] = None
+    tasks: Annotated[list[int] | None, OMIT_EMPTY] = None
     ari: NumberIfAny = None
     nmi: NumberIfAny = None
-    given_names: Annotated[list[Text], Field(alias="names", exclude_if=has_none)] = field(
+    given_names: Annotated[list[Text], Field(alias="names", exclude_if=is_empty)] = field(
         default_factory=list
     )
     models_not_stored: Annotated[Reasons | None, Field(exclude_if=lambda value: value is None)] = (
@@ -184,19 +184,19 @@ class Run(Tested, RunId):
     bytes: dict[Text, Count]
     seconds: dict[Text, Number]
     failures: list[Annotated[Failure, AfterValidator(_harmless)]]
-    never_trained: Annotated[tuple[int, ...], IF_ANY] = ()
-    user_metric_name: Annotated[Text, IF_ANY] = ""
-    tuned: Annotated[Tuned | None, IF_ANY] = None
-    outliers: Annotated[Reasons, IF_ANY] = field(default_factory=dict)
-    unknown_nodes: Annotated[Reasons, IF_ANY] = field(default_factory=dict)
-    left_out_of_sums: Annotated[Reasons, IF_ANY] = field(default_factory=dict)
-    malicious: Annotated[tuple[int, ...], IF_ANY] = ()
+    never_trained: Annotated[tuple[int, ...], OMIT_EMPTY] = ()
+    user_metric_name: Annotated[Text, OMIT_EMPTY] = ""
+    tuned: Annotated[Tuned | None, OMIT_EMPTY] = None
+    outliers: Annotated[Reasons, OMIT_EMPTY] = field(default_factory=dict)
+    unknown_nodes: Annotated[Reasons, OMIT_EMPTY] = field(default_factory=dict)
+    left_out_of_sums: Annotated[Reasons, OMIT_EMPTY] = field(default_factory=dict)
+    malicious: Annotated[tuple[int, ...], OMIT_EMPTY] = ()
     isolated: Annotated[NumberIfAny, Field(alias="malicious-isolated")] = None
-    newcomers: Annotated[tuple[int, ...], IF_ANY] = ()
+    newcomers: Annotated[tuple[int, ...], OMIT_EMPTY] = ()
     newcomers_per_round: Annotated[dict[int, Number] | None, _of_main("newcomers-{}-per-round")] = (
         None
     )
-    drifters: Annotated[tuple[int, ...], IF_ANY] = ()
+    drifters: Annotated[tuple[int, ...], OMIT_EMPTY] = ()
     drifters_per_round: Annotated[dict[int, Number] | None, _of_main("drifters-{}-per-round")] = (
         None
     )
@@ -227,15 +227,17 @@ class Run(Tested, RunId):
         """Return the clients' names, or else their indices."""
         return self.given_names or [str(client) for client in range(self.num_clients)]
 
-    def called(self, client: int) -> str:
+    def name_in_sentence(self, client: int) -> str:
         """Return the name of a client in a sentence."""
         return self.given_names[client] if self.given_names else f"client {client}"
 
-    def untrained(self) -> str:
+    def describe_untrained(self) -> str:
         """Return a sentence on the clients that never trained; empty: there is none."""
         if not self.never_trained:
             return ""
-        names = listed([self.called(client) for client in self.never_trained], _MOST_NAMES)
+        names = listed(
+            [self.name_in_sentence(client) for client in self.never_trained], _MOST_NAMES
+        )
         return f"{self.strategy}, seed {self.seed}: {names} never trained"
 
     @property
@@ -285,12 +287,12 @@ class Summary:
     config: dict[Text, Option]
     versions: dict[Text, Text] = field(default_factory=dict)
     sample: Annotated[Text, Field(exclude_if=lambda word: word == "image")] = "image"
-    left_out: Annotated[dict[Text, Line], IF_ANY] = field(default_factory=dict)
-    privacy: Annotated[dict[Text, Number], IF_ANY] = field(default_factory=dict)
-    columns: Annotated[list[Text], IF_ANY] = field(default_factory=list)
+    left_out: Annotated[dict[Text, Line], OMIT_EMPTY] = field(default_factory=dict)
+    privacy: Annotated[dict[Text, Number], OMIT_EMPTY] = field(default_factory=dict)
+    columns: Annotated[list[Text], OMIT_EMPTY] = field(default_factory=list)
     runs: Annotated[list[Run], Field(min_length=1)]
     table: list[dict[str, Any]] = field(default_factory=list)
-    verdicts: Annotated[list[SeedVerdicts], IF_ANY] = field(default_factory=list)
+    verdicts: Annotated[list[SeedVerdicts], OMIT_EMPTY] = field(default_factory=list)
 
     @model_validator(mode="after")
     def _check(self) -> Summary:
@@ -348,7 +350,7 @@ class Grouping:
     version: Literal[1]
     names: Annotated[list[Text], Field(alias="clients", min_length=1)]
     clusters: list[int]
-    together: Annotated[Array | None, IF_ANY] = None
+    together: Annotated[Array | None, OMIT_EMPTY] = None
     certainty: list[Number]
     in_doubt: list[Doubt]
     why_indistinguishable: Line = ""
@@ -361,8 +363,8 @@ class Grouping:
     resamples: int
     resampled: Line = ""
     command: Long
-    relevance: Annotated[Array | None, IF_ANY] = None
-    columns: Annotated[list[Text], IF_ANY] = field(default_factory=list)
+    relevance: Annotated[Array | None, OMIT_EMPTY] = None
+    columns: Annotated[list[Text], OMIT_EMPTY] = field(default_factory=list)
 
     @model_validator(mode="after")
     def _check(self) -> Grouping:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fl_app.results.fields import DASHES, IF_ANY, Finite, Text
+from fl_app.results.fields import DASHED_KEYS, OMIT_EMPTY, Finite, Text
 from fl_core.metrics import OF_A_NUMBER, Metric
 from strategies.catalogue import SYSTEMS
 from strategies.clusterings.clustering import ClusterPerClient, SingleCluster
@@ -55,7 +55,7 @@ class Gain:
 class Verdict:
     """What a client should do, as in summary.json."""
 
-    __pydantic_config__ = DASHES
+    __pydantic_config__ = DASHED_KEYS
     client: Annotated[int, Field(ge=0)]
     verdict: Word
     strategy: Text  # whose model it should use
@@ -63,7 +63,7 @@ class Verdict:
     validation_samples: int
     compared: Text  # the strategy that is best for it; it differs from `strategy` if that is local
     gains: dict[Text, Gain]  # by strategy
-    samples_needed: Annotated[int | None, IF_ANY] = None  # for a decision, where there is none yet
+    samples_needed: Annotated[int | None, OMIT_EMPTY] = None  # for a decision, if there is none
 
     @property
     def gain(self) -> Gain:

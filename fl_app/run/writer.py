@@ -25,7 +25,7 @@ from fl_app.results.layout import (
     SUMMARY,
     VERDICTS,
     models_folder,
-    of_run,
+    run_file_stem,
     similarity_path,
 )
 from fl_app.results.reading import Result, curves_of
@@ -212,7 +212,7 @@ class ResultsFolder:
         )
         path = self.folder / GROUPING
         if self._num_groupings:
-            path = path.with_stem(of_run(path.stem, found.strategy, found.seed))
+            path = path.with_stem(run_file_stem(path.stem, found.strategy, found.seed))
         self._num_groupings += 1
         with replacing(path) as partial:
             partial.write_text(to_json(report) + "\n", encoding="utf-8")

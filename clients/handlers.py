@@ -113,13 +113,13 @@ def restore_model(message: Message, context: Context) -> None:
     For an app that answers IFCA's query: its train function starts with this. A ValueError says
     that the models are not here.
     """
-    if protocol.KEPT_MODEL not in message.content.config_records[protocol.CONFIG]:
+    if protocol.STORED_MODEL not in message.content.config_records[protocol.CONFIG]:
         context.state.pop(_MODELS, None)
         return
     if _MODELS not in context.state:
         raise ValueError("this client is to train a model that it was not sent.")
     models = protocol.unpack_models(context.state.array_records.pop(_MODELS))
-    message.content[protocol.ARRAYS] = models[protocol.setting(message, protocol.KEPT_MODEL)]
+    message.content[protocol.ARRAYS] = models[protocol.setting(message, protocol.STORED_MODEL)]
 
 
 def change_flag(message: Message, images: torch.Tensor) -> dict[str, float]:

@@ -29,7 +29,7 @@ def moments(node: Node) -> RecordDict:
 
 
 def _stored(is_stored: bool) -> RecordDict:
-    return RecordDict({protocol.METRICS: MetricRecord({protocol.KEPT: int(is_stored)})})
+    return RecordDict({protocol.METRICS: MetricRecord({protocol.STORED: int(is_stored)})})
 
 
 app = ClientApp(mods=[device_mod, mask_mod, attack_mod])

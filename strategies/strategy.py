@@ -314,7 +314,7 @@ class ClusteredStrategy(Strategy):
         if self._secure is not None:
             entries = {**entries, **self._secure.config_for(client)}
         stored = self._conversation.stored_model_index(client, self._sent[client])
-        return entries if stored is None else {**entries, protocol.KEPT_MODEL: stored}
+        return entries if stored is None else {**entries, protocol.STORED_MODEL: stored}
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]

@@ -248,3 +248,30 @@ def test_files_and_classes_stay_short():
 def test_no_exception_outlives_its_reason():
     found = lengths()
     assert all(found[path][1] > LONGEST_CLASS for path in LONG_CLASSES)
+
+
+# Words with a private meaning, which a stranger cannot guess: the pages' sentences in the words of
+# the field. Pages under docs/results are written from experiments' names, which stored cells have.
+PRIVATE_WORDS = (
+    *("told", "kept", "heard", "met", "anew", "whoever", "nobody", "everybody"),
+    *("roll call", "odd client"),
+)
+
+
+def private_words(text: str) -> list[str]:
+    """Return the private words of a file, also those in names; names of tests do not count."""
+    text = re.sub(r"`[\w/]+\.py::\w+`", "", text).replace("_", " ")
+    return re.findall(rf"\b(?:{'|'.join(PRIVATE_WORDS)})s?\b", text, re.IGNORECASE)
+
+
+def test_code_messages_and_pages_have_no_private_words():
+    paths = [path for room in MAY_IMPORT for path in (ROOT / room).rglob("*.py")]
+    paths += [path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "results"]
+    paths += [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("*.toml")]
+    found = {path: words for path in paths if (words := private_words(path.read_text("utf-8")))}
+    assert not found, "say it in the words of the field (CONTRIBUTING.md)"
+
+
+def test_private_words_are_seen_in_names_and_sentences():
+    assert private_words("self.kept_model") == ["kept"]
+    assert private_words("Nobody met, see `app/x.py::test_nobody`") == ["Nobody", "met"]

@@ -56,7 +56,7 @@ def find_commonly_unused_options(
 
 
 def unmet_condition(key: str, config: Config) -> str:
-    """Return an option's unmet condition, as `if KEY is VALUE`; empty: it is met."""
+    """Return an option's unmet condition, as `if KEY is VALUE`; empty if it holds."""
     values = config.as_run_config()
     other, equals, words = OPTIONS[key].needs.partition("=")
     allowed = words.split("|")

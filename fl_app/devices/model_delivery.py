@@ -79,5 +79,5 @@ def deploy_models(
 
 def _check_stored(client: int, content: RecordDict) -> None:
     """Raise a ValueError unless a client has stored, or now uses, its model."""
-    if protocol.metrics_of(content).get(protocol.KEPT) != 1:
+    if protocol.metrics_of(content).get(protocol.STORED) != 1:
         raise ValueError("it has no model-path")

@@ -60,7 +60,7 @@ def _state_in(content: RecordDict) -> dict[str, Any]:
     """Return the state that a simulated client sent."""
     state: dict[str, Any] = {}
     if protocol.ARRAYS in content.array_records:
-        state["round"] = protocol.number(protocol.metrics_of(content), protocol.KEPT)
+        state["round"] = protocol.number(protocol.metrics_of(content), protocol.STORED)
         state["arrays"] = protocol.to_arrays(content.array_records[protocol.ARRAYS])
     return state
 
@@ -81,7 +81,7 @@ def restore_states(
         content, state = RecordDict({protocol.CONFIG: ConfigRecord({**sent})}), states[client]
         if "arrays" in state:
             content[protocol.ARRAYS] = protocol.to_record(state["arrays"])
-            content[protocol.METRICS] = MetricRecord({protocol.KEPT: state["round"]})
+            content[protocol.METRICS] = MetricRecord({protocol.STORED: state["round"]})
         return content
 
     request = Request(

@@ -65,7 +65,7 @@ class SimulatedNode(Node):
         content, personal = RecordDict(), self.personal()
         if (arrays := personal.load()) is not None:
             content[protocol.ARRAYS] = arrays
-            saved = MetricRecord({protocol.KEPT: float(personal.round_of_state)})
+            saved = MetricRecord({protocol.STORED: float(personal.round_of_state)})
             content[protocol.METRICS] = saved
         return content
 
@@ -73,7 +73,7 @@ class SimulatedNode(Node):
         """Store the private state that the server sent."""
         content = self.message.content
         if (arrays := content.array_records.get(protocol.ARRAYS)) is not None:
-            saved = int(protocol.number(protocol.metrics_of(content), protocol.KEPT) or 0)
+            saved = int(protocol.number(protocol.metrics_of(content), protocol.STORED) or 0)
             self.personal().save(arrays, server_round=saved)
         return RecordDict()
 

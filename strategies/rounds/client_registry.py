@@ -26,7 +26,7 @@ class Refusal(NamedTuple):
     reason: str
 
 
-def _nobody_refused(given: Mapping[int, str]) -> Mapping[int, Refusal]:
+def _none_refused(given: Mapping[int, str]) -> Mapping[int, Refusal]:
     return {}
 
 
@@ -50,7 +50,7 @@ class ClientRegistry:
     # Why nodes are excluded that never gave a usable name
     unknown: dict[int, str] = field(default_factory=dict)
     # Which nodes may not use the name that they give
-    refused: Callable[[Mapping[int, str]], Mapping[int, Refusal]] = _nobody_refused
+    refused: Callable[[Mapping[int, str]], Mapping[int, Refusal]] = _none_refused
     _connected: set[int] = field(default_factory=set)
     _attempts: Counter[int] = field(default_factory=Counter)
 

@@ -226,7 +226,7 @@ class Training:
 
         The client with the most samples comes first: in a simulation, no long training then starts
         when the other workers have nothing left to do. `config` and `config_of` (from client to
-        entries) make up the config record. A client that is sent `protocol.KEPT_MODEL` has the
+        entries) make up the config record. A client that is sent `protocol.STORED_MODEL` has the
         model already (IFCA).
         """
         numbers, known = self.model_of_client, self.num_examples
@@ -235,7 +235,7 @@ class Training:
             # One config record a message: what is shared between messages is shared state.
             entries = {**config, protocol.SERVER_ROUND: self.round, **config_of(client)}
             content = RecordDict({**self.private_of(client)})
-            if protocol.KEPT_MODEL not in entries:
+            if protocol.STORED_MODEL not in entries:
                 content[protocol.ARRAYS] = self.records[numbers[client]]
             content[protocol.CONFIG] = ConfigRecord(entries)
             return content

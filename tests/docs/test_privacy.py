@@ -89,7 +89,7 @@ def test_the_bytes_on_the_page_are_those_of_the_committed_run():
         f"{fewer['spectrum']:,} bytes and the 648,128 are {fewer['relevance-query']:,}" in PRIVACY
     )
     # The model is the one that each round's training begins with; the answer is one number.
-    stored = RecordDict({protocol.METRICS: MetricRecord({protocol.KEPT: 1})})
+    stored = RecordDict({protocol.METRICS: MetricRecord({protocol.STORED: 1})})
     assert numbers["save_model"] == [protocol.payload_bytes(stored), numbers["train"][1]]
 
 

@@ -40,7 +40,7 @@ class Notes(LocalGrid):
     def trained(self, number):
         """Return what each client was sent to train: "whole", or the number of a stored model."""
         return {
-            client: "whole" if "arrays" in records else config["kept-model"]
+            client: "whole" if "arrays" in records else config["stored-model"]
             for kind, when, client, records, config in self.notes
             if (kind, when) == ("train", number)
         }

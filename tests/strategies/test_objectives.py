@@ -213,7 +213,7 @@ def test_ifca_asks_for_losses_of_whole_models(local):
     assert names == {*BODY, *HEAD} - set(private)
     # The first round's training names one of the models that the query brought.
     first = sent(world, 0)[0].content
-    assert protocol.KEPT_MODEL in first.config_records[protocol.CONFIG]
+    assert protocol.STORED_MODEL in first.config_records[protocol.CONFIG]
     assert len(one.reports[-1].tested) == NUM_CLIENTS
 
 

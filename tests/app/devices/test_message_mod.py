@@ -24,7 +24,7 @@ def answer_to(run_config, *, source=1, target=5, run_id=7, answer=None):
     message.metadata.__dict__ |= {"_src_node_id": source, "_run_id": run_id}
 
     def call_next(message, context):
-        content = RecordDict({"metrics": MetricRecord({"kept": 1})})
+        content = RecordDict({"metrics": MetricRecord({"stored": 1})})
         return Message(answer or content, reply_to=message)
 
     return device_mod(message, context, call_next)
@@ -32,7 +32,7 @@ def answer_to(run_config, *, source=1, target=5, run_id=7, answer=None):
 
 def test_a_device_answers_the_superlink_and_no_two_answers_are_equal():
     one, other = (answer_to(OWN).content.metric_records["metrics"] for _ in range(2))
-    assert one["kept"] == other["kept"] == 1
+    assert one["stored"] == other["stored"] == 1
     assert one[SALT] != other[SALT]
 
 
@@ -47,4 +47,4 @@ def test_a_device_takes_no_orders_from_others(claim):
 
 
 def test_a_simulated_client_is_left_alone():
-    assert dict(answer_to({}, source=6).content.metric_records["metrics"]) == {"kept": 1}
+    assert dict(answer_to({}, source=6).content.metric_records["metrics"]) == {"stored": 1}

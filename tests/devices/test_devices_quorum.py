@@ -86,9 +86,9 @@ def test_a_device_that_hangs_costs_one_round_and_not_the_deadline(tmp_path, monk
             assert time.monotonic() - started < _PATIENCE
             assert run.wait_for_exit(_PATIENCE) == 0, run.text
     see(out, "finished after 0:")
-    assert "oslo failed (train): it did not answer in time" in watched(out)
-    late = "no answer when 2 of 3 had answered"
-    assert f"oslo could not train in round 1: {late}" in run.text
+    late = "oslo could not train in round 1: no answer when 2 of 3 had answered"
+    assert late in watched(out)
+    assert late in run.text
     # It is asked again as soon as it has sent its late answer; others may be a round ahead by then.
     assert nodes["oslo"].text.count("Receiving: train") >= 2
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))

@@ -10,7 +10,10 @@ from typing import NamedTuple
 
 from fl_core.data.folders import folders_and_files, ignored_note
 
-ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+ENDINGS = (
+    *(".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm"),
+    *(".tif", ".tiff", ".webp"),
+)
 LAYOUT = "train/CLASS/* or CLASS/* and, if there are test images, test/CLASS/*"
 
 HELD_OUT = 0.2

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import PIL
 import torch
 from filelock import FileLock
-from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageFile, ImageOps, UnidentifiedImageError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -32,7 +33,7 @@ GREY_MODES = {"1", "L", "LA", "La"}
 COLOUR_MODES = {"P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "CMYK", "YCbCr"}
 MIN_SIDE, MAX_SIDE = 28, 224  # pixels, of a size that is chosen here
 
-_VERSION = 5  # raise it when the same files give other tensors, so that no old ones are read
+_VERSION = 6  # raise it when the same files give other tensors, so that no old ones are read
 
 Result = TypeVar("Result")
 
@@ -41,15 +42,15 @@ def read_image_folder(path: Path, cache: Path, *, size: tuple[int, int] | None =
     """Read images in class folders, laid out as in `list_images`: grey or colour, of any size.
 
     Without a test folder, some images are held out (`hold_out`). Images become uint8 (n, C, H, W),
-    upright as their EXIF data say, without alpha, and stretched to one height and width: `size`, or
-    else that of `common_size`. They are decoded once, into the folder `cache`, and again when the
-    path, size or time of any file has changed.
+    upright as their EXIF data say, on white where they are transparent, and stretched to one height
+    and width: `size`, or else that of `common_size`. They are decoded once, into the folder
+    `cache`, and again when the path, size or time of any file has changed.
     """
     files = list_images(path)
     decode = partial(decode_images, files, path, size)
     stamp = checksum(files.all_images())
     images = decode_cached(cache, f"{path.resolve()}\0{size}", stamp, decode)
-    return images._replace(notes=tuple(files.notes(path)))
+    return images._replace(notes=(*files.notes(path), *images.notes))
 
 
 def decode_cached(cache: Path, key: str, stamp: str, decode: Callable[[], Split]) -> Split:
@@ -85,12 +86,14 @@ def _load(stored: Path, stamp: str) -> Split | None:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except (FileNotFoundError, SafetensorError):
         return None
-    return Split(**tensors, class_names=tuple(json.loads(metadata["classes"])))
+    names, notes = (tuple(json.loads(metadata[key])) for key in ("classes", "notes"))
+    return Split(**tensors, class_names=names, notes=notes)
 
 
 def _save(stored: Path, stamp: str, images: Split) -> None:
     tensors = {name: part for name, part in images._asdict().items() if isinstance(part, Tensor)}
-    metadata = {"stamp": stamp, "classes": json.dumps(images.class_names)}
+    texts = {"classes": json.dumps(images.class_names), "notes": json.dumps(images.notes)}
+    metadata = {"stamp": stamp, **texts}
     with replacing(stored, private=True) as temporary:  # the images may be confidential
         save_file(tensors, temporary, metadata=metadata)
 
@@ -101,20 +104,36 @@ def decode_images(files: ImageFiles, root: Path, size: tuple[int, int] | None = 
     shape = (channels, *(size or chosen))
     class_names = tuple(files.train)
     files = hold_out(files)
+    transparent: list[str] = []
 
     def decoded(part: ClassFiles) -> tuple[Tensor, Tensor]:
         paths = [path for paths in part.values() for path in paths]
         images = np.empty((len(paths), *shape), np.uint8)
 
-        def fill(image: Image.Image, index: int) -> None:
+        def fill(image: Image.Image, index: int) -> bool:
             images[index] = _pixels(image, shape)
+            return _is_transparent(image)
 
-        for_each_image(paths, root, fill)
+        marks = zip(paths, for_each_image(paths, root, fill), strict=True)
+        transparent.extend(str(path.relative_to(root)) for path, mark in marks if mark)
         counts = torch.tensor([len(part.get(name, ())) for name in class_names])
         labels = torch.arange(len(counts)).repeat_interleave(counts)
         return torch.from_numpy(images), labels
 
-    return Split(*decoded(files.train), *decoded(files.test), class_names)
+    split = Split(*decoded(files.train), *decoded(files.test), class_names)
+    images = [*split.train_samples, *split.test_samples]
+    if len(images) > 1 and all(torch.equal(image, images[0]) for image in images):
+        raise ValueError(
+            f"all {len(images)} images in {root} have the same pixels, so that nothing can be "
+            "learnt from them: replace them."
+        )
+    if not transparent:
+        return split
+    note = (
+        f"in {root}, {len(transparent)} of {len(images)} images are transparent in part, and white "
+        f"is put behind them: {first_names(transparent)}"
+    )
+    return split._replace(notes=(note,))
 
 
 def common_shape(files: ImageFiles, root: Path) -> tuple[int, int, int]:
@@ -149,10 +168,38 @@ def common_size(sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
 
 
 def _is_grey(image: Image.Image) -> bool:
+    """Return whether a header is of a grey image; refuse what Pillow would read only in part."""
     if image.mode not in GREY_MODES | COLOUR_MODES:
         # Pillow would clip them to 8 bits, not scale them.
         raise ValueError(f"images of mode {image.mode} are not supported, only 8 bits a channel")
+    if isinstance(image, ImageFile.ImageFile) and any(map(_has_16_bits, image.tile)):
+        raise ValueError("images of 16 bits a channel are not supported, only of 8 bits")
+    frames = getattr(image, "n_frames", 1)
+    if frames > 1 and image.format != "MPO":  # a photo, with previews of it
+        raise ValueError(
+            f"it has {frames} pages or frames, and only the first would be read: save each as a "
+            "file"
+        )
     return image.mode in GREY_MODES
+
+
+def _has_16_bits(tile: Any) -> bool:
+    """Return whether Pillow would keep only the upper 8 of 16 bits of a colour image."""
+    arguments = tile.args if isinstance(tile.args, tuple) else (tile.args,)
+    if tile.codec_name.startswith("ppm") and isinstance(arguments[-1], int):
+        return arguments[-1] > 255  # the highest value of a pixel
+    return re.search(";16[BLN]$", str(arguments[0])) is not None
+
+
+def _is_transparent(image: Image.Image) -> bool:
+    """Return whether any pixel is not opaque."""
+    if not image.has_transparency_data:
+        return False
+    return _with_alpha(image).getchannel("A").getextrema() != (255, 255)
+
+
+def _with_alpha(image: Image.Image) -> Image.Image:
+    return (image.convert("LA") if image.mode == "La" else image).convert("RGBA")
 
 
 def _orientation(image: Image.Image) -> int:
@@ -183,8 +230,9 @@ def _pixels(
         image.draft(mode, (2 * max(size), 2 * max(size)))
     if not is_upright:
         image = ImageOps.exif_transpose(image)
-    if "transparency" in image.info and mode == "RGB":
-        image = image.convert("RGBA")  # the direct way gives the same pixels and a warning
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, _with_alpha(image))
     image = image.convert(mode)
     if image.size != size:
         image = image.resize(size)

@@ -3,10 +3,12 @@ import hashlib
 import logging
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import tarfile
 import time
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from string import digits
@@ -398,30 +400,70 @@ def test_endings_and_hidden_files(folder):
     assert load_dataset("folder", str(folder)).notes == ()
 
 
-@pytest.mark.parametrize("mode", ["L", "LA", "1"])
-def test_gray_images_have_one_channel_and_no_alpha(folder, mode):
-    image = Image.fromarray(pixels(8, 6, seed=5))
-    if mode == "LA":
-        image.putalpha(Image.fromarray(pixels(8, 6, seed=6)))
-        expected = pixels(8, 6, seed=5)
-    else:
-        image = image.convert(mode)
-        expected = np.asarray(image.convert("L"))
+@pytest.mark.parametrize("mode", ["L", "1"])
+def test_gray_images_have_one_channel(folder, mode):
+    image = Image.fromarray(pixels(8, 6, seed=5)).convert(mode)
     image.save(folder / "train" / "bird" / "0.png")
+    expected = np.asarray(image.convert("L"))
     assert np.array_equal(read(folder).train_samples[0, 0].numpy(), expected)
 
 
-def test_colour_images_have_three_channels_and_no_alpha(tmp_path):
+def test_colour_images_have_three_channels(tmp_path):
     palette = Image.fromarray(pixels(8, 6, 3)).quantize(16)
-    colours = np.asarray(palette.convert("RGB"))
     save(tmp_path / "train" / "a" / "0.png", pixels(8, 6, 3))
-    save(tmp_path / "train" / "a" / "1.png", pixels(8, 6, 4))
-    palette.save(tmp_path / "train" / "a" / "2.png", transparency=bytes(range(0, 160, 10)))
+    palette.save(tmp_path / "train" / "a" / "1.png")
     save(tmp_path / "test" / "a" / "0.png", pixels(8, 6, 3))
     images = read(tmp_path).train_samples.numpy().transpose(0, 2, 3, 1)
     assert np.array_equal(images[0], pixels(8, 6, 3))
-    assert np.array_equal(images[1], pixels(8, 6, 4)[..., :3])
-    assert np.array_equal(images[2], colours)
+    assert np.array_equal(images[1], np.asarray(palette.convert("RGB")))
+
+
+@pytest.mark.parametrize("kind", ["LA", "La", "RGBA", "P", "L"])
+def test_transparent_images_are_on_white_and_named(tmp_path, kind):
+    root = tmp_path / "photos"
+    alpha = np.full((8, 6), 255, np.uint8)
+    alpha[0, 0] = 0
+    path, options = root / "a" / ("0.tif" if kind == "La" else "0.png"), {}
+    for i in (1, 2):
+        save(root / "a" / f"{i}.png", pixels(8, 6, *[3] * (kind in ("RGBA", "P")), seed=i))
+    image = Image.new("RGB" if kind == "P" else kind.upper().removesuffix("A"), (6, 8))
+    if kind in ("P", "L"):
+        image = image.convert(kind)
+        image.putpixel((0, 0), 1)
+        options = {"transparency": 1}
+    else:
+        alpha[0, 1] = 155
+        image.putalpha(Image.fromarray(alpha))
+    image.save(path, **options)
+    if kind == "La":  # Pillow does not write it: mark the alpha of the TIFF as associated
+        unassociated, associated = (struct.pack("<HHIHH", 338, 3, 1, one, 0) for one in (2, 1))
+        path.write_bytes(path.read_bytes().replace(unassociated, associated))
+        with Image.open(path) as written:
+            assert written.mode == "La"
+    for _ in range(2):  # the second time from the cache
+        images = read(root)
+        every = torch.cat([images.train_samples, images.test_samples])
+        expected = torch.from_numpy(255 - alpha)
+        assert [torch.equal(one, expected.expand_as(one)) for one in every].count(True) == 1
+        assert images.notes == (
+            f"in {root}, 1 of 3 images are transparent in part, and white is put behind them: "
+            f"a/{path.name}",
+        )
+
+
+def test_opaque_images_with_alpha_are_not_named(tmp_path):
+    for i in range(3):
+        save(tmp_path / "a" / f"{i}.png", pixels(8, 6, 4) | np.array([0, 0, 0, 255], np.uint8))
+        save(tmp_path / "a" / f"{i + 3}.png", pixels(8, 6, 3, seed=i))
+    assert read(tmp_path).notes == ()
+
+
+@pytest.mark.parametrize("ending", ["jfif", "jpe", "pbm", "pnm"])
+def test_other_endings_of_known_formats_are_read(folder, ending):
+    image = Image.fromarray(pixels(8, 6)).convert("1" if ending == "pbm" else "L")
+    image.save(folder / "train" / "cat" / f"9.{ending}", "JPEG" if ending[0] == "j" else "PPM")
+    images = read(folder)
+    assert (len(images.train_samples), images.notes) == (6, ())
 
 
 def test_gray_among_colour_is_refused_with_an_example_of_each(folder):
@@ -441,7 +483,7 @@ def test_gray_among_colour_is_refused_with_an_example_of_each(folder):
 )
 def test_the_common_size(tmp_path, sizes, expected):
     for i, size in enumerate(sizes):
-        save(tmp_path / "train" / "a" / f"{i}.jpg", pixels(*size))
+        save(tmp_path / "train" / "a" / f"{i}.jpg", pixels(*size, seed=i))
     assert tuple(read(tmp_path).train_samples.shape[2:]) == expected
 
 
@@ -473,6 +515,62 @@ def test_sixteen_bits_are_refused_rather_than_clipped(folder):
     save(folder / "train" / "cat" / "1.png", np.full((8, 6), 40000, np.uint16))
     with pytest.raises(ValueError, match=r"train/cat/1.png \(the first: images of mode I;16 are"):
         read(folder)
+
+
+def deep_png(pixel):
+    """Return a PNG of 8×6 pixels of 16 bits a channel, which Pillow does not write."""
+    rows = zlib.compress((b"\0" + np.array(pixel * 6, ">u2").tobytes()) * 8)
+    colour_type = {2: 4, 3: 2, 4: 6}[len(pixel)]
+    header = struct.pack(">IIBBBBB", 6, 8, 16, colour_type, 0, 0, 0)
+    png = b"\x89PNG\r\n\x1a\n"
+    for kind, content in ((b"IHDR", header), (b"IDAT", rows), (b"IEND", b"")):
+        png += struct.pack(">I", len(content)) + kind + content
+        png += struct.pack(">I", zlib.crc32(kind + content))
+    return png
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("1.png", deep_png([200] * 3)),
+        ("1.png", deep_png([200] * 4)),
+        ("1.png", deep_png([200] * 2)),
+        ("1.ppm", b"P6 6 8 65535\n" + b"\0\xc8" * 144),
+        ("1.ppm", b"P3 6 8 4095\n" + b"200 " * 144),
+    ],
+)
+def test_sixteen_bits_a_channel_are_refused(folder, name, content):
+    (folder / "train" / "cat" / name).write_bytes(content)
+    with pytest.raises(
+        ValueError, match=rf"train/cat/{name} \(the first: images of (16 bits|mode)"
+    ):
+        read(folder)
+
+
+@pytest.mark.parametrize("ending", ["tif", "gif", "webp", "png"])
+def test_images_of_several_frames_are_refused(folder, ending):
+    first, *others = (Image.fromarray(pixels(8, 6, seed=i)) for i in range(3))
+    first.save(folder / "train" / "cat" / f"9.{ending}", save_all=True, append_images=others)
+    said = rf"train/cat/9.{ending} \(the first: it has 3 pages or frames, and only the first would"
+    with pytest.raises(ValueError, match=said):
+        read(folder)
+
+
+def test_a_photo_with_a_preview_is_read(folder):
+    photo, preview = (Image.fromarray(pixels(8, 6, seed=i)) for i in range(2))
+    path = folder / "train" / "cat" / "9.jpg"
+    photo.save(path, "MPO", save_all=True, append_images=[preview])
+    assert len(read(folder).train_samples) == 6
+
+
+def test_images_that_are_all_the_same_are_refused(tmp_path):
+    root = tmp_path / "photos"
+    for i in range(6):
+        save(root / "ab"[i % 2] / f"{i}.png", np.full((8, 6, 3), 7, np.uint8))
+    with pytest.raises(ValueError, match=rf"^all 6 images in {root} have the same pixels, so"):
+        read(root)
+    save(root / "a" / "6.png", np.full((8, 6, 3), 8, np.uint8))
+    assert len(read(root).train_samples) == 5
 
 
 def test_other_formats_are_not_even_tried(folder):
@@ -589,7 +687,7 @@ def test_photos_are_turned_upright(tmp_path, ending, orientation):
 
 def test_damaged_exif_data_are_no_damaged_image(tmp_path):
     for i, exif in enumerate([b"Exif\0\0no data", b"Exif\0\0MM\0*\0\0\0\x08\0\x09\x01\x12"]):
-        save(tmp_path / "photos" / "a" / f"{i}.jpg", pixels(8, 6), exif=exif)
+        save(tmp_path / "photos" / "a" / f"{i}.jpg", pixels(8, 6, seed=i), exif=exif)
     found = read(tmp_path / "photos")
     assert found.train_samples.shape == found.test_samples.shape == (1, 1, 8, 6)
 

@@ -68,7 +68,10 @@ def survey_table(path: Path, label: str, target: str = AUTO_TARGET) -> Survey:
 
 def survey_samples(path: str) -> Survey:
     """Call a device's function, and describe the samples that it returns."""
-    return survey_of(read_user_part(DATA, path))
+    data = read_user_part(DATA, path)
+    for note in data.notes:
+        logger.warning(note)
+    return survey_of(data)
 
 
 def survey_of(data: Dataset) -> Survey:

@@ -167,7 +167,8 @@ def check_labelled(samples: Tensor, labels: Tensor, what: str) -> None:
     if samples.dtype not in (torch.uint8, torch.float32):
         raise ValueError(
             f"{what} samples are {described_tensor(samples)}, but must be float32, or uint8 for "
-            "pixels: convert them, in NumPy by .astype(np.float32)"
+            "pixels: convert them, in NumPy by .astype(np.float32), and divide pixels of 16 bits "
+            "by 65535"
         )
     if samples.dim() < 2 or 0 in samples.shape[1:]:
         raise ValueError(

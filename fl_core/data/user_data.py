@@ -30,6 +30,8 @@ _PART_EXPECTED = (
     "return (train samples, train labels, test samples, test labels), and class names if they have "
     "some, or the name of what is predicted if labels are numbers"
 )
+_MIN_IMAGE_SIDE = 8  # pixels; fewer may be anything
+_MAX_PIXEL = 15  # as a float: more is not scaled, whatever the number of bits
 _MAX_UNNAMED = 999  # a wrong label could otherwise name a billion classes
 
 ClientArrays = tuple[Any, Any, Any, Any]
@@ -70,10 +72,10 @@ def read_user_data(path: str) -> Dataset:
     returned = call_user_code(DATASET, path)
     with _naming(DATASET, path):
         if isinstance(returned, Dataset):
-            return replace(returned, name=path)
+            return _checked_images(replace(returned, name=path))
         if isinstance(returned, Partitions):
-            return dataset_of_partitions(path, returned)
-        return _dataset(path, *_arrays_and_names(returned, _EXPECTED))
+            return _checked_images(dataset_of_partitions(path, returned))
+        return _checked_images(_dataset(path, *_arrays_and_names(returned, _EXPECTED)))
 
 
 def read_user_part(key: str, path: str) -> Dataset:
@@ -85,12 +87,12 @@ def read_user_part(key: str, path: str) -> Dataset:
     returned = call_user_code(key, path, is_private=True)
     with _naming(key, path):
         part, names = _arrays_and_names(returned, _PART_EXPECTED)
-        if names is not None or part[1].is_floating_point():
-            return _dataset(path, part, names)
-        highest = int(torch.cat(part[1::2]).max()) if len(part[1]) else 0
-        if highest > _MAX_UNNAMED:
-            raise ValueError(f"labels are up to {highest}, but have no names: name all classes")
-        return _dataset(path, part, [str(label) for label in range(highest + 1)])
+        if names is None and not part[1].is_floating_point():
+            highest = int(torch.cat(part[1::2]).max()) if len(part[1]) else 0
+            if highest > _MAX_UNNAMED:
+                raise ValueError(f"labels are up to {highest}, but have no names: name all classes")
+            names = [str(label) for label in range(highest + 1)]
+        return _checked_images(_dataset(path, part, names))
 
 
 def read_repeatable(key: str, path: str, read: Callable[[str], Dataset], caller: str) -> Dataset:
@@ -197,6 +199,36 @@ def _dataset(path: str, part: Sequence[Tensor], names: Any) -> Dataset:
         names = [str(label) for label in present]
     samples, _, test_samples, test_labels = part
     return Dataset(path, samples, labels, test_samples, test_labels, tuple(map(str, names)))
+
+
+def _checked_images(data: Dataset) -> Dataset:
+    """Return images with their channels first, and notes on channels and values that look wrong."""
+    if len(data.sample_shape) != 3:
+        return data
+    notes = [*data.notes]
+    first, *_, last = data.sample_shape
+    if last in (1, 3) and min(data.sample_shape[:2]) >= _MIN_IMAGE_SIDE:
+        shape = "×".join(map(str, data.sample_shape))
+        notes.append(
+            f"samples of {data.name} have the shape {shape}, which is taken for images of {first} "
+            f"pixels in height with {last} channels, the last dimension: the channels are moved "
+            "to the front"
+        )
+        moved = (part.movedim(-1, 1) for part in (data.train_samples, data.test_samples))
+        train, test = (part.contiguous() for part in moved)
+        data = replace(data, train_samples=train, test_samples=test)
+    samples = data.train_samples
+    is_float_image = data.is_float and data.sample_shape[0] in (1, 3)
+    if is_float_image and samples.max() > _MAX_PIXEL and _are_counts(samples):
+        notes.append(
+            f"samples of {data.name} are whole numbers up to {samples.max():g}, which seem to be "
+            "pixels: if so, divide them by the highest possible value, such as 65535 for 16 bits"
+        )
+    return replace(data, notes=tuple(notes))
+
+
+def _are_counts(samples: Tensor) -> bool:
+    return bool(samples.min() >= 0) and torch.equal(samples, samples.round())
 
 
 def _tensors(arrays: Sequence[Any], owner: str = "") -> tuple[Tensor, ...]:

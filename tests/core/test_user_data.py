@@ -109,6 +109,46 @@ def test_what_is_no_data_set_is_one_sentence(expression, message, tmp_path):
     assert str(e.value).endswith(".")
 
 
+IMAGES = "np.arange(4 * 8 * 9 * {0}).reshape(4, 8, 9, {0}).astype(np.{1})"
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("kind", ["uint8", "float32"])
+@pytest.mark.parametrize("form", ["({x}, {y}, {x}, {y})", "partitions"])
+def test_channels_that_are_last_are_moved_to_the_front(channels, kind, form, tmp_path):
+    x = f"({IMAGES.format(channels, kind)} / 4).astype(np.{kind})"
+    x = f"{x} / np.float32(1024)" if kind == "float32" else x
+    part = f"({x}, {Y}, {x}, {Y})"
+    data = read(tmp_path, part if form != "partitions" else partitions(f"{part}, {part}"))
+    assert data.sample_shape == (channels, 8, 9)
+    expected = torch.from_numpy(eval(x, {"np": np})).permute(0, 3, 1, 2)  # noqa: S307
+    assert torch.equal(data.train_samples[:4], expected)
+    assert torch.equal(data.test_samples[:4], expected)
+    (note,) = data.notes
+    assert note == (
+        f"samples of mine:load have the shape 8×9×{channels}, which is taken for images of 8 "
+        f"pixels in height with {channels} channels, the last dimension: the channels are moved "
+        "to the front"
+    )
+
+
+@pytest.mark.parametrize("shape", [(3, 9, 3), (7, 9, 3), (8, 9, 2), (8, 3)])
+def test_other_dimensions_stay(shape, tmp_path):
+    x = f"np.zeros({(4, *shape)}, np.uint8)"
+    data = read(tmp_path, f"({x}, {Y}, {x}, {Y})")
+    assert (data.sample_shape, data.notes) == (shape, ())
+
+
+@pytest.mark.parametrize(
+    ("scale", "is_noted"), [("1", True), ("65535", False), ("-1", False), ("3", False)]
+)
+def test_unscaled_pixels_of_sixteen_bits_are_noted(scale, is_noted, tmp_path):
+    x = f"(np.arange(256, dtype=np.float32).reshape(4, 1, 8, 8) / {scale})"
+    notes = read(tmp_path, f"({x}, {Y}, {x}, {Y})").notes
+    said = ("samples of mine:load are whole numbers up to 255, which seem to be pixels: if so, ",)
+    assert tuple(note[: len(said[0])] for note in notes) == said * is_noted
+
+
 @pytest.mark.parametrize("made", ["np.ones((4, 2), np.float32)", "torch.ones(4, 2)"])
 def test_a_function_that_changes_what_it_returned_is_noticed(made, tmp_path):
     text = returned(f"(X, {Y}, X, {Y})").replace("load():", "load():\n    global X\n    X *= 0.5")

@@ -50,18 +50,18 @@ def normalised_name(text: object) -> str:
 
 
 def similar_names(names: Sequence[str]) -> list[list[str]]:
-    """Group names that differ only in case, spaces, hyphens and underscores between words.
+    """Group names that differ only in case, a last dot, spaces, hyphens and underscores.
 
-    Other signs count, such as a minus before a number, or the one of A+.
+    Hyphens count except between words: a minus before a number, or the one of A-.
 
     Examples
     --------
-    >>> similar_names(["Night shift", "night-shift", "A+", "A-", "A", "1", "-1"])
-    [['Night shift', 'night-shift']]
+    >>> similar_names(["Night shift", "night-shift", "A+", "A-", "A", "1", "-1", "<5K", "<5K."])
+    [['Night shift', 'night-shift'], ['<5K', '<5K.']]
     """
     groups: dict[str, list[str]] = {}
     for name in names:
-        joined = re.sub(r"[\s_]+", "", name.casefold())
+        joined = re.sub(r"[\s_]+", "", name.casefold()).rstrip(".")
         letters = re.sub(r"(?<=[^\W\d])-+(?=[^\W\d])", "", joined)
         groups.setdefault(letters or name, []).append(name)
     return [group for group in groups.values() if len(group) > 1]

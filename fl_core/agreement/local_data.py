@@ -25,6 +25,7 @@ from fl_core.data.tables import (
     label_indices,
     list_classes,
     notes_on_classes,
+    notes_on_tables,
 )
 from fl_core.data.user_data import read_user_part
 from fl_core.text import normalised_name, printable
@@ -48,7 +49,7 @@ def survey_images(path: Path) -> Survey:
 
 
 def survey_table(path: Path, label: str, target: str = AUTO_TARGET) -> Survey:
-    """Describe a device's table; log notes on its classes, which only its owner sees."""
+    """Describe a device's table; log notes on it, which only its owner sees."""
     table = read_table(path, label, target)
     is_number = table.labels.dtype != object
     classes = () if is_number else list_classes([table.labels])
@@ -58,11 +59,13 @@ def survey_table(path: Path, label: str, target: str = AUTO_TARGET) -> Survey:
         survey = Survey(names, (len(sample_columns(columns)),), True, is_number, columns)
     except ValueError as error:
         raise ValueError(f"{path.name} cannot be used: {error}") from error
+    notes = [*notes_on_tables([table])]
     if not is_number:
         labels = torch.from_numpy(label_indices(table.labels, classes))
         test = torch.from_numpy(table.is_test)
-        for note in notes_on_classes(labels[~test], labels[test], classes):
-            logger.warning("%s: %s", printable(path.name), note)
+        notes += notes_on_classes(labels[~test], labels[test], classes)
+    for note in notes:
+        logger.warning("%s: %s", printable(path.name), note)
     return survey
 
 

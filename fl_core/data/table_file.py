@@ -30,6 +30,8 @@ _MISSING = (  # as pandas reads them, without spaces around
     *("NaN", "nan", "-NaN", "-nan", "1.#QNAN", "-1.#QNAN", "1.#IND", "-1.#IND"),
 )
 _TESTED = 5  # one of so many rows tests, the last ones
+_TRIED = 100  # texts of a column, to find out whether it has dates
+NEARLY_ALL = 0.95  # of texts or rows
 _NEEDS = f'dataset="{TABLES}"'
 
 # A message shows no cell, and no line of a file that may lack names: devices send it to the server.
@@ -162,7 +164,7 @@ def _features(cells: Any, ignored: Collection[str], where: str) -> Any:
     for name in sorted(set(cells.columns) - {*ignored, SPLIT}):
         what = f"{where}: column {printable(name)}"
         values = _values(cells[name], what)
-        dates = values.dtype == object and [*filter(_DATE.fullmatch, set(values.tolist()))]
+        dates = _dates(values) if values.dtype == object else []
         if dates:
             raise ValueError(
                 f"{what} has a date in row {_first(np.isin(values, dates))}, but columns hold "
@@ -171,6 +173,24 @@ def _features(cells: Any, ignored: Collection[str], where: str) -> Any:
             )
         columns[name] = values if values.dtype == object else values.astype(np.float32)
     return load_extra("pandas", _NEEDS).DataFrame(columns)
+
+
+def _dates(values: NDArray[Any]) -> list[str]:
+    """Return the texts that are dates: those like 2024-01-31, or nearly all, as pandas reads them.
+
+    Texts without a year, such as the months or 1-2, are no dates.
+    """
+    texts = list(dict.fromkeys(values.tolist()))
+    if iso := [*filter(_DATE.fullmatch, texts)]:
+        return iso
+    tried = texts[:_TRIED]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # pandas warns of the order of day and month
+        parsed = load_extra("pandas", _NEEDS).to_datetime(
+            *(tried, "coerce"), dayfirst=True, utc=True, format="mixed"
+        )
+    has_year = np.nan_to_num(np.asarray(parsed.year, np.float64)) > 1  # 1 where none is given
+    return tried if has_year.mean() >= NEARLY_ALL else []
 
 
 def _values(column: Any, what: str) -> NDArray[Any]:

@@ -25,6 +25,7 @@ from fl_core.data.preparation import Columns, Preparation, sample_columns
 from fl_core.data.settings import NUMBER_TARGET, TABLES, Source
 from fl_core.data.table_file import (
     LABELS,
+    NEARLY_ALL,
     SPLIT,
     Table,
     are_whole,
@@ -38,7 +39,7 @@ from fl_core.text import listed, normalised_name, printable, similar_names
 
 MOST_VALUES = 50  # of a category: more are names or numbers of rows, which predict nothing
 MOST_CLASSES = 1_000
-_MANY = 20  # whole numbers; more are unlikely to be names of classes
+_MANY = 20  # different whole numbers; more are unlikely to be names of classes
 
 # Messages show no value: a device sends them to the server.
 
@@ -56,7 +57,7 @@ def read_tables(source: Source) -> Dataset:
     labels, classes = _targets(tables, source.root)
     test = torch.from_numpy(np.concatenate([table.is_test for table in tables]))
     others = [path for path in folders_and_files(source.root)[1] if not is_table(path)]
-    notes = ignored_note(source.root, "tables", others)
+    notes = [*ignored_note(source.root, "tables", others), *notes_on_tables(tables)]
     if not labels.is_floating_point():
         notes += notes_on_classes(labels[~test], labels[test], classes)
     partition = GivenPartition(
@@ -234,9 +235,53 @@ def notes_on_classes(trained: Tensor, tested: Tensor, classes: tuple[str, ...]) 
             f"the label has {len(classes)} different whole numbers, each of which is a class: if "
             f"it is a number to predict, set target={NUMBER_TARGET}"
         )
-    similar = [", ".join(map(printable, names)) for names in similar_names(classes)]
+    yield from _note_on_spellings("classes", classes)
+
+
+def _note_on_spellings(what: str, names: Sequence[str]) -> Iterator[str]:
+    similar = [", ".join(map(printable, group)) for group in similar_names(names)]
     if similar:
         yield (
-            f"the classes {listed(similar, 5, '; ')} count as different ones: if they are the "
-            "same, give them one name at all sites"
+            f"the {what} {listed(similar, 5, '; ')} count as different ones: if they are the "
+            "same, give them one name at all sites, in pandas by "
+            f"column.replace({{{similar_names(names)[0][1]!r}: {similar_names(names)[0][0]!r}}})"
         )
+
+
+def notes_on_tables(tables: Sequence[Table]) -> Iterator[str]:
+    """Yield notes on columns, and on test rows that training rows repeat."""
+    for name in tables[0].columns:
+        columns = [table.columns[name] for table in tables]
+        if columns[0].dtype != np.float32:
+            texts = sorted({text for column in columns for text in column.unique()})
+            yield from _note_on_spellings(f"values of column {printable(name)}:", texts)
+        if all(map(_differs_in_each_row, columns)):
+            yield (
+                f"column {printable(name)} has a different value in nearly each row: if it is an "
+                "identifier, leave it out at all sites"
+            )
+    hashes = np.concatenate([_row_hashes(table) for table in tables])
+    is_test = np.concatenate([table.is_test for table in tables])
+    copies = int(np.isin(hashes[is_test], hashes[~is_test]).sum())
+    if copies:
+        yield (
+            f"{copies:,} of {is_test.sum():,} test rows are copies of training rows, so that a "
+            "model can know their labels by heart: remove rows that occur twice"
+        )
+
+
+def _differs_in_each_row(column: Any) -> bool:
+    """Return whether a column is texts or whole numbers, nearly all of which are different."""
+    is_fraction = column.dtype == np.float32 and (column != column.round()).any()
+    many = len(column) > _MANY
+    return many and not is_fraction and column.nunique() >= NEARLY_ALL * len(column)
+
+
+def _row_hashes(table: Table) -> NDArray[np.uint64]:
+    """Return a hash of the columns and the label of each row."""
+    import pandas as pd  # noqa: PLC0415 - an extra
+
+    labels = pd.Series(table.labels.astype(str), dtype=object)
+    columns = pd.concat([table.columns, labels], axis=1)
+    hashes: NDArray[np.uint64] = pd.util.hash_pandas_object(columns, index=False).to_numpy()
+    return hashes

@@ -119,6 +119,46 @@ def test_dates_are_refused_as_texts_too(date, tmp_path):
     assert read_table(folder / "a.csv", "seen").labels.tolist() == ["never", date]
 
 
+@pytest.mark.parametrize(
+    "dates",
+    [
+        ("31/01/2024", "01/02/2024"),
+        ("31.01.2024", "1.2.2024"),
+        ("2024-1-5", "2024-1-6"),
+        ("31-Jan-2024", "1-Feb-2024"),
+        ("08:15", "23:59"),
+        ("2024Q1", "2023Q4"),
+        ("2024-01-31 10:00+01:00", "2024-01-31 10:00Z"),
+    ],
+)
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_columns_of_dates_are_refused_however_they_are_written(dates, ending, tmp_path):
+    frame, path = pd.DataFrame({"x": [*dates] * 20, "label": ["a", "b"] * 20}), tmp_path / "a"
+    path = path.with_suffix(f".{ending}")
+    frame.to_parquet(path) if ending == "parquet" else frame.to_csv(path, index=False)
+    with pytest.raises(ValueError, match=rf"^a\.{ending}: column x has a date in row 1, but col"):
+        read_table(path)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("Mon", "Tue"),
+        ("may", "june"),
+        ("1st", "2nd"),
+        ("1-2", "10-20"),
+        ("18-25", "1000-2000"),
+        ("120/80", "6/6"),
+        ("T1N0", "12A"),
+        ("<=50K", "A+"),
+        ("08:15", "never"),
+    ],
+)
+def test_categories_that_pandas_could_take_for_dates_are_none(texts, tmp_path):
+    folder = written(tmp_path, a=of("x", *texts))
+    assert read_features(folder / "a.csv", ())["x"].tolist() == [*texts]
+
+
 def test_an_index_with_a_name_is_a_column(tmp_path):
     frame = pd.DataFrame({"age": [40, 50], "x": [1, 2], "label": ["a", "b"]})
     frame.set_index("age").to_parquet(tmp_path / "a.parquet")
@@ -161,6 +201,43 @@ def test_classes_that_may_be_one_are_noted(tmp_path):
     other = of("x,label", *(row.upper() for row in BOTH))
     (note,) = read(written(tmp_path, a=of("x,label", *BOTH), b=other), "").notes
     assert note.startswith("the classes A, a; B, b count as different ones: if they are")
+
+
+@pytest.mark.parametrize("pair", [("<=50K", "<=50K."), ("Male", "male"), ("no  work", "no work")])
+def test_spellings_of_classes_and_categories_are_noted_with_what_maps_them(pair, tmp_path):
+    one, other = (of("x,c,label", f"1,{c},{c}", f"2,u,v{c}", f"3,{c},{c}") for c in pair)
+    data = read(written(tmp_path, a=one, b=other), "")
+    said = f"{pair[0]}, {pair[1]}"
+    replaced = f"in pandas by column.replace({{{pair[1]!r}: {pair[0]!r}}})"
+    category = next(note for note in data.notes if note.startswith("the values of column c: "))
+    classes = next(note for note in data.notes if note.startswith("the classes "))
+    for note in (category, classes):
+        assert said in note
+        assert note.endswith(replaced)
+
+
+def test_test_rows_that_training_rows_repeat_are_counted(tmp_path):
+    rows = [f"{i}.5,u,{'ab'[i % 2]}" for i in range(8)]
+    one = of("x,c,label", *rows, rows[0], "0.5,u,b")  # other labels are no copies
+    other = of("c,label,x", *(f"u,a,{i}.25" for i in range(4)), "u,b,1.5")  # nor other sites'
+    assert read(written(tmp_path, a=one, b=other), "").notes == (
+        "2 of 3 test rows are copies of training rows, so that a model can know their labels by "
+        "heart: remove rows that occur twice",
+    )
+
+
+@pytest.mark.parametrize(
+    ("cell", "is_noted"),
+    [("{i}", True), ("p{i}", True), ("{i}.5", False), ("{half}", False), ("c{half}", False)],
+)
+def test_columns_of_a_different_value_in_each_row_are_named(cell, is_noted, tmp_path):
+    def site(first):
+        cells = (cell.format(i=i, half=i // 2) for i in range(first, first + 24))
+        return of("x,y,label", *(f"{one},{i}.5,{'ab'[i % 2]}" for i, one in enumerate(cells)))
+
+    notes = read(written(tmp_path, a=site(0), b=site(24)), "").notes
+    said = "column x has a different value in nearly each row: if it is an identifier, leave"
+    assert [note for note in notes if note.startswith(said)] == [*notes][:is_noted]
 
 
 def test_files_that_are_no_tables_are_noted(tmp_path):

@@ -179,7 +179,7 @@ def test_whole_numbers_are_to_be_predicted_if_configured(tmp_path):
 
 def test_so_many_whole_numbers_that_they_may_be_no_classes_are_noted(tmp_path):
     def notes(count, **how):
-        rows = "".join(f"1,{i % count}\n" for i in range(100))
+        rows = "".join(f"{i + 0.5},{i % count}\n" for i in range(100))
         written(tmp_path, a=f"x,label\n{rows}", b=f"x,label\n{rows}")
         datasets._load.cache_clear()
         return load_dataset("tables", str(tmp_path), **how).notes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import mode
 
@@ -33,6 +33,8 @@ def agree(surveys: Mapping[str, Survey]) -> Agreement:
     if columns:
         columns = common_columns({name: survey.columns for name, survey in surveys.items()})
         shape = (len(sample_columns(columns)),)
+        for column, values in columns.items():
+            _warn_of_spellings(f"the values of column {printable(column)}:", values)
     elif first.in_folders:
         shape = _common_shape({name: survey.sample_shape for name, survey in surveys.items()})
     if not first.is_regression:
@@ -48,12 +50,7 @@ def _common_classes(classes: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
             f'all sites together have the one class "{printable(names[0])}", but at least 2 are '
             "needed: use a folder for each class, or more names of classes."
         )
-    for similar in similar_names(names):
-        logger.warning(
-            "the classes %s count as different ones: if they are the same, give them one name "
-            "everywhere and start again",
-            ", ".join(map(repr, similar)),
-        )
+    _warn_of_spellings("the classes", names)
     if len(names) > MAX_CLASSES:
         most = sorted(classes, key=lambda name: (-len(classes[name]), name))
         raise ValueError(
@@ -61,6 +58,15 @@ def _common_classes(classes: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
             f"possible: {', '.join(most[:3])} have the most, leave out such sites."
         )
     return tuple(names)
+
+
+def _warn_of_spellings(what: str, names: Sequence[str]) -> None:
+    for similar in similar_names(names):
+        logger.warning(
+            "%s %s count as different ones: if they are the same, give them one name everywhere "
+            "and start again",
+            *(what, ", ".join(map(repr, similar))),
+        )
 
 
 def _common_shape(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:

@@ -251,6 +251,16 @@ def test_classes_that_may_be_the_same_are_noted(caplog):
     assert said.startswith("the classes 'Scar tissue', 'scar_tissue' count as different ones")
 
 
+def test_values_of_a_category_that_may_be_the_same_are_noted(caplog):
+    surveys = {
+        name: Survey(("a", "b"), (2,), True, columns={"sex": values})
+        for name, values in {"x": ("Female", "Male"), "y": ("Female", "male")}.items()
+    }
+    assert agree(surveys).columns == {"sex": ("Female", "Male", "male")}
+    (said,) = caplog.messages
+    assert said.startswith("the values of column sex: 'Male', 'male' count as different ones: if")
+
+
 def test_what_cannot_be_agreed():
     with pytest.raises(ValueError, match="no device described its samples"):
         agree({})

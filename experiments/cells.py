@@ -16,7 +16,7 @@ from experiments.data_files import records_of
 from experiments.experiment_file import Experiment
 from experiments.formula import expected_bytes
 from fl_app.plan import RunFailedError, prepare
-from fl_app.report.report_page import NO_REPORT
+from fl_app.report.report_page import NO_REPORT_VARIABLE
 from fl_app.results.layout import CHECKPOINTS, WHOLE
 from fl_app.sweeps.run_numbers import numbers_of_run
 from fl_app.sweeps.store import (
@@ -32,7 +32,7 @@ from fl_app.sweeps.store import (
 from fl_core.files import replacing
 from fl_core.models.checkpoint import load_checkpoint
 
-_PARTS = 8  # of a simulation, of which a kill costs the last one only
+_CHECKPOINTS_PER_RUN = 8  # of a simulation, of which a kill costs the last one only
 _STATE = ".state"
 
 
@@ -137,7 +137,7 @@ def run_into(one: Simulated, folder: Path, workers: int) -> tuple[Mapping[str, A
     started = time.perf_counter()
     options = {**one.given, "output-dir": str(folder)}
     if not one.config.secure_aggregation:  # which nothing resumes
-        options["checkpoint-every"] = one.config.num_server_rounds // _PARTS
+        options["checkpoint-every"] = one.config.num_server_rounds // _CHECKPOINTS_PER_RUN
     checkpoints = list(folder.glob(f"{CHECKPOINTS}/{WHOLE}"))
     if checkpoints:
         options["resume"] = str(folder)
@@ -159,11 +159,11 @@ def run_into(one: Simulated, folder: Path, workers: int) -> tuple[Mapping[str, A
 @contextmanager
 def _without_report() -> Iterator[None]:
     """Let runs write no report page: one page shows all of them."""
-    os.environ[NO_REPORT] = "1"
+    os.environ[NO_REPORT_VARIABLE] = "1"
     try:
         yield
     finally:
-        del os.environ[NO_REPORT]
+        del os.environ[NO_REPORT_VARIABLE]
 
 
 @contextmanager

@@ -35,14 +35,14 @@ class Metric:
 
     def head_of(self, test: str) -> str:
         """Return the head of its column for one of two tests; a single test has its name."""
-        return self.head if test == self.name else f"{test}{self.sign}"
+        return self.head if test == self.name else f"{test}{self.unit_suffix}"
 
     def in_test(self, test: str) -> Metric:
         """Return the metric with one of two tests in its title; without a test, unchanged."""
         return self if test in ("", self.name) else replace(self, title=f"{self.title} {test}")
 
     @property
-    def sign(self) -> str:
+    def unit_suffix(self) -> str:
         """Return the unit behind a value that is `shown`."""
         return " %" if self.is_share else ""
 
@@ -58,9 +58,9 @@ class Metric:
         whole = 9_999.5 <= abs(value) < 1e7
         return f"{value:.0f}" if whole else f"{value:#.4g}".rstrip(".")
 
-    def with_sign(self, value: float) -> str:
+    def with_unit(self, value: float) -> str:
         """Return a value as text with its unit."""
-        return f"{self.shown(value)}{self.sign}"
+        return f"{self.shown(value)}{self.unit_suffix}"
 
     def worst(self, values: Iterable[float]) -> float:
         """Return the worst of at least one value."""

@@ -25,9 +25,9 @@ Float64 = NDArray[np.float64]
 # eigenvectors on its data, which miss nothing, and at least 3e-4 with another client's.
 _NOTHING_MISSED = 1e-5
 # A standard deviation of log m below this is rounding too; on real images it was 0.1 to 3.
-_NO_SPREAD = 1e-3
+_LEAST_LOG_DEVIATION = 1e-3
 # Beyond so many standard deviations, a client has the relevance 0 or 1.
-_FARTHEST = 3.0
+_LARGEST_Z_SCORE = 3.0
 # Numbers in a block of products V_iᵀ V_j: 128 MB of float32.
 _BLOCK = 32_000_000
 
@@ -208,8 +208,8 @@ def relative_scores(missed: Float64) -> Float64:
     logs = np.log(missed, out=np.zeros_like(missed), where=others)
     mean = logs.sum(axis=-1, keepdims=True) / count
     squares = np.where(others, (logs - mean) ** 2, 0)
-    spread = np.maximum(np.sqrt(squares.sum(axis=-1, keepdims=True) / count), _NO_SPREAD)
-    compared = np.clip(0.5 + (mean - logs) / (2 * _FARTHEST * spread), 0, 1)
+    spread = np.maximum(np.sqrt(squares.sum(axis=-1, keepdims=True) / count), _LEAST_LOG_DEVIATION)
+    compared = np.clip(0.5 + (mean - logs) / (2 * _LARGEST_Z_SCORE * spread), 0, 1)
     return np.where(others, compared, 1.0)
 
 

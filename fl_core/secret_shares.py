@@ -31,7 +31,7 @@ def combine_shares(shares: Sequence[bytes]) -> bytes:
     for start in range(_INDEX, end, _BLOCK):
         value = 0
         for coefficient, share in zip(coefficients, shares, strict=True):
-            value ^= _product(int.from_bytes(share[start : start + _BLOCK]), coefficient)
+            value ^= _unreduced_product(int.from_bytes(share[start : start + _BLOCK]), coefficient)
         secret += padding.update(_reduced(value).to_bytes(_BLOCK))
     return secret + padding.finalize()
 
@@ -46,13 +46,13 @@ def _at_zero(indices: tuple[int, ...]) -> tuple[int, ...]:
         above = below = 1
         for other in indices:
             if other != index:
-                above = _reduced(_product(above, other))
-                below = _reduced(_product(below, index ^ other))
-        coefficients.append(_reduced(_product(above, _inverse(below))))
+                above = _reduced(_unreduced_product(above, other))
+                below = _reduced(_unreduced_product(below, index ^ other))
+        coefficients.append(_reduced(_unreduced_product(above, _inverse(below))))
     return tuple(coefficients)
 
 
-def _product(a: int, b: int) -> int:
+def _unreduced_product(a: int, b: int) -> int:
     product = 0
     while b:
         if b & 1:
@@ -63,7 +63,7 @@ def _product(a: int, b: int) -> int:
 
 def _reduced(a: int) -> int:
     while above := a >> _BITS:
-        a ^= _product(_POLYNOMIAL, above)
+        a ^= _unreduced_product(_POLYNOMIAL, above)
     return a
 
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 _LONGEST_NAME = 100
 ALLOWED_NAME = f"at most {_LONGEST_NAME} visible characters, and single spaces between words"
-"""What `readable_name` accepts."""
+"""What `name_if_readable` accepts."""
 # Printable for Python, but invisible: fillers, joiners and variation selectors.
 _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
@@ -18,7 +18,7 @@ _INVISIBLE = re.compile(
 )
 
 
-def readable_name(value: object) -> str | None:
+def name_if_readable(value: object) -> str | None:
     """Return the name of a client if it is readable: without other spaces or invisible letters.
 
     Otherwise it could look like the name of another client.
@@ -44,7 +44,7 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def normalised_name(text: object) -> str:
+def strip_and_compose(text: object) -> str:
     """Strip a name and convert it to Unicode's composed form: some systems store é as e and ´."""
     return unicodedata.normalize("NFC", str(text).strip())
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from fl_app.devices.certificates import make_certificates
-from fl_app.devices.tls import superlink_tls
+from fl_app.devices.tls import context_to_superlink
 from fl_app.simulation.flower_app import toml_lines
 from fl_app.simulation.processes import stop_family
 from fl_app.simulation.superlink import free_ports
@@ -308,7 +308,9 @@ def wait_until_healthy(superlink: Program, certificates: Path, port: int) -> Non
     while time.monotonic() < deadline and superlink.process.poll() is None:
         try:
             with urllib.request.urlopen(
-                f"https://127.0.0.1:{port}/health", timeout=1, context=superlink_tls(certificates)
+                f"https://127.0.0.1:{port}/health",
+                timeout=1,
+                context=context_to_superlink(certificates),
             ):
                 return
         except OSError:

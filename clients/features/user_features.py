@@ -11,7 +11,6 @@ from torch import Tensor
 from fl_core.text import type_name
 from fl_core.user_code import call_user_code
 
-_KEY = "features"
 _FEW = 3
 _STREAM = 0xFEA7
 
@@ -25,7 +24,7 @@ def user_features_map(path: str) -> Callable[[Tensor], Tensor]:
 
     def phi(samples: Tensor) -> Tensor:
         # A copy: it may work in place, on what others will train on.
-        return _checked(path, samples, call_user_code(_KEY, path, samples.clone()))
+        return _checked(path, samples, call_user_code("features", path, samples.clone()))
 
     return phi
 
@@ -35,27 +34,27 @@ def _checked(path: str, samples: Tensor, found: object) -> Tensor:
         found = torch.from_numpy(np.ascontiguousarray(found))
     if not isinstance(found, Tensor):
         raise ValueError(
-            f'{_KEY} is "{path}", which returned {type_name(found)}: it must return a '
+            f'features is "{path}", which returned {type_name(found)}: it must return a '
             "tensor or an array, float32 (n, d)."
         )
     rows = found.detach().cpu()
     if rows.dtype != torch.float32 or rows.dim() != 2 or len(rows) != len(samples):
         raise ValueError(
-            f'{_KEY} is "{path}", which returned {str(rows.dtype).removeprefix("torch.")} '
+            f'features is "{path}", which returned {str(rows.dtype).removeprefix("torch.")} '
             f"{tuple(rows.shape)} for {len(samples)} samples, but it must be float32 "
             f"({len(samples)}, d)."
         )
     if not rows.shape[1]:
-        raise ValueError(f'{_KEY} is "{path}", which returned no features: d must be at least 1.')
+        raise ValueError(f'features is "{path}", which returned no features: d must be at least 1.')
     if not torch.isfinite(rows).all():
         raise ValueError(
-            f'{_KEY} is "{path}", which returned numbers that are infinite or NaN: a sample of '
+            f'features is "{path}", which returned numbers that are infinite or NaN: a sample of '
             "zeros, say, cannot be divided by its length."
         )
     return rows.contiguous()
 
 
-def check_user_features(path: str, samples: Tensor) -> None:
+def check_features_are_per_sample(path: str, samples: Tensor) -> None:
     """Refuse a feature map with rows that do not depend on their samples alone, by a ValueError.
 
     Clients are compared by their features: a map that is fitted to a client's samples, such as a
@@ -67,7 +66,7 @@ def check_user_features(path: str, samples: Tensor) -> None:
         together[:1], alone, rtol=1e-3, atol=1e-5
     ):
         raise ValueError(
-            f'{_KEY} is "{path}", which returned other features for a sample alone than among '
+            f'features is "{path}", which returned other features for a sample alone than among '
             f"{len(samples)}: each row must depend on its sample only, so that clients compare "
             "the same features; fit scales or axes beforehand, to data that all may know."
         )

@@ -12,7 +12,6 @@ from torch.nn import functional as F  # noqa: N812 - torch's own convention
 from fl_core.data.scaling import Scaling
 from fl_core.user_code import call_user_code, load_user_function
 
-_KEY = "loss"
 _METRIC = "metric"
 _MOST_TRIED = 1_000  # labels: as many classes as most data have
 
@@ -32,7 +31,7 @@ def loss_of(path: str, labels: torch.Tensor) -> Loss:
     """Return the loss of an import path; where it is empty, the usual one for such labels."""
     if not path:
         return squared_error if labels.is_floating_point() else F.cross_entropy
-    loss = load_user_function(_KEY, path)
+    loss = load_user_function("loss", path)
     return partial(_of_numbers, loss) if labels.is_floating_point() else loss
 
 
@@ -107,15 +106,15 @@ def check_user_loss(path: str, num_classes: int, *, is_regression: bool) -> None
     """Refuse a function that does not make one number of a few random outputs and labels."""
     outputs, labels = _made_up(num_classes, is_regression=is_regression)
     outputs.requires_grad_()
-    found = call_user_code(_KEY, path, outputs.squeeze(1) if is_regression else outputs, labels)
+    found = call_user_code("loss", path, outputs.squeeze(1) if is_regression else outputs, labels)
     if not (isinstance(found, torch.Tensor) and found.dim() == 0 and found.is_floating_point()):
         kind = tuple(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
         raise ValueError(
-            f'{_KEY} is "{path}", which returned {kind}: it must return the mean loss of outputs '
+            f'loss is "{path}", which returned {kind}: it must return the mean loss of outputs '
             "and labels, a tensor of one number and no dimensions."
         )
     if not found.requires_grad:
         raise ValueError(
-            f'{_KEY} is "{path}", but its result does not depend on outputs as PyTorch sees it: '
+            f'loss is "{path}", but its result does not depend on outputs as PyTorch sees it: '
             "compute it with PyTorch, without detach or item."
         )

@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from clients.features.compute import feature_map
 from clients.features.dimensions import compared_dimension
-from clients.features.user_features import check_user_features, random_samples
+from clients.features.user_features import check_features_are_per_sample, random_samples
 from clients.private_models import check_private_model
 from clients.training.losses import check_user_loss, check_user_metric
 from clients.training.train import as_pixels
@@ -67,7 +67,7 @@ def check_samples(config: Config, kind: SampleKind, federation: Federation | Non
             'attack is "label-flip", but the label to predict is a number, not a class: choose '
             "another attack."
         )
-    _check_file(config, kind)
+    _check_model_can_be_saved(config, kind)
     if config.training_epsilon and config.dataset != REAL_DEVICES:  # devices check it themselves
         need_extra("opacus", "training-epsilon", "set it to 0")
     _check_model(config, kind, samples)
@@ -78,7 +78,7 @@ def check_samples(config: Config, kind: SampleKind, federation: Federation | Non
         _check_num_eigenvectors(config, kind)
         feature_map(config.features)
         if is_import_path(config.features):
-            check_user_features(config.features, samples)
+            check_features_are_per_sample(config.features, samples)
     for name in config.strategy:
         clustering = system_of(name).clustering
         for package in clustering.needs_packages:
@@ -93,7 +93,7 @@ def check_samples(config: Config, kind: SampleKind, federation: Federation | Non
         check_strategy(name, setting)
 
 
-def _check_file(config: Config, kind: SampleKind) -> None:
+def _check_model_can_be_saved(config: Config, kind: SampleKind) -> None:
     """Refuse samples that the card of a saved model cannot describe, by a ValueError."""
     names = tuple(str(label) for label in range(kind.num_classes))
     if isinstance(kind, Dataset | Agreement):

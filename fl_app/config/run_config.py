@@ -29,7 +29,7 @@ from fl_app.config.rules import (
     shares_eigenvectors,
 )
 from fl_app.config.tuning import AS_TASKS, NUMBER_OF_CLUSTERS, TUNE
-from fl_core.data.dataset_info import sites_of
+from fl_core.data.dataset_info import num_sites
 from fl_core.data.samples import SampleKind
 from fl_core.data.settings import DATASET, MODELS, REAL_DEVICES, SYNTHETIC
 from fl_core.objectives.known import OBJECTIVES
@@ -252,7 +252,7 @@ class Config(
         By default it is that of the data set's partition (a user-defined function is called for
         it), otherwise `PAPER_CLIENTS`.
         """
-        return self.num_clients or sites_of(self.dataset, self.data_dir) or PAPER_CLIENTS
+        return self.num_clients or num_sites(self.dataset, self.data_dir) or PAPER_CLIENTS
 
     def eigenvectors(self, default: object = None) -> int:
         """Return how many eigenvectors a client shares; `auto` is `default` or the usual number."""

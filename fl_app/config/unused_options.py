@@ -8,7 +8,7 @@ from dataclasses import fields
 from clients.settings import TrainingSettings
 from fl_app.config.rules import one_shot
 from fl_app.config.run_config import OPTIONS, Config
-from fl_core.data.dataset_info import sites_of
+from fl_core.data.dataset_info import num_sites
 from fl_core.options import Scalar, key_of
 from strategies.catalogue import SYSTEMS, System, parameters, system_of
 
@@ -73,7 +73,7 @@ def _counts_only(key: str, config: Config) -> str:
         return where
     if key in OF_ROUNDS and not config.num_server_rounds:
         return "in rounds of training"
-    if key in OF_A_SPREAD and sites_of(config.dataset, config.data_dir):
+    if key in OF_A_SPREAD and num_sites(config.dataset, config.data_dir):
         return f"where samples are spread over clients, but {config.dataset} has a partition"
     if key in OF_A_SPREAD - OF_WRITERS and config.partition == "writer":
         return "if partition is not writer"

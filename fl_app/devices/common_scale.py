@@ -17,7 +17,7 @@ from strategies import Conversation
 
 logger = logging.getLogger(__name__)
 
-_MOST_ROWS = 10**12
+_MOST_SAMPLES = 10**12
 
 
 def encode_statistics(found: ColumnStatistics) -> RecordDict:
@@ -35,7 +35,7 @@ def decode_statistics(answer: RecordDict, num_columns: int) -> ColumnStatistics:
     """Decode and check an answer of `encode_statistics`."""
     count = protocol.metrics_of(answer).get(protocol.NUM_EXAMPLES)
     rows = protocol.array_in(answer, protocol.MOMENTS)
-    if not (isinstance(count, int) and 1 <= count <= _MOST_ROWS):
+    if not (isinstance(count, int) and 1 <= count <= _MOST_SAMPLES):
         raise ValueError(f"the moments are of {count!r:.40} samples")
     if rows.shape != (3, num_columns) or rows.dtype != np.float64:
         raise ValueError(

@@ -76,7 +76,7 @@ class DevicePool(ClientPool):
         """Return the values that strategies are built from, without tasks."""
         return Setting(self._config.for_samples(self._agreement), self._agreement, seed)
 
-    def begin(self, results: ResultsFolder, progress: Progress) -> None:
+    def show_plan(self, results: ResultsFolder, progress: Progress) -> None:
         """Print which devices take part."""
         self._results, self._progress = results, progress
         names = [self._known.names[client] for client in self._known.nodes]

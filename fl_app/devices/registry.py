@@ -21,7 +21,7 @@ import httpx
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import load_pem_public_key, ssh_key_fingerprint
 
-from fl_app.devices.tls import superlink_tls
+from fl_app.devices.tls import context_to_superlink
 from fl_app.report.text_table import TextTable
 from fl_app.results.layout import SUMMARY
 from fl_core.flower.basics import NodeStatus
@@ -127,7 +127,7 @@ def control_client(superlink: str, certificates: Path) -> Iterator[ControlHttpCl
     certificates : Path
         The folder with ca.crt.
     """
-    superlink_tls(certificates)  # which says what is wrong with ca.crt
+    context_to_superlink(certificates)  # which says what is wrong with ca.crt
     root = (certificates / "ca.crt").read_bytes()
     try:
         with ControlHttpClient.from_server_address(superlink, False, root, ()) as client:

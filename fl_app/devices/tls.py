@@ -29,7 +29,7 @@ def parse_address(text: str, option: str) -> tuple[str, int]:
     return host, port
 
 
-def server_tls(folder: Path) -> ssl.SSLContext:
+def context_for_devices(folder: Path) -> ssl.SSLContext:
     """Return the gate's TLS context, with server.crt, for TLS 1.2 or later."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -45,7 +45,7 @@ def server_tls(folder: Path) -> ssl.SSLContext:
     return context
 
 
-def superlink_tls(folder: Path) -> ssl.SSLContext:
+def context_to_superlink(folder: Path) -> ssl.SSLContext:
     """Return the TLS context for requests to the SuperLink, which trusts ca.crt alone."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -29,11 +29,11 @@ from fl_core.text import printable
 if TYPE_CHECKING:
     from jinja2 import Template
 
-NO_REPORT = "FEDKIN_NO_REPORT"
+NO_REPORT_VARIABLE = "FEDKIN_NO_REPORT"
 """An environment variable: if it is set, a run writes no report."""
 MOST_BYTES = 5_000_000
 # Flower's bundles carry no .html, .css and .js, but TOML.
-_PARTS = Path(__file__).with_name("page.toml")
+_PAGE_PARTS_FILE = Path(__file__).with_name("page.toml")
 
 
 def write_report(folders: Sequence[Path], output: Path, title: str = "", command: str = "") -> Path:
@@ -212,7 +212,7 @@ def _parts() -> tuple[Template, str, str]:
         "allow_nan": False,
         "separators": (",", ":"),
     }
-    parts = tomllib.loads(_PARTS.read_text(encoding="utf-8"))
+    parts = tomllib.loads(_PAGE_PARTS_FILE.read_text(encoding="utf-8"))
     return environment.from_string(parts["page"]), parts["style"], parts["script"]
 
 

@@ -67,7 +67,7 @@ def _clusters(run: Run, is_first: bool) -> TextTable:
     if more > 0:
         rows.append([f"{more:,} more", *[""] * (3 + len(tests) + known)])
     heads = map(metric.head_of, tests)
-    columns = ["cluster", "clients", *heads, f"{metric.extreme}{metric.sign}"]
+    columns = ["cluster", "clients", *heads, f"{metric.extreme}{metric.unit_suffix}"]
     columns += [*(["true tasks (clients)"] if known else []), "who"]
     return TextTable(
         f"{run.strategy}, seed {run.seed}{match}",
@@ -133,7 +133,7 @@ def _clients(first: Sequence[Run], grouping: Grouping | None) -> TextTable | Non
     ]
     columns = ["client", *(["certainty %"] if sure else [])]
     for run in shown:
-        unit = metric.sign.strip() or metric.title
+        unit = metric.unit_suffix.strip() or metric.title
         heads = [f"{unit} {test}" for test in run.tests] if len(run.tests) > 1 else [unit]
         heads += [measured.title for measured in run.metrics.measured]
         columns += [f"{run.strategy}: {head}" for head in ("cluster", *heads)]

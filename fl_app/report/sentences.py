@@ -102,7 +102,7 @@ def _best(means: Mapping[str, float], runs: Sequence[Run], test: str) -> str:
     seeds = len({run.seed for run in runs})
     over = f"mean over clients{f' and {seeds} seeds' if seeds > 1 else ''}"
     what = "" if metric.is_share else f"{metric.title} "
-    text = f"{_joined(first)} reached {what}{metric.with_sign(best)} ({over})"
+    text = f"{_joined(first)} reached {what}{metric.with_unit(best)} ({over})"
     if rest := {name: mean for name, mean in means.items() if name not in first}:
         order = sorted(rest, key=lambda name: rest[name], reverse=not lower)
         named_too = [name for name in order if name in (order[0], order[-1], ALONE, ALL)]
@@ -121,7 +121,7 @@ def _best(means: Mapping[str, float], runs: Sequence[Run], test: str) -> str:
     which = f"client {name}" if name.isdecimal() else name
     which += f", seed {seed}" if seeds > 1 else ""
     of = "Its client" if len(first) == 1 else f"{where}'s client"
-    reached = metric.with_sign(sign * least)
+    reached = metric.with_unit(sign * least)
     return f"{text}. {of} with the {metric.extreme} {metric.title} ({which}) reached {reached}."
 
 

@@ -254,7 +254,7 @@ def event_tables(runs: Sequence[Run]) -> list[TextTable]:
     ):
         if per_round[0] is not None:
             columns = _score_columns([means or {} for means in per_round])
-            title = f"{main.heading}{main.sign} {clients}"
+            title = f"{main.heading}{main.unit_suffix} {clients}"
             tables.append(_per_strategy(runs, title, columns, is_share=main.is_share))
     return tables
 
@@ -339,7 +339,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _worst_head(metric: Metric) -> str:
-    return f"{metric.extreme}{metric.sign}"
+    return f"{metric.extreme}{metric.unit_suffix}"
 
 
 def _shown(metric: Metric, value: float) -> str:

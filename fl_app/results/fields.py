@@ -26,7 +26,7 @@ from fl_core.text import one_line, printable
 # More than the largest float32, which clients may send; sums and squares of such are finite.
 _LARGEST = 1e39
 _MOST_CLIENTS = 2_000  # of a stored matrix
-_FARTHEST = 1e12  # of a similarity that can be drawn
+_LARGEST_SIMILARITY = 1e12  # that can be drawn
 
 
 def _bounded(values: Any) -> Any:
@@ -74,8 +74,8 @@ def check_square(values: NDArray[np.float64], count: int) -> None:
     """Raise a ValueError unless the values are a similarity matrix of so many clients."""
     if values.shape != (count, count) or count > _MOST_CLIENTS:
         raise ValueError(f"a matrix of {count} clients has shape {values.shape}")
-    if (np.abs(values) > _FARTHEST).any():
-        raise ValueError(f"a similarity is larger than {_FARTHEST:g}")
+    if (np.abs(values) > _LARGEST_SIMILARITY).any():
+        raise ValueError(f"a similarity is larger than {_LARGEST_SIMILARITY:g}")
 
 
 def check_clients(clients: Collection[int], count: int) -> None:

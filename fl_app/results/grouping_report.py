@@ -26,7 +26,7 @@ from strategies.rounds.round_state import Clusters
 
 Float64 = NDArray[np.float64]
 
-MOST_PAIRS = 300
+MOST_CLIENTS_WITH_PAIRS = 300
 """Clients of whom grouping.json has all pairs."""
 
 _MOST_CANDIDATES = 50
@@ -125,10 +125,10 @@ def grouping_report(
             for one in found.doubts(labels_now)
             if clients[one.client] not in uninformative
         ]
-        if count <= MOST_PAIRS:
+        if count <= MOST_CLIENTS_WITH_PAIRS:
             together = _among_all(pair_shares(drawn_labels), clients, count)
     relevance: Float64 | None = None
-    if clusters.comparison is not None and count <= MOST_PAIRS:
+    if clusters.comparison is not None and count <= MOST_CLIENTS_WITH_PAIRS:
         relevance = _among_all(clusters.comparison.similarity, clusters.compared, count)
     return Grouping(
         version=1,

@@ -135,7 +135,7 @@ def preparation_of(
         alone = [int(number)] if kind == "client" else []
         if kind == "cluster" and clusters is not None:
             alone = clusters.members(int(number))
-        return images.prepared_for(alone[0] if len(alone) == 1 else None)
+        return images.preparation_of(alone[0] if len(alone) == 1 else None)
     return replace(images.preparation, label=config.label, standardise=config.standardise)
 
 

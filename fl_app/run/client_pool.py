@@ -39,7 +39,7 @@ class ClientPool(Protocol):
         """Return the configuration with what it leaves open spelled out."""
         return config
 
-    def begin(self, results: ResultsFolder, progress: Progress) -> None:
+    def show_plan(self, results: ResultsFolder, progress: Progress) -> None:
         """Say what is about to happen."""
 
     def begin_run(self, setting: Setting, done: int) -> Grid:

@@ -126,7 +126,7 @@ class _Experiment:
             for name, why in left_out.items():
                 print(f"{name} is left out: {why}", flush=True)
             status.doing("waiting until all clients have started and have their data")
-            clients.begin(results, self._progress)
+            clients.show_plan(results, self._progress)
             if not config.num_server_rounds:
                 for name in one_shot(config.strategy):
                     grouped = self._group(name, setting, redraw)

@@ -35,7 +35,7 @@ class Progress:
         self._started = self._rounds_started = clock()
         self._width = 8
 
-    def begin(
+    def show_simulation(
         self,
         config: Config,
         num_clients: int,

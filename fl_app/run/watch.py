@@ -218,7 +218,7 @@ def _table(
     from fl_core.metrics import metrics_in  # noqa: PLC0415 - it imports Flower
 
     main = metrics_in({key for run in runs for key in run}).main
-    worst = f"worst client{main.sign}"
+    worst = f"worst client{main.unit_suffix}"
     columns = ("seed", "round", main.head, worst, "clusters", "failures")
     shown = columns if width >= _WIDE else columns[:3]
     for column in shown:

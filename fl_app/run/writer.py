@@ -13,7 +13,7 @@ from fl_app.config.run_config import Config
 from fl_app.report import pictures
 from fl_app.report.comparisons import COMPARISONS, compared
 from fl_app.report.grouping_tables import print_grouping, warnings_of
-from fl_app.report.report_page import NO_REPORT, write_report
+from fl_app.report.report_page import NO_REPORT_VARIABLE, write_report
 from fl_app.report.sentences import command
 from fl_app.report.tables import print_results, shared_test
 from fl_app.report.verdict_table import print_verdicts, say_no_verdicts
@@ -275,9 +275,9 @@ class ResultsFolder:
     def _write_report(self, numbers: str) -> None:
         """Write the report and print the paths of all files; `numbers` is that of the JSON file.
 
-        `NO_REPORT` suppresses both, for one of many simulations.
+        `NO_REPORT_VARIABLE` suppresses both, for one of many simulations.
         """
-        if not os.environ.get(NO_REPORT):
+        if not os.environ.get(NO_REPORT_VARIABLE):
             try:
                 report = write_report([self.folder], self.folder / REPORT)
                 print(f"\nreport    {report}")

@@ -14,7 +14,7 @@ from fl_app.config.rules import check_num_clusters
 from fl_app.config.run_config import Config
 from fl_app.results.layout import output_folder
 from fl_app.simulation.resources import gpus_per_client
-from fl_core.data.dataset_info import dataset_info, sites_of
+from fl_core.data.dataset_info import dataset_info, num_sites
 from fl_core.data.folders import resolve_data_dir
 from fl_core.data.image_files import list_images
 from fl_core.data.samples import SampleKind
@@ -117,7 +117,7 @@ def _check_data(config: Config) -> None:
         kind = dataset = read_repeatable(DATASET, config.dataset, read_user_data, "every worker")
         with wrong:
             federation = spread(settings, dataset)
-    elif sites_of(config.dataset, config.data_dir):
+    elif num_sites(config.dataset, config.data_dir):
         federation = simulate_federation(settings)
         kind = federation.dataset
     elif config.dataset == "folder":

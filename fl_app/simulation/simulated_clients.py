@@ -87,7 +87,7 @@ class Simulation(ClientPool):
             data_dir=str(resolve_data_dir(config.data_dir)),
         )
 
-    def begin(self, results: ResultsFolder, progress: Progress) -> None:
+    def show_plan(self, results: ResultsFolder, progress: Progress) -> None:
         """Print what is about to happen, and register the clients.
 
         A worker's first message waits for Ray, imports and data: this time is not part of the
@@ -96,7 +96,7 @@ class Simulation(ClientPool):
         self._results, self._saved = results, set[int]()
         federation = self._federation(self._config.seed)
         self._names = dict(enumerate(federation.names))
-        progress.begin(
+        progress.show_simulation(
             replace(self._config, strategy=results.config.strategy),
             *(self.num_clients, results.folder),
             federation.dataset,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fl_app.config.allowed_code import client_code_paths
 from fl_app.config.run_config import Config
-from fl_app.report.report_page import NO_REPORT
+from fl_app.report.report_page import NO_REPORT_VARIABLE
 from fl_app.results.layout import CELLS, SUMMARY
 from fl_app.simulation.resources import gpus_per_client
 from fl_app.sweeps.plan import Point, Sweep
@@ -224,7 +224,7 @@ def start_simulation(
             stdout=log,
             stderr=subprocess.STDOUT,
             # One page shows all of them. Lines are in the log as soon as they are printed.
-            env={**os.environ, NO_REPORT: "1", "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, NO_REPORT_VARIABLE: "1", "PYTHONUNBUFFERED": "1"},
             start_new_session=True,  # this process handles Ctrl-C, and ends it
         )
 
@@ -237,5 +237,5 @@ def _describe_scores(cell: Mapping[str, list[Cell]]) -> str:
     for run in cell["runs"]:
         found.setdefault(run["strategy"], []).append(run.get(metric.name, float("nan")))
     return ", ".join(
-        f"{name} {what}{metric.with_sign(sum(v) / len(v))}" for name, v in found.items()
+        f"{name} {what}{metric.with_unit(sum(v) / len(v))}" for name, v in found.items()
     )

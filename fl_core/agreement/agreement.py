@@ -10,14 +10,14 @@ from itertools import pairwise
 from typing import ClassVar, Self
 
 from fl_core.data.image_folder import MAX_SIDE
-from fl_core.data.preparation import Columns, Preparation, sample_columns
+from fl_core.data.preparation import CategoriesByColumn, Preparation, sample_columns
 from fl_core.data.samples import are_images, described, grey_or_colour
 from fl_core.data.scaling import Scaling
 from fl_core.data.settings import ALL_SITES, NOT_STANDARDISED
 from fl_core.data.tables import common_columns
 from fl_core.json_records import STRICT, from_json, to_json
 from fl_core.models.model_file import ALLOWED_SHAPE, MAX_CLASSES, is_shape
-from fl_core.text import brief, normalised_name, printable
+from fl_core.text import brief, printable, strip_and_compose
 
 # Entries of a message's config record.
 SURVEY = "survey"
@@ -47,7 +47,7 @@ class SampleDescription:
     sample_shape: tuple[int, ...]  # of a sample: of an image, channels, height and width
     is_float: bool = False  # float32; otherwise pixels, uint8
     is_regression: bool = False
-    columns: Columns = field(default_factory=dict)  # of tables, without the label's
+    columns: CategoriesByColumn = field(default_factory=dict)  # of tables, without the label's
 
     def __post_init__(self) -> None:
         _check_names(self.class_names, *((1, 1) if self.is_regression else self.num_names))
@@ -176,7 +176,7 @@ def _check_texts(texts: tuple[str, ...], *, of_column: str = "") -> None:
 def _is_name(text: str) -> bool:
     """Return whether a text is one composed line of 1 to 200 characters."""
     is_line = all(unicodedata.category(character) not in _NOT_ALLOWED for character in text)
-    return 1 <= len(text) <= MAX_NAME and is_line and text == normalised_name(text)
+    return 1 <= len(text) <= MAX_NAME and is_line and text == strip_and_compose(text)
 
 
 def _check_names(names: tuple[str, ...], least: int, most: int) -> None:

@@ -14,7 +14,7 @@ from fl_core.agreement.agreement import Agreement, Survey
 from fl_core.data.dataset import Dataset
 from fl_core.data.image_files import list_images
 from fl_core.data.image_folder import common_shape, first_names, read_image_folder
-from fl_core.data.preparation import Columns, sample_columns
+from fl_core.data.preparation import CategoriesByColumn, sample_columns
 from fl_core.data.samples import grey_or_colour
 from fl_core.data.settings import AUTO_TARGET
 from fl_core.data.split import Split
@@ -28,7 +28,7 @@ from fl_core.data.tables import (
     notes_on_tables,
 )
 from fl_core.data.user_data import read_user_part
-from fl_core.text import normalised_name, printable
+from fl_core.text import printable, strip_and_compose
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def survey_images(path: Path) -> Survey:
         logger.warning(note)
     shape = common_shape(files, path)
     try:
-        return Survey(tuple(sorted(map(normalised_name, files.train))), shape, in_folders=True)
+        return Survey(tuple(sorted(map(strip_and_compose, files.train))), shape, in_folders=True)
     except ValueError as error:
         raise ValueError(f"the class folders of {path} cannot be used: {error}") from error
 
@@ -80,13 +80,13 @@ def survey_samples(path: str) -> Survey:
 def survey_of(data: Dataset) -> Survey:
     """Describe samples that `read_user_part` read."""
     try:
-        names = tuple(sorted(map(normalised_name, data.class_names)))
+        names = tuple(sorted(map(strip_and_compose, data.class_names)))
         return Survey(names, data.sample_shape, data.is_float, data.is_regression)
     except ValueError as error:
         raise ValueError(f'{DATA} is "{data.name}", which cannot be used: {error}') from error
 
 
-def refuse_texts(columns: Columns, epsilon: float) -> None:
+def refuse_texts(columns: CategoriesByColumn, epsilon: float) -> None:
     """Refuse columns with texts where noise must hide each row: a survey has all texts."""
     for name, values in columns.items():
         if values:
@@ -166,7 +166,7 @@ def read_local_samples(path: str, agreement: Agreement) -> Split:
 def _relabelled(split: Split, agreement: Agreement, where: str) -> Split:
     """Return samples with labels that are indices into the agreed classes."""
     index = {name: label for label, name in enumerate(agreement.class_names)}
-    names = [normalised_name(name) for name in split.class_names]
+    names = [strip_and_compose(name) for name in split.class_names]
     unknown = [name for name in names if name not in index]
     if unknown:
         raise ValueError(

@@ -112,7 +112,7 @@ class Dataset:
             content.update(tensor.detach().contiguous().numpy().data)
         return content.hexdigest()
 
-    def prepared_for(self, client: int | None) -> Preparation:
+    def preparation_of(self, client: int | None) -> Preparation:
         """Return the preparation of a client's samples; with None, of several clients'."""
         if client is None or not self.scalings:
             return self.preparation

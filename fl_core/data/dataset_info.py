@@ -43,7 +43,7 @@ def num_labels(dataset: str) -> int | None:
     return known.num_classes * (entry.groups_per_class if entry else 1)
 
 
-def sites_of(dataset: str, data_dir: str = "") -> int:
+def num_sites(dataset: str, data_dir: str = "") -> int:
     """Return the number of clients that the data come with; 0 if it is free."""
     if dataset == TABLES:
         from fl_core.data.tables import list_site_tables  # noqa: PLC0415

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from fl_core.text import listed, normalised_name, printable
+from fl_core.text import listed, printable, strip_and_compose
 
 SITE_LAYOUT = "SITE/CLASS/*.png (or .jpg and so on), such as berlin/cat/1.png"
 TABLE_ENDINGS = (".csv", ".parquet")
@@ -58,7 +58,7 @@ def ignored_note(root: Path, read: str, ignored: Sequence[Path]) -> list[str]:
 
 def site_of(path: Path) -> str:
     """Return the name of the site of a folder or a table, without its ending."""
-    return printable(normalised_name(path.stem if is_table(path) else path.name))
+    return printable(strip_and_compose(path.stem if is_table(path) else path.name))
 
 
 def check_site_names(root: Path, paths: Sequence[Path]) -> None:

@@ -10,11 +10,11 @@ from fl_core.data.scaling import ColumnStatistics, Scaling
 from fl_core.data.settings import ALL_SITES, NOT_STANDARDISED, SITE
 from fl_core.json_records import STRICT
 
-Columns = dict[str, tuple[str, ...]]
+CategoriesByColumn = dict[str, tuple[str, ...]]
 """Each column's name to the values of a category, both sorted; a column of numbers to nothing."""
 
 
-def sample_columns(columns: Columns) -> tuple[str, ...]:
+def sample_columns(columns: CategoriesByColumn) -> tuple[str, ...]:
     """Return a name for each number of a sample: a category has one for each of its values.
 
     Examples
@@ -34,7 +34,7 @@ class Preparation:
     """What was done to samples before training."""
 
     __pydantic_config__ = STRICT
-    columns: Columns = field(default_factory=dict)  # of tables, those of all sites
+    columns: CategoriesByColumn = field(default_factory=dict)  # of tables, those of all sites
     label: str = ""  # of tables, the column of the label, if one was configured
     standardise: str = NOT_STANDARDISED
     scaling: Scaling | None = None  # absent with "site", where a model is of several sites

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_core.data.folders import site_of
-from fl_core.data.preparation import Columns
+from fl_core.data.preparation import CategoriesByColumn
 from fl_core.data.settings import AUTO_TARGET, NUMBER_TARGET, TABLES
 from fl_core.extras import load_extra, need_extra
-from fl_core.text import normalised_name, one_line, printable
+from fl_core.text import one_line, printable, strip_and_compose
 
 LABELS = ("label", "target", "class")
 """The usual names of the column of labels."""
@@ -48,7 +48,7 @@ class Table(NamedTuple):
     is_in_time: bool  # the last rows test, without a column that says so
 
 
-def category_values(columns: Any) -> Columns:
+def category_values(columns: Any) -> CategoriesByColumn:
     """Return the values of each category of a data frame, and nothing for columns of numbers."""
     return {
         name: () if values.dtype == np.float32 else tuple(sorted(values.unique()))
@@ -71,7 +71,7 @@ def read_table(path: Path, label: str = "", target: str = AUTO_TARGET) -> Table:
     """
     where = printable(path.name)
     cells = _cells(path)
-    label = _label_column(list(cells.columns), normalised_name(label), where)
+    label = _label_column(list(cells.columns), strip_and_compose(label), where)
     columns = _features(cells, {label}, where)
     if columns.empty:
         raise ValueError(f"{where} has no column but {label}: add columns to predict it from.")
@@ -106,7 +106,7 @@ def _cells(path: Path) -> Any:
             f"{where} cannot be read as a table ({reason}): write it as CSV with commas, numbers "
             "with a point, in UTF-8, with the columns' names in its first line, or as Parquet."
         ) from error
-    names = [normalised_name(name) for name in frame.columns]
+    names = [strip_and_compose(name) for name in frame.columns]
     if len(names) == 1 and any(sign in names[0] for sign in ";\t"):
         raise ValueError(
             f"{where} has one column: separate cells by commas, not by semicolons or tabs, and "
@@ -238,7 +238,7 @@ def _texts(column: Any, what: str) -> NDArray[Any]:
             f"{what} holds {kind}, but must hold numbers or texts: write it as one of them, or "
             "leave it out at all sites."
         )
-    texts = [normalised_name(cell) for cell in cells]
+    texts = [strip_and_compose(cell) for cell in cells]
     return np.array([_TRUTH.get(text, text) for text in texts], dtype=object)
 
 
@@ -268,7 +268,7 @@ def _labels(column: Any, what: str, target: str) -> NDArray[Any]:
     if target == NUMBER_TARGET or (values != np.round(values)).any():
         return values.astype(np.float32)
     # The cells are exact at any size, floats are not; some programs write 1.0 for 1.
-    names = [re.sub(r"\.0*$", "", normalised_name(cell)) for cell in column.tolist()]
+    names = [re.sub(r"\.0*$", "", strip_and_compose(cell)) for cell in column.tolist()]
     is_code = np.array([not are_whole([name]) for name in names])
     if is_code.any():
         raise ValueError(

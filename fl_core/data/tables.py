@@ -21,7 +21,7 @@ from fl_core.data.folders import (
     is_table,
 )
 from fl_core.data.given_partition import GivenPartition
-from fl_core.data.preparation import Columns, Preparation, sample_columns
+from fl_core.data.preparation import CategoriesByColumn, Preparation, sample_columns
 from fl_core.data.settings import NUMBER_TARGET, TABLES, Source
 from fl_core.data.table_file import (
     LABELS,
@@ -35,7 +35,7 @@ from fl_core.data.table_file import (
     read_table,
 )
 from fl_core.options import Refusals
-from fl_core.text import listed, normalised_name, printable, similar_names
+from fl_core.text import listed, printable, similar_names, strip_and_compose
 
 MOST_VALUES = 50  # of a category: more are names or numbers of rows, which predict nothing
 MOST_CLASSES = 1_000
@@ -71,14 +71,14 @@ def read_tables(source: Source) -> Dataset:
         *(rows[~test], labels[~test], rows[test], labels[test], classes),
         given_partition=partition,
         column_names=sample_columns(columns),
-        preparation=Preparation(columns, normalised_name(source.label)),
+        preparation=Preparation(columns, strip_and_compose(source.label)),
         notes=tuple(notes),
     )
 
 
 def read_prepared_rows(path: Path, preparation: Preparation) -> Tensor:
     """Return a table's rows, labelled or not, as samples of a run of tables, float32 (n, d)."""
-    ignored = {normalised_name(preparation.label), *LABELS} - preparation.columns.keys()
+    ignored = {strip_and_compose(preparation.label), *LABELS} - preparation.columns.keys()
     table = read_features(path, ignored)
     common_columns({"the run": preparation.columns, printable(path.name): category_values(table)})
     rows = encode_rows(table, preparation.columns, printable(path.name))
@@ -116,7 +116,7 @@ def list_site_tables(root: Path) -> list[Path]:
     return tables
 
 
-def common_columns(sites: Mapping[str, Columns]) -> Columns:
+def common_columns(sites: Mapping[str, CategoriesByColumn]) -> CategoriesByColumn:
     """Return the common columns of sites, by name; a category has the values of all sites."""
     (first, expected), *others = sites.items()
     for site, columns in others:
@@ -148,7 +148,7 @@ def common_columns(sites: Mapping[str, Columns]) -> Columns:
     return common
 
 
-def encode_rows(table: Any, columns: Columns, where: str) -> NDArray[np.float32]:
+def encode_rows(table: Any, columns: CategoriesByColumn, where: str) -> NDArray[np.float32]:
     """Return a table as samples, shape (n, d): numbers, and 0 or 1 for each value of a category.
 
     `table` is a data frame as `Table.columns`, and `where` names it.

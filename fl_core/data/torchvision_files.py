@@ -28,11 +28,13 @@ class Published:
         return kind(root, train=train, download=download, **self.options)
 
 
-_PARTS = ("images-idx3-ubyte", "labels-idx1-ubyte")
+_FILE_NAME_ENDS = ("images-idx3-ubyte", "labels-idx1-ubyte")
 
 
 def _idx_files(folder: str, train: str, test: str) -> tuple[str, ...]:
-    return tuple(f"{folder}/raw/{which}-{part}" for which in (train, test) for part in _PARTS)
+    return tuple(
+        f"{folder}/raw/{which}-{part}" for which in (train, test) for part in _FILE_NAME_ENDS
+    )
 
 
 PUBLISHED = {

@@ -44,7 +44,7 @@ class _Part(BaseModel):
     size: NonNegativeInt  # bytes
 
 
-_PARTS = TypeAdapter(list[_Part])
+_PART_LIST_ADAPTER = TypeAdapter(list[_Part])
 
 
 class Packer:
@@ -136,7 +136,7 @@ def _joined(record: Mapping[str, Array]) -> bytes:
         _Part(name=name, dtype=a.dtype, shape=tuple(a.shape), stype=a.stype, size=len(a.data))
         for name, a in record.items()
     ]
-    listed = _PARTS.dump_json(parts)
+    listed = _PART_LIST_ADAPTER.dump_json(parts)
     length = len(listed).to_bytes(_LENGTH, "little")
     return b"".join([length, listed, *(array.data for array in record.values())])
 
@@ -146,7 +146,7 @@ def _split_arrays(data: bytes) -> ArrayRecord:
     if start > min(len(data), _LENGTH + _LONGEST_LIST):
         raise ValueError("packed arrays do not begin with their list")
     try:
-        parts = _PARTS.validate_json(data[_LENGTH:start])
+        parts = _PART_LIST_ADAPTER.validate_json(data[_LENGTH:start])
     except ValidationError as error:
         raise ValueError(
             f"the list of packed arrays is wrong: {error.errors()[0]['msg']}"

@@ -9,29 +9,27 @@ from torch.nn.parameter import is_lazy
 from fl_core.text import type_name
 from fl_core.user_code import call_user_code, describe_error
 
-_KEY = "model"
-
 
 def build_user_model(path: str, shape: tuple[int, ...], num_classes: int) -> nn.Module:
     """Build the model of an import path."""
-    model = call_user_code(_KEY, path, tuple(shape), num_classes)
+    model = call_user_code("model", path, tuple(shape), num_classes)
     if not isinstance(model, nn.Module):
         raise ValueError(
-            f'{_KEY} is "{path}", which returned {type_name(model)}: it must return a '
+            f'model is "{path}", which returned {type_name(model)}: it must return a '
             "torch.nn.Module."
         )
     weights = list(model.parameters())
     if any(map(is_lazy, weights)):
         raise ValueError(
-            f'{_KEY} is "{path}", which has lazy layers: replace them by layers with sizes.'
+            f'model is "{path}", which has lazy layers: replace them by layers with sizes.'
         )
     if not any(weight.requires_grad for weight in weights):
-        raise ValueError(f'{_KEY} is "{path}", which has no weights that can be trained.')
+        raise ValueError(f'model is "{path}", which has no weights that can be trained.')
     for name, tensor in model.state_dict().items():
         if not _is_sendable(tensor):
             kind = getattr(tensor, "dtype", "not a tensor")
             raise ValueError(
-                f'{_KEY} is "{path}", but its {name} is {kind}: weights must be float32, and '
+                f'model is "{path}", but its {name} is {kind}: weights must be float32, and '
                 "counters int64."
             )
     return model
@@ -53,7 +51,7 @@ def check_model(name: str, model: nn.Module, samples: torch.Tensor, num_classes:
             logits = _logits(name, model, samples, num_classes, " in training" * is_training)
     if not logits.requires_grad:
         raise ValueError(
-            f'{_KEY} is "{name}", but PyTorch finds no gradient of its output: compute it without '
+            f'model is "{name}", but PyTorch finds no gradient of its output: compute it without '
             "no_grad, detach or argmax."
         )
     model.eval()
@@ -67,28 +65,28 @@ def _logits(
         logits = model(given := samples.clone())
     except Exception as error:
         raise ValueError(
-            f'{_KEY} is "{name}", which fails on samples of shape {tuple(samples.shape)}{when}: '
+            f'model is "{name}", which fails on samples of shape {tuple(samples.shape)}{when}: '
             f"{describe_error(error)}."
         ) from error
     expected = (len(samples), num_classes)
     if not isinstance(logits, torch.Tensor):
         raise ValueError(
-            f'{_KEY} is "{name}", but its output is {type_name(logits)}{when}: it must be a '
+            f'model is "{name}", but its output is {type_name(logits)}{when}: it must be a '
             f"tensor of shape {expected}, a logit per class."
         )
     if tuple(logits.shape) != expected or logits.dtype != torch.float32:
         raise ValueError(
-            f'{_KEY} is "{name}", but its output is {logits.dtype} {tuple(logits.shape)}{when} for '
+            f'model is "{name}", but its output is {logits.dtype} {tuple(logits.shape)}{when} for '
             f"{len(samples)} samples of {num_classes} classes: it must be float32 {expected}."
         )
     if not torch.isfinite(logits).all():
         raise ValueError(
-            f'{_KEY} is "{name}", but its output contains NaN or infinity{when}: use smaller '
+            f'model is "{name}", but its output contains NaN or infinity{when}: use smaller '
             "initial weights, or another scale of samples."
         )
     if not torch.equal(given, samples):
         raise ValueError(
-            f'{_KEY} is "{name}", which changes its input, and other models use the same samples: '
+            f'model is "{name}", which changes its input, and other models use the same samples: '
             "compute out of place, x = x / 3 instead of x /= 3."
         )
     return logits

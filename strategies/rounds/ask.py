@@ -91,7 +91,7 @@ class Request(Generic[Reading]):
         return Answers(values, dict(sorted(failures.items())), unreadable)
 
 
-def unread_reply(client: int, reply: RecordDict) -> RecordDict:
+def reply_as_it_is(client: int, reply: RecordDict) -> RecordDict:
     """Return a reply unread."""
     return reply
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from flwr.app import ConfigRecord, RecordDict
 
 from fl_core.messages import protocol
-from fl_core.text import one_line, readable_name
+from fl_core.text import name_if_readable, one_line
 from strategies.rounds.failures import FailureLog
 
 logger = logging.getLogger(__name__)
@@ -220,6 +220,6 @@ def _given_index(content: RecordDict) -> int | None:
 
 
 def _given_name(content: RecordDict) -> str | None:
-    return readable_name(
+    return name_if_readable(
         content.config_records.get(protocol.CONFIG, ConfigRecord()).get(protocol.NAME)
     )

@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, ConfigRecordValues, RecordDict
 from flwr.serverapp import Grid
 
 from fl_core.messages import protocol
-from strategies.rounds.ask import Answers, Reading, Request, unread_reply
+from strategies.rounds.ask import Answers, Reading, Request, reply_as_it_is
 from strategies.rounds.client_registry import ClientRegistry
 from strategies.rounds.training import Training
 
@@ -170,7 +170,7 @@ class Conversation:
         if not new:
             return {}, {}
         by_node = {node: node for node in new}
-        answers = self.ask(protocol.DESCRIBE, by_node, lambda _: RecordDict(), unread_reply)
+        answers = self.ask(protocol.DESCRIBE, by_node, lambda _: RecordDict(), reply_as_it_is)
         found = self.registry.identify_clients(
             answers.values, answers.failures, twice_is_an_error=twice_is_an_error
         )

@@ -25,7 +25,7 @@ _STATISTICS = ("running_mean", "running_var")  # of normalising layers
 _MOST_STATISTIC = 1e12
 _LARGEST = float(np.finfo(np.float32).max)  # of what samples can be
 _MOST_COMPARED, _LONGEST_LABEL = 500, 500
-_FARTHEST = 1e30  # between two models: intervals of means are many times as wide
+_LARGEST_DISTANCE = 1e30  # between two models: intervals of means are many times as wide
 NO_ANSWER = "no answer in time"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _TRACEBACK = re.compile(r'^  File ".*", line \d+', re.MULTILINE)
@@ -135,7 +135,7 @@ def _can_be(pair: Sequence[float], count: float, of_numbers: bool) -> bool:
     For classes, a pair is the number of samples on which only the one and only the other is right.
     For numbers, it is the mean and the variance of the difference between their errors.
     """
-    if len(pair) != 2 or not (np.abs(pair) <= _FARTHEST).all():
+    if len(pair) != 2 or not (np.abs(pair) <= _LARGEST_DISTANCE).all():
         return False
     first, second = map(float, pair)
     if of_numbers:

@@ -22,7 +22,7 @@ from strategies.rounds.round_state import Clusters, Comparison, Round, Update
 
 logger = logging.getLogger(__name__)
 
-_TRAFFICS = ("pre_round_traffic", "train_traffic", "evaluate_traffic", "server_traffic")
+_TRAFFIC_FIELDS = ("pre_round_traffic", "train_traffic", "evaluate_traffic", "server_traffic")
 
 
 @dataclass
@@ -183,7 +183,7 @@ class Training:
             "private": dict(self.private),
             "holders": set(self.holders),
             "seconds": dict(vars(self.seconds)),
-            **{name: dict(vars(getattr(self, name))) for name in _TRAFFICS},
+            **{name: dict(vars(getattr(self, name))) for name in _TRAFFIC_FIELDS},
         }
 
     @classmethod
@@ -204,7 +204,7 @@ class Training:
             trained=saved["trained"],
             reports=[RoundReport(**report) for report in saved["reports"]],
             seconds=Seconds(**saved["seconds"]),
-            **{name: Traffic(**saved[name]) for name in _TRAFFICS},
+            **{name: Traffic(**saved[name]) for name in _TRAFFIC_FIELDS},
         )
         training.set_models([models[place] for place in saved["model-numbers"]])
         registry.restore(training.clusters.of_client, saved["failures"])

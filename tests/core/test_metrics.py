@@ -16,12 +16,12 @@ MAE, R2 = OF_A_NUMBER.others
 
 def test_values_for_people():
     assert [ACCURACY.shown(value) for value in (0.9321, 1.0, 0.0)] == ["93.2", "100.0", "0.0"]
-    assert (ACCURACY.with_sign(0.5), ACCURACY.head, ACCURACY.heading) == (
+    assert (ACCURACY.with_unit(0.5), ACCURACY.head, ACCURACY.heading) == (
         *("50.0 %", "accuracy %", "Accuracy"),
     )
     shown = [RMSE.shown(value) for value in (1.39, 53.12345, 1234.5, 0.00012345)]
     assert shown == ["1.390", "53.12", "1234", "0.0001234"]
-    assert (RMSE.with_sign(2.0), RMSE.head, RMSE.heading) == ("2.000", "RMSE", "RMSE")
+    assert (RMSE.with_unit(2.0), RMSE.head, RMSE.heading) == ("2.000", "RMSE", "RMSE")
 
 
 def test_the_worst_is_the_lowest_accuracy_and_the_highest_error():

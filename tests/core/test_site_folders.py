@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fl_core.data.dataset_info import sites_of
+from fl_core.data.dataset_info import num_sites
 from fl_core.data.datasets import load_dataset
 from fl_core.data.image_files import list_images
 
@@ -38,7 +38,7 @@ def test_each_site_is_a_client_with_the_classes_of_all(write):
     write("paris/train/screw", [200])
     write("paris/test/screw", [201, 202])
     root = write(".hidden/bolt", [1])
-    assert sites_of("sites", str(root)) == 3
+    assert num_sites("sites", str(root)) == 3
     data = load_dataset("sites", str(root))
     assert (data.name, data.class_names) == ("sites", ("bolt", "nut", "screw"))
     assert data.sample_shape == (1, 32, 40)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fl_core.agreement.agreement import Agreement
 from fl_core.agreement.local_data import read_local_table
 from fl_core.data import datasets
-from fl_core.data.dataset_info import sites_of
+from fl_core.data.dataset_info import num_sites
 from fl_core.data.datasets import load_dataset
 from fl_core.data.preparation import Preparation, sample_columns
 from fl_core.data.table_file import category_values, read_table
@@ -298,7 +298,7 @@ def test_all_rows_of_one_class_are_refused(tmp_path):
 
 def test_there_are_as_many_clients_as_files(tmp_path):
     written(tmp_path, a=GOOD, b=GOOD, c=GOOD, **{".d": GOOD})
-    assert sites_of("tables", str(tmp_path)) == 3
+    assert num_sites("tables", str(tmp_path)) == 3
 
 
 def test_folders_of_images_and_of_tables_point_to_each_other(tmp_path):

@@ -11,7 +11,7 @@ from fl_app.report.pictures.figure import shorten
 from fl_app.report.text_table import TextTable, render
 from fl_app.run.progress import Progress
 from fl_core.agreement.agreement import Agreement
-from fl_core.text import csv_cell, normalised_name, one_line, printable, similar_names
+from fl_core.text import csv_cell, one_line, printable, similar_names, strip_and_compose
 from strategies import RoundReport
 
 ODD = ("\x1b[2J", "\u202eevil", "line\nbreak", "\udcff", "\u2028", "\x9b31m")
@@ -45,7 +45,7 @@ def test_names_that_differ_in_how_words_are_joined_are_alike(names, are_alike):
 
 
 def test_a_name_is_composed_without_spaces_around_it():
-    assert normalised_name(" Zoe\u0308 B\n") == "Zoë B"
+    assert strip_and_compose(" Zoe\u0308 B\n") == "Zoë B"
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])

@@ -29,7 +29,7 @@ from fl_app.devices.gate import gate_command as gate
 from fl_app.devices.gate.application import FLEET_PATHS
 from fl_app.devices.gate.callers import MOST_BYTES_IN_MEMORY
 from fl_app.devices.site import node_command
-from fl_app.devices.tls import superlink_tls
+from fl_app.devices.tls import context_to_superlink
 from fl_app.simulation.superlink import free_ports
 from tests.nginx_process import DEPLOY, needs_nginx, nginx_running, write_configuration
 
@@ -63,15 +63,15 @@ def read(words: list[str]) -> argparse.Namespace:
     return parser.parse_args(rest)
 
 
-def normalised_name(name: str) -> dict[str, Any]:
+def compose_file(name: str) -> dict[str, Any]:
     document: dict[str, Any] = yaml.safe_load((DEPLOY / name).read_text(encoding="utf-8"))
     return document
 
 
-SERVER = normalised_name("docker-compose.yml")
+SERVER = compose_file("docker-compose.yml")
 SERVICES = {
     **SERVER["services"],
-    **normalised_name("docker-compose.device.yml")["services"],
+    **compose_file("docker-compose.device.yml")["services"],
 }
 
 
@@ -156,7 +156,7 @@ def test_nginx_starts_and_waits_for_the_gate(words, tmp_path):
     write_configuration(certificates, port, gate_port)
     with nginx_running(words(certificates, home), tmp_path / "log", port) as nginx:
         url = f"https://localhost:{port}/v1/fleet/pull-messages"
-        with httpx.Client(verify=superlink_tls(certificates), trust_env=False) as client:
+        with httpx.Client(verify=context_to_superlink(certificates), trust_env=False) as client:
             assert client.post(url).status_code == 502
             assert client.get(url).status_code == 404
         assert (home / "nginx.pid").exists()
@@ -206,7 +206,7 @@ def test_containers_have_the_secrets_they_need_and_data_read_only():
     assert filled_in(data) == "/srv/my scans:/srv/data:ro"
     assert state == "state:/var/lib/fedkin"
     for name in ("docker-compose.yml", "docker-compose.device.yml"):
-        document = normalised_name(name)
+        document = compose_file(name)
         files = {key: value["file"] for key, value in document["secrets"].items()}
         assert files == {key: f"./certificates/{key}" for key in files}
         used = {one for service in document["services"].values() for one in service["secrets"]}

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from flwr.app import Array, ArrayRecord, RecordDict
 
-from fl_app.devices.tls import superlink_tls
+from fl_app.devices.tls import context_to_superlink
 from fl_app.simulation.superlink import free_ports
 from fl_core.messages.packing import unpack_content
 from tests.device_processes import Federation, federation, gate_words, running
@@ -48,7 +48,7 @@ def devices(tmp_path_factory) -> Iterator[Federation]:
 
 
 def post(devices: Federation, path: str, *, size: int = 0, method: str = "POST", **headers) -> int:
-    with httpx.Client(verify=superlink_tls(devices.certificates), trust_env=False) as client:
+    with httpx.Client(verify=context_to_superlink(devices.certificates), trust_env=False) as client:
         url = f"https://127.0.0.1:{devices.gate_port}{path}"
         return client.request(method, url, content=bytes(size), headers=headers).status_code
 
@@ -114,7 +114,9 @@ def connected(devices: Federation, source: str = "127.0.0.1") -> Iterator[socket
     address = ("127.0.0.1", devices.gate_port)
     with (
         socket.create_connection(address, 60, source_address=(source, 0)) as line,
-        superlink_tls(devices.certificates).wrap_socket(line, server_hostname="localhost") as safe,
+        context_to_superlink(devices.certificates).wrap_socket(
+            line, server_hostname="localhost"
+        ) as safe,
     ):
         yield safe
 

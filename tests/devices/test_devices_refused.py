@@ -17,7 +17,7 @@ from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 
 from fl_app.devices.certificates import make_certificates
 from fl_app.devices.gate.application import FLEET_PATHS
-from fl_app.devices.tls import superlink_tls
+from fl_app.devices.tls import context_to_superlink
 from fl_app.simulation.superlink import free_ports
 from tests.device_processes import (
     Federation,
@@ -55,7 +55,7 @@ def strangers(tmp_path_factory) -> Path:
 
 def post(devices: Federation, port: int, path: str, body: bytes = b"") -> httpx.Response:
     """Send what anybody can send who reaches a port, without any key."""
-    with httpx.Client(verify=superlink_tls(devices.certificates), trust_env=False) as client:
+    with httpx.Client(verify=context_to_superlink(devices.certificates), trust_env=False) as client:
         headers = {"content-type": "application/protobuf"}
         return client.post(f"https://127.0.0.1:{port}{path}", content=body, headers=headers)
 
@@ -148,7 +148,7 @@ def test_without_tls_there_is_no_answer(devices):
 
 def test_half_a_message_leaves_no_trace(devices):
     """The gate lets go of the SuperLink when a device breaks off."""
-    context = superlink_tls(devices.certificates)
+    context = context_to_superlink(devices.certificates)
     with (
         socket.create_connection(("127.0.0.1", devices.gate_port), timeout=10) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as secure,

@@ -26,7 +26,7 @@ from experiments.page import page
 from experiments.table_pictures import draw, draw_agreement
 from experiments.verdicts import verdicts
 from fl_app.report import pictures
-from fl_app.report.report_page import NO_REPORT
+from fl_app.report.report_page import NO_REPORT_VARIABLE
 from fl_app.run.checkpoints import Checkpoints
 from fl_app.sweeps import store
 from fl_app.sweeps.measures import check_measure, measure
@@ -253,8 +253,8 @@ def test_cells_write_no_report_each(experiment, tmp_path, monkeypatch):
     monkeypatch.setattr("fl_app.plan.Plan._run_on_ray", simulate)
     one = find_missing(experiment, tmp_path / "digits.json.xz", 1)[0]
     assert run_into(one, tmp_path, 1)[0] == {}
-    assert environment[NO_REPORT] == "1"
-    monkeypatch.setenv(NO_REPORT, "1")
+    assert environment[NO_REPORT_VARIABLE] == "1"
+    monkeypatch.setenv(NO_REPORT_VARIABLE, "1")
     run(tmp_path / "silent", num_server_rounds=1, strategy="single")
     assert (tmp_path / "silent/summary.json").is_file()
     assert not (tmp_path / "silent/report.html").exists()
@@ -301,7 +301,7 @@ def test_without_workers_a_table_is_made_in_this_process(tmp_path, capsys):
     assert "one after the other; clients ran one after the other." in text
     said = capsys.readouterr().out.splitlines()
     assert not [line for line in said if ".running/" in line and "results go to" not in line]
-    assert NO_REPORT not in os.environ
+    assert NO_REPORT_VARIABLE not in os.environ
 
 
 def without_seconds_of(cell):

@@ -13,7 +13,7 @@ import httpx
 import uvicorn
 
 from fl_app.devices.gate.application import Gate
-from fl_app.devices.tls import parse_address, server_tls, superlink_tls
+from fl_app.devices.tls import context_for_devices, context_to_superlink, parse_address
 
 _TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 # The SuperLink closes what is idle for 5 s; a connection must not be reused in that moment.
@@ -72,7 +72,7 @@ def _run(options: argparse.Namespace) -> int:
 async def _serve(folder: Path, listen: str, superlink: str) -> None:
     host, port = parse_address(listen, "--listen")
     parse_address(superlink, "--superlink")
-    for_devices, for_superlink = server_tls(folder), superlink_tls(folder)
+    for_devices, for_superlink = context_for_devices(folder), context_to_superlink(folder)
     try:
         listener = socket.create_server(
             (host, port),

@@ -51,15 +51,15 @@ from fl_core.files import replacing
 from fl_core.messages import protocol
 from fl_core.models.model_file import ModelCard, save_model
 from fl_core.partitions.validation import STREAM, ValidationSplit, split_validation
-from fl_core.text import ALLOWED_NAME, printable, readable_name
+from fl_core.text import ALLOWED_NAME, name_if_readable, printable
 from fl_core.user_code import is_import_path
 
 logger = logging.getLogger(__name__)
 
-_WARNED = "warned-of-constant-columns"  # in the node's state, which lasts for a run
+_WARNED_KEY = "warned-of-constant-columns"  # in the node's state, which lasts for a run
 
 _KEYS = ("name", "data-path", DATA, "model-path", ALLOWED_CODE, "label", "target")
-_START = 'start its SuperNode with --node-config \'name="berlin" data-path="/srv/scans"\'.'
+_HOW_TO_START = 'start its SuperNode with --node-config \'name="berlin" data-path="/srv/scans"\'.'
 
 
 class NodeConfig(NamedTuple):
@@ -86,9 +86,9 @@ class NodeConfig(NamedTuple):
         ):
             if not is_there:
                 raise ValueError(
-                    f'dataset is "{REAL_DEVICES}", but this node has no {key}: {_START}'
+                    f'dataset is "{REAL_DEVICES}", but this node has no {key}: {_HOW_TO_START}'
                 )
-        if readable_name(name := str(config["name"])) is None:
+        if name_if_readable(name := str(config["name"])) is None:
             raise ValueError(
                 f'name is "{printable(name)[:120]}", but it must have {ALLOWED_NAME}: change it in '
                 "--node-config."
@@ -167,9 +167,9 @@ class DeviceNode(Node):
             return read, None
         training = self._split(read).train
         alone, scaling, notes = standardise_site(read, training, self.kind.column_names)
-        if notes and _WARNED not in self.context.state:  # each message reads the data again
+        if notes and _WARNED_KEY not in self.context.state:  # each message reads the data again
             logger.warning("%s: %s", self.name, notes[0])
-            self.context.state[_WARNED] = ConfigRecord({_WARNED: notes})
+            self.context.state[_WARNED_KEY] = ConfigRecord({_WARNED_KEY: notes})
         return alone, scaling
 
     @property

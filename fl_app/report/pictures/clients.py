@@ -55,7 +55,7 @@ def clients_figure(
     for (name, clients), title in zip(rows.items(), unique_labels(list(rows), _NAME), strict=True):
         known = [client for client in clients if math.isfinite(client.score)]
         known.sort(key=lambda client: client.score, reverse=metric.lower_is_better)
-        named = [f"{shorten(c.name, _WORST)} ({metric.with_sign(c.score)})" for c in known[:NAMED]]
+        named = [f"{shorten(c.name, _WORST)} ({metric.with_unit(c.score)})" for c in known[:NAMED]]
         heads.append({"strategy": name, "name": title, "mean": _mean(clients, metric)})
         heads[-1]["worst"] = f"{metric.extreme}: {'; '.join(named)}" if named else ""
         # Of too many, those at evenly spaced ranks: the box plot stays the same.
@@ -131,5 +131,5 @@ def _mean(clients: Sequence[ClientScore], metric: Metric) -> str:
             of_seed.setdefault(one.seed, []).append(one.score)
     untested = len(clients) - sum(map(len, of_seed.values()))
     means = [float(np.mean(scores)) for scores in of_seed.values()]
-    mean = f"mean {metric.with_sign(float(np.mean(means)))}" if means else "–"
+    mean = f"mean {metric.with_unit(float(np.mean(means)))}" if means else "–"
     return mean + (f", {untested:,} not tested" if untested else "")

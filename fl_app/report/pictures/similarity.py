@@ -102,7 +102,7 @@ def similarity_figure(
         top += _GAP + _TREE
         notes.append("grey branches join clusters")
     if len(merges) + 1 < count:
-        layers.append(_late(scale * (len(merges) + 1), side))
+        layers.append(_lines_before_latecomers(scale * (len(merges) + 1), side))
         notes.append("beyond the dashes: joined later, not in the tree")
     if side == count:
         layers.append(names_beside(labels, left))
@@ -127,7 +127,7 @@ def colour_range(similarity: NDArray[np.float64]) -> tuple[float, float]:
     return low / 20, high / 20
 
 
-def _late(first: float, side: int) -> Spec:
+def _lines_before_latecomers(first: float, side: int) -> Spec:
     """Return a dashed line before the rows and the columns of clients that came later."""
     rows = [
         {"x": first, "x2": first, "y": 0, "y2": side},

@@ -16,7 +16,7 @@ from flwr.cli.supernode.register import try_load_public_key
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from fl_app.devices.certificates import add_command, make_certificates
-from fl_app.devices.tls import server_tls, superlink_tls
+from fl_app.devices.tls import context_for_devices, context_to_superlink
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -36,11 +36,11 @@ def certificate(path: Path) -> x509.Certificate:
 
 def shake_hands(server: Path, client: Path, name: str) -> str | None:
     """Let a client with `client`'s authority connect to the server as `name`, in memory."""
-    context = superlink_tls(client)
+    context = context_to_superlink(client)
     context.verify_flags |= ssl.VERIFY_X509_STRICT
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
     here = context.wrap_bio(down, up, server_hostname=name)
-    there = server_tls(server).wrap_bio(up, down, server_side=True)
+    there = context_for_devices(server).wrap_bio(up, down, server_side=True)
     waiting = [here, there]
     while waiting:
         for one in list(waiting):

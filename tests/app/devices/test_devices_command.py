@@ -24,7 +24,7 @@ from fl_app.devices.registry import find_device, fingerprint, last_clusters, lis
 from fl_app.devices.site import check as site_check
 from fl_app.devices.site import model_files
 from fl_app.devices.site.node_command import run_node
-from fl_app.devices.tls import server_tls
+from fl_app.devices.tls import context_for_devices
 
 LEFT = "2026-11-21T16:45:01+00:00"
 
@@ -290,7 +290,7 @@ unknown = answering(400, '{"code": 2004, "detail": "no such node"}')
 def test_a_site_that_is_ready(check, certificates, images, tmp_path):
     model = tmp_path / "models/model.safetensors"
     config = f'name="berlin" data-path="{images}" model-path="{model}"'
-    with listening(server_tls(certificates)) as port:
+    with listening(context_for_devices(certificates)) as port:
         status, said = check(port, node_config=config)
     assert status == 0
     assert {tick for tick, _ in said.values()} == {"✓"}
@@ -366,7 +366,7 @@ def test_a_key_is_asked_for_without_becoming_a_node(check, certificates):
         asked.append(request)
         registered(client, request)
 
-    with listening(server_tls(certificates)) as port:
+    with listening(context_for_devices(certificates)) as port:
         assert check(port, note)[0] == 0
     (request,) = asked
     assert request.public_key == pem(certificates, "berlin")
@@ -384,7 +384,7 @@ def test_a_key_is_asked_for_without_becoming_a_node(check, certificates):
     ids=["unknown", "clock", "busy", "success"],
 )
 def test_a_key_that_is_not_known(check, certificates, answer, wrong):
-    with listening(server_tls(certificates)) as port:
+    with listening(context_for_devices(certificates)) as port:
         status, said = check(port, answer)
     assert (status, said["key"][0]) == (1, "✗")
     assert wrong in said["key"][1]
@@ -396,7 +396,7 @@ def test_a_file_that_is_no_key(check, certificates, tmp_path, content):
     path = tmp_path / "berlin.key"
     if content:
         path.write_text(content, encoding="ascii")
-    with listening(server_tls(certificates)) as port:
+    with listening(context_for_devices(certificates)) as port:
         status, said = check(port, auth_supernode_private_key=path)
     assert status == 1
     assert "name th" in said["key"][1]
@@ -425,7 +425,7 @@ def wrong_certificates(folder, certificates, kind):
 )
 def test_a_certificate_that_is_not_right(check, certificates, tmp_path, kind, wrong):
     folder, authority = wrong_certificates(tmp_path / "other", certificates, kind)
-    with listening(server_tls(folder)) as port:
+    with listening(context_for_devices(folder)) as port:
         status, said = check(port, root_certificates=authority)
     assert status == 1
     assert wrong in said["certificate"][1]
@@ -439,7 +439,7 @@ def test_a_certificate_for_another_name(check, certificates, monkeypatch):
         return known("127.0.0.1" if host == "fl.example.org" else host, *rest, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", here)
-    with listening(server_tls(certificates)) as port:
+    with listening(context_for_devices(certificates)) as port:
         status, said = check(port, superlink=f"fl.example.org:{port}")
     assert status == 1
     assert said["certificate"][1].startswith(
@@ -455,7 +455,7 @@ def test_what_is_no_server_of_ours(check, certificates, tmp_path):
         assert "does not speak TLS" in said["certificate"][1]
     broken = tmp_path / "ca.crt"
     broken.write_text("no certificate", encoding="ascii")
-    with listening(server_tls(certificates)) as port:
+    with listening(context_for_devices(certificates)) as port:
         for path in (broken, tmp_path / "missing.crt"):
             _, said = check(port, root_certificates=path)
             assert f"{path} cannot be read" in said["certificate"][1]
@@ -487,7 +487,7 @@ def test_images_that_are_not_right(check, certificates, images):
     damaged = images / "cat/0.png"
     Image.effect_noise((28, 28), 50).save(damaged)
     damaged.write_bytes(damaged.read_bytes()[:-100])  # its head is whole
-    with listening(server_tls(certificates)) as port:
+    with listening(context_for_devices(certificates)) as port:
         status, said = check(port)
         assert (status, said["images"][0]) == (1, "✗")
         assert "1 of 6 images" in said["images"][1]
@@ -500,7 +500,7 @@ def test_images_that_are_not_right(check, certificates, images):
 
 def test_a_model_that_cannot_be_kept(check, certificates, images):
     config = f'name="berlin" data-path="{images}" model-path="{images}"'
-    with listening(server_tls(certificates)) as port:
+    with listening(context_for_devices(certificates)) as port:
         status, said = check(port, node_config=config)
     assert status == 1
     assert "which is a folder: name a file in it" in said["model-path"][1]
@@ -513,7 +513,7 @@ def test_a_model_that_cannot_be_kept(check, certificates, images):
 
 @pytest.mark.parametrize("name", ["0", "5", '"0"'])
 def test_a_name_may_be_a_number(check, certificates, images, name):
-    with listening(server_tls(certificates)) as port:
+    with listening(context_for_devices(certificates)) as port:
         status, said = check(port, node_config=f'name={name} data-path="{images}"')
     assert (status, said["images"][0]) == (0, "✓")
 

@@ -25,7 +25,7 @@ from fl_app.devices.gate.application import (
     Gate,
 )
 from fl_app.devices.gate.gate_command import add_command
-from fl_app.devices.tls import parse_address, server_tls, superlink_tls
+from fl_app.devices.tls import context_for_devices, context_to_superlink, parse_address
 from fl_app.simulation.superlink import free_ports
 from tests.gate_requests import (
     DEVICE,
@@ -498,17 +498,17 @@ def test_a_missing_file_is_named(certificates, tmp_path, missing):
 
 
 def test_old_tls_is_refused(certificates):
-    assert server_tls(certificates).minimum_version == ssl.TLSVersion.TLSv1_2
+    assert context_for_devices(certificates).minimum_version == ssl.TLSVersion.TLSv1_2
 
 
 def test_files_that_do_not_fit_are_named(certificates, tmp_path):
     folder = shutil.copytree(certificates, tmp_path / "copy")
     shutil.copy(folder / "ca.key", folder / "server.key")
     with pytest.raises(ValueError, match=r"server\.key are not a certificate and its key"):
-        server_tls(folder)
+        context_for_devices(folder)
     (folder / "ca.crt").write_text("rubbish")
     with pytest.raises(ValueError, match=r"ca\.crt is not a certificate"):
-        superlink_tls(folder)
+        context_to_superlink(folder)
 
 
 def test_an_address_in_use_is_named(certificates):

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_core.messages import protocol
+from fl_core.text import rounded
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Metric:
     def shown(self, value: float) -> str:
         """Return a value as text: of shares, percent without the sign; 52346, not 5.235e+04."""
         if self.is_share:
-            return f"{100 * value:.1f}"
+            return f"{rounded(100 * value, 1):.1f}"
         whole = 9_999.5 <= abs(value) < 1e7
         return f"{value:.0f}" if whole else f"{value:#.4g}".rstrip(".")
 

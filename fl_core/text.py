@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
+from decimal import ROUND_HALF_UP, Decimal
 
 _LONGEST_NAME = 100
 ALLOWED_NAME = f"at most {_LONGEST_NAME} visible characters, and single spaces between words"
@@ -137,6 +139,23 @@ def listed(names: Sequence[str], most: int, between: str = " ") -> str:
             between = wider
     more = len(names) - most
     return between.join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def rounded(number: float, digits: int) -> float:
+    """Round a number half away from zero, as it is read in decimal digits.
+
+    A mean is the same number however it was computed: 100 · 0.7235 is above 72.35 in binary, and
+    the mean of 72.3 and 72.4 below it.
+
+    Examples
+    --------
+    >>> rounded(100 * 0.7235, 1), rounded((72.3 + 72.4) / 2, 1), rounded(-72.35, 1)
+    (72.4, 72.4, -72.4)
+    """
+    if not math.isfinite(number):
+        return number
+    decimal = Decimal(repr(round(float(number), digits + 8)))
+    return float(decimal.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))
 
 
 def clock(seconds: float) -> str:

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from fl_app.results.fields import DASHED_KEYS, OMIT_EMPTY, Finite, Text
 from fl_core.metrics import OF_A_NUMBER, Metric
+from fl_core.text import rounded
 from strategies.catalogue import SYSTEMS
 from strategies.clusterings.clustering import ClusterPerClient, SingleCluster
 
@@ -140,7 +141,7 @@ def number_text(metric: Metric, gain: float) -> str:
     ('+12.5', '+0.0')
     """
     factor, digits, form = (100, 1, "+.1f") if metric.is_share else (1, 12, "+.3g")
-    return f"{round(factor * gain, digits) + 0.0:{form}}".replace("-", "−")  # −0 is 0
+    return f"{rounded(factor * gain, digits) + 0.0:{form}}".replace("-", "−")  # −0 is 0
 
 
 def interval_text(metric: Metric, gain: tuple[float, float, float]) -> str:

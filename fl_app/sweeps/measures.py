@@ -9,6 +9,7 @@ from typing import Any
 
 from fl_core.data.settings import TESTS, name_of_test
 from fl_core.messages import protocol
+from fl_core.text import rounded
 
 Stored = Mapping[str, Any]
 _WAYS = ("up", "down")
@@ -34,7 +35,7 @@ class Measure:
         Significant digits go as far as the first two of the spread `beside` the number, if any.
         """
         if not self.is_significant:
-            return f"{value:{sign}z.{digits}f}"
+            return f"{rounded(value, digits):{sign}z.{digits}f}"
         if beside:
             digits = max(digits, 2 + _magnitude(value) - _magnitude(beside))
         return f"{value:{sign}z#.{digits}g}".rstrip(".")

@@ -23,7 +23,7 @@ class BiasClustering(Clustering):
     seed: int = 0
 
     def find(self, conversation: Conversation) -> Clusters:
-        """Put everybody together until they have trained."""
+        """Put all clients together until they have trained."""
         return Clusters(dict.fromkeys(conversation.nodes, 0))
 
     def after_training(self, state: Round) -> Clusters:

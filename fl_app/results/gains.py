@@ -171,7 +171,7 @@ def samples_to_decide(
     samples : int
     probability : float
     """
-    gain, (mean, _, _) = float(posterior.mean[client]), posterior.common_mean()
+    gain, (mean, _, _) = float(posterior.cells[client] @ _CENTRES), posterior.common_mean()
     counts = np.unique(np.ceil(samples * np.geomspace(1, 10, 500)))[1:]
     variances = variance * samples / counts
     # The observed gain that is exceeded in four of five cases, and what it is drawn to.

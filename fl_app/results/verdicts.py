@@ -90,8 +90,8 @@ def verdicts_of(runs: Sequence[RunResult]) -> SeedVerdicts | None:
         found = {name: compared[name] for name in best_first if client in compared[name].index}
         name = _choose(client, found)
         verdict = _decide(client, name, found, is_complete=len(found) == len(runs) - 1)
-        gain = found[name].gain(client, scale)
-        strategy = ALONE if verdict in (STAY, SAME) or gain.mean <= 0 else name
+        gains = {key: one.gain(client, scale) for key, one in found.items()}
+        strategy = ALONE if verdict in (STAY, SAME) or gains[name].mean <= 0 else name
         samples = int(alone[client][0])
         verdicts.append(
             Verdict(
@@ -101,7 +101,7 @@ def verdicts_of(runs: Sequence[RunResult]) -> SeedVerdicts | None:
                 cluster=of_client[strategy].get(client, -1),
                 validation_samples=samples,
                 compared=name,
-                gains={key: one.gain(client, scale) for key, one in found.items()},
+                gains=gains,
                 samples_needed=_needed(client, found[name], samples) if verdict == UNSURE else None,
             )
         )

@@ -144,7 +144,7 @@ def signature_answer(client: Client) -> RecordDict:
     if protocol.ARRAYS in message.content:
         weights = message.content.array_records[protocol.ARRAYS].to_torch_state_dict()
         autoencoder = load_autoencoder(weights, images.shape[1]).to(images.device)
-        epochs = protocol.setting(message, protocol.FINE_TUNE_EPOCHS, 0)
+        epochs = protocol.setting(message, protocol.ENCODER_EPOCHS, 0)
         if epochs:
             fit(autoencoder, images, epochs, torch.Generator().manual_seed(seed))
         centroids = signature(encode(autoencoder, images), count, seed)

@@ -38,7 +38,7 @@ Float32 = NDArray[np.float32]
 FineTune = Literal["refresh", "always", "never"]
 
 _WIDTH = "its centroids have {} numbers"
-_FINE_TUNE_EPOCHS = 5  # J
+_ENCODER_EPOCHS = 5  # J
 _LARGEST = 1e6  # embeddings of pixels in [0, 1] are small; squares of larger ones would overflow
 
 
@@ -164,12 +164,12 @@ class SignatureClustering(Clustering):
         clients: Sequence[int] | None,
         width: int | None = None,
     ) -> dict[int, Float32]:
-        epochs = _FINE_TUNE_EPOCHS if self._fine_tuned else 0
+        epochs = _ENCODER_EPOCHS if self._fine_tuned else 0
         sent = {n: a for n, a in self.encoder.items() if epochs or n.startswith("encoder.")}
         answers = ask_signatures(
             conversation,
             protocol.with_arrays(sent),
-            {protocol.NUM_CENTROIDS: self.num_centroids, protocol.FINE_TUNE_EPOCHS: epochs},
+            {protocol.NUM_CENTROIDS: self.num_centroids, protocol.ENCODER_EPOCHS: epochs},
             clients,
             width,
         )

@@ -218,7 +218,7 @@ def contents(grid):
     return {
         m.content["config"]["server-round"]: (
             set(m.content["arrays"]),
-            m.content["config"]["fine-tune-epochs"],
+            m.content["config"]["encoder-epochs"],
         )
         for m in grid.sent
         if m.metadata.message_type == "query.signature"

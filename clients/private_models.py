@@ -17,9 +17,9 @@ def check_private_model(path: str, model: nn.Module, samples: torch.Tensor, epsi
     """
     if _mixes_samples(model, samples):
         raise ValueError(
-            f'model is "{path}", which answers a sample alone otherwise than among {len(samples)}, '
-            f"but training-epsilon is {epsilon:g}, and noise is for each sample by itself: take "
-            "out what looks at a whole batch, such as its mean, or set training-epsilon to 0."
+            f'model is "{path}", which mixes the samples of a batch, but training-epsilon is '
+            f"{epsilon:g}, which adds noise sample by sample: remove what depends on a whole "
+            "batch, such as its mean, or set training-epsilon to 0."
         )
     opacus = load_extra("opacus.validators", "training-epsilon", "set it to 0")
     unsupported = opacus.ModuleValidator.validate(model.train())

@@ -60,8 +60,8 @@ def training_noise(epsilon: float, delta: float, rate: float, steps: int) -> flo
             )
     except ValueError as error:
         raise ValueError(
-            f"training-epsilon is {epsilon:g}, which no noise reaches over {steps} steps with "
-            f"privacy-delta {delta:g}: raise one of them, or train in fewer rounds."
+            f"training-epsilon is {epsilon:g}, which no amount of noise gives over {steps} steps "
+            f"with privacy-delta {delta:g}: raise one of the two, or train in fewer rounds."
         ) from error
     return float(found)
 

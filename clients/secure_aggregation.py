@@ -69,8 +69,8 @@ def shares_of_secrets(client: Client) -> RecordDict:
     different = {key for pair in keys for key in pair}
     if count < masking.FEWEST or public not in keys or len(different) < 2 * count:
         raise ValueError(
-            f"{count} clients' keys came, which hide no update: {masking.FEWEST} or more are "
-            "needed, all different, and this client's among them."
+            f"the server sent the keys of {count} clients, which cannot hide an update: at least "
+            f"{masking.FEWEST} different keys are needed, this client's among them."
         )
     position = keys.index(public)
     publics = [[bytes_to_public_key(key) for key in pair] for pair in keys]
@@ -113,9 +113,9 @@ def mask_mod(message: Message, context: Context, call_next: ClientAppCallable) -
     position, count = cast(int, state[_POSITION]), len(keys)
     if not _is_safe(peers, [], position, count):
         raise ValueError(
-            f"{len(peers)} of {count} clients are to be summed, which hides nothing: the sum must "
-            f"include this client, {masking.threshold(count)} clients at least, and no unknown "
-            "position."
+            f"the sum would be over {len(peers)} of {count} clients, which hides no update: it "
+            f"must include this client, at least {masking.threshold(count)} clients, and no "
+            "unknown position."
         )
     answer = call_next(message, context)
     metrics = protocol.metrics_of(answer.content)

@@ -172,7 +172,7 @@ def _check_number(column: str) -> None:
         float(column)
     except ValueError:
         raise ValueError(
-            f'the column "{column}" is no number, as a sweep\'s columns must be.'
+            f'the column "{column}" is not a number, as a sweep\'s columns must be.'
         ) from None
 
 

@@ -98,13 +98,13 @@ def _read_images(
     shape = card.sample_shape
     if is_table(folder):
         raise ValueError(
-            f"{folder} is a table, but {model_path} was not trained on tables: name samples of the "
+            f"{folder} is a table, but {model_path} was not trained on tables: give samples of the "
             "kind that it was trained on."
         )
     if not are_images(shape, is_float=False):
         raise ValueError(
             f"{model_path} takes samples of shape {_times(shape)}, but a folder has grey and "
-            "colour images only: name a function that returns such samples by --data."
+            "colour images only: give a function that returns such samples by --data."
         )
     paths = find_images(folder)
     size = max(1, min(_MOST_SAMPLES_AT_ONCE, _MOST_NUMBERS_AT_ONCE // prod(shape)))
@@ -238,7 +238,7 @@ def _opened(output: Path | None) -> Iterator[TextIO]:
     if output is not None:
         if output.exists() and not output.is_file():
             raise ValueError(
-                f"--output is {output}, which is not a file: name a new file, or a CSV file."
+                f"--output is {output}, which is not a file: give a new file, or a CSV file."
             )
         with (
             replacing(output) as temporary,

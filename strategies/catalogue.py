@@ -155,14 +155,14 @@ def _class_of(key: str, path: str, *kinds: type) -> type:
     if not isinstance(found, type) or not issubclass(found, kinds):
         expected = " or ".join(f"strategies.{kind.__name__}" for kind in kinds)
         raise ValueError(
-            f'{key} is "{path}", which is no subclass of {expected}: docs/adding.md has an example.'
+            f'{key} is "{path}", which is not a subclass of {expected}: see docs/adding.md.'
         )
     if missing := sorted(getattr(found, "__abstractmethods__", ())):
         raise ValueError(f'{key} is "{path}", which lacks the method {missing[0]}: define it.')
     declared = {n for n, kind in get_annotations(found).items() if "ClassVar" not in str(kind)}
     if (declared or "__init__" in vars(found)) and "__dataclass_params__" not in vars(found):
         raise ValueError(
-            f'{key} is "{path}", which is no dataclass, but the app sets its fields: write '
+            f'{key} is "{path}", which is not a dataclass, but the app sets its fields: write '
             "@dataclass above it, and no __init__."
         )
     return found

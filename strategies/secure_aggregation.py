@@ -163,7 +163,7 @@ class ClusterSum:
     def secrets(self, unfit: Container[tuple[int, int]]) -> tuple[dict[int, bytes], list[int]]:
         """Return the seed of each position in the sum, the key of the others, and who lied.
 
-        A client lied if fitting shares do not make a secret. A CorruptedSumError says that too few
+        A client lied if valid shares do not make a secret. A CorruptedSumError says that too few
         shares fit, another ValueError that too few came.
         """
         secrets, liars = {}, []
@@ -175,8 +175,8 @@ class ClusterSum:
             ]
             if len(fit) < self.threshold:
                 reason = (
-                    f"of {self.names[owner]}'s secret {len(fit)} fitting shares came back, and it "
-                    f"takes {self.threshold}"
+                    f"of {self.names[owner]}'s secret {len(fit)} valid shares came back, but "
+                    f"{self.threshold} are needed"
                 )
                 enough = len(self.revealed) >= self.threshold
                 raise CorruptedSumError(reason) if enough else ValueError(reason)
@@ -390,9 +390,9 @@ class SecureAggregation:
             self._training.record_failures({one.members[holder]: reason}, protocol.UNMASK)
         secrets, liars = one.secrets(unfit)
         for position in liars:
-            self._leave_out(one.members[position], "it shared something else than its secret")
+            self._leave_out(one.members[position], "what it shared is not its secret")
         if liars:
-            raise CorruptedSumError(f"{one.named(liars)} shared something else than a secret")
+            raise CorruptedSumError(f"{one.named(liars)} shared what is not a secret")
         return secrets
 
     def _ask_members(
@@ -451,7 +451,7 @@ class SecureAggregation:
 
     def _enough(self, cluster: int, number: int, least: int, did: str) -> bool:
         if number < least:
-            self._log_lost(cluster, f"{number} of its clients {did}, and it takes {least}")
+            self._log_lost(cluster, f"{number} of its clients {did}, but {least} are needed")
         return number >= least
 
     def _log_lost(self, cluster: int, reason: str) -> None:

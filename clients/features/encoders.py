@@ -119,8 +119,8 @@ def load_encoder(kind: EncoderKind, cache_dir: Path | None, device: torch.device
         network.load_state_dict(state, assign=True)
     except (RuntimeError, TypeError) as error:
         raise ValueError(
-            f'the weights of features="{kind.name}" are not those of its network '
-            f"({one_line(str(error)).rstrip('. ')}): delete them, and get them again."
+            f'features is "{kind.name}", but its weight file does not fit its network '
+            f"({one_line(str(error)).rstrip('. ')}): delete the file and download it again."
         ) from error
     setattr(network, kind.head, nn.Identity())
     network.float().eval().requires_grad_(False)

@@ -66,9 +66,9 @@ def check_features_are_per_sample(path: str, samples: Tensor) -> None:
         together[:1], alone, rtol=1e-3, atol=1e-5
     ):
         raise ValueError(
-            f'features is "{path}", which returned other features for a sample alone than among '
-            f"{len(samples)}: each row must depend on its sample only, so that clients compare "
-            "the same features; fit scales or axes beforehand, to data that all may know."
+            f'features is "{path}", which returned different features for a sample alone and '
+            f"among {len(samples)}: each row must depend on its sample only, so that all clients "
+            "compare the same features. Fit scales or axes beforehand, to public data."
         )
 
 

@@ -241,8 +241,8 @@ def load_autoencoder(weights: Mapping[str, Tensor], channels: int) -> Autoencode
     if wrong:
         raise ValueError(
             f"{len(wrong)} tensors of the autoencoder for {channels} channels are missing, "
-            f'unknown, or of another type or shape, "{wrong[0]}" for one: give the weights of '
-            "that very network."
+            f'unknown, or of another type or shape, for example "{wrong[0]}": give the '
+            "weights of this network."
         )
     for name, tensor in weights.items():
         if not tensor.isfinite().all():

@@ -127,8 +127,8 @@ def _opened(path: Path, *, arrays: bool = False) -> tuple[int, ArrayRecord]:
             return int(number), protocol.to_record({n: file.get_tensor(n) for n in names})
     except (SafetensorError, ValueError, KeyError) as error:
         raise ValueError(
-            f"{path} is no personal state of this app ({error}): remove it, and this client begins "
-            "again from the shared model."
+            f"{path} is not a personal state of this app ({error}): remove it, and this client "
+            "starts again from the shared model."
         ) from error
 
 

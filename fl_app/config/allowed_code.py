@@ -45,8 +45,8 @@ def allowed_paths(node_config: Mapping[str, object]) -> tuple[str, ...]:
     for path in paths:
         if not is_import_path(path):
             raise ValueError(
-                f'{ALLOWED_CODE} in this node\'s --node-config is "{text}", but "{path}" is no '
-                "import path: write MODULE:NAME, several separated by commas, such as "
+                f'{ALLOWED_CODE} in this node\'s --node-config is "{text}", but "{path}" is not '
+                "an import path: write MODULE:NAME, several separated by commas, such as "
                 '"my_package.models:make_model,my_package:phi".'
             )
     return paths

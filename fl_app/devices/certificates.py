@@ -38,7 +38,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "certificates",
         help="make the certificates and keys that real devices need",
         description="Make a private certificate authority, the certificate of the server, and one "
-        "key pair for each device. No file is ever overwritten: call it again with other --device "
+        "key pair for each device. No file is ever overwritten: run it again with other --device "
         "names to add devices.",
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="where to write them")
@@ -79,7 +79,7 @@ def make_certificates(
         When the certificates start to be valid, with a time zone.
     """
     if not servers and not devices:
-        raise ValueError("there is nothing to make: name a --server, a --device or both.")
+        raise ValueError("there is nothing to make: give a --server, a --device or both.")
     now = now or datetime.now(UTC)
     devices = list(dict.fromkeys(devices))
     for name in devices:

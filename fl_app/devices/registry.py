@@ -180,7 +180,7 @@ def find_device(devices: Iterable[Registration], called: str) -> Registration:
         raise ValueError(f"no device is called {called}: `fedkin devices` lists them.")
     if len(found) > 1:
         keys = ", ".join(device.short_key for device in found)
-        raise ValueError(f"{len(found)} devices are called {called}: name one by its key, {keys}.")
+        raise ValueError(f"{len(found)} devices have the name {called}: choose one by key, {keys}.")
     return found[0]
 
 

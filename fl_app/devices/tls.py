@@ -65,7 +65,7 @@ def _file(folder: Path, name: str) -> Path:
         path.read_bytes()
     except OSError as error:
         raise ValueError(
-            f"--certificates {folder}: {name} cannot be read ({error.strerror}): name the folder "
+            f"--certificates {folder}: {name} cannot be read ({error.strerror}): give the folder "
             "with the files that `fedkin certificates` made for the server."
         ) from error
     return path

@@ -156,11 +156,11 @@ def _samples(card: SpectraCard, path: Path | None, data: str) -> list[tuple[str,
     if sample_word(card) != "image":
         raise ValueError(
             f"--data-path is {path}, but the run's samples were {of_run}, neither images nor "
-            "rows of tables: name a function that returns such by --data."
+            "rows of tables: give a function that returns such by --data."
         )
     if is_table(path):
         raise ValueError(
-            f"--data-path is {path}, a table, but the run's samples were images: name a folder "
+            f"--data-path is {path}, a table, but the run's samples were images: give a folder "
             "of them."
         )
     return [("", read_images(path, card.sample_shape))]

@@ -53,7 +53,7 @@ def _report(options: argparse.Namespace) -> int:
         check_ending(path)
     if options.output is not None and options.output.exists() and not options.output.is_file():
         raise ValueError(
-            f"--output is {options.output}, which is not a file: name a new file, or one to "
+            f"--output is {options.output}, which is not a file: give a new file, or one to "
             f"replace, such as {options.output / REPORT}."
         )
     folders: list[Path] = options.folders

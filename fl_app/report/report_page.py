@@ -71,7 +71,7 @@ def write_report(folders: Sequence[Path], output: Path, title: str = "", command
     else:
         raise ValueError(
             f"the report of {len(folders):,} folders would have {size / 1e6:.1f} MB, more than "
-            f"{MOST_BYTES / 1e6:.0f}: name fewer of them."
+            f"{MOST_BYTES / 1e6:.0f}: give fewer of them."
         )
     with replacing(output) as partial:
         partial.write_text(text, encoding="utf-8")

@@ -87,7 +87,7 @@ def check_ending(path: Path) -> None:
     """Refuse, by a ValueError, a file with an unknown ending."""
     if path.suffix not in ENDINGS:
         raise ValueError(
-            f"the table cannot be written as {path.name}: name a file that ends with "
+            f"the table cannot be written as {path.name}: give a file that ends with "
             f"{', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}."
         )
 

@@ -176,7 +176,7 @@ def load_results(folder: str | Path) -> Results:
     path = Path(folder).expanduser()
     file = path / SUMMARY
     if not file.is_file():
-        raise ValueError(f"{path} has no summary.json: name the results folder of a run.")
+        raise ValueError(f"{path} has no summary.json: give the results folder of a run.")
     try:
         summary = json.loads(file.read_text(encoding="utf-8"))
         for key in ("config", "runs", "table"):
@@ -196,7 +196,7 @@ def load_sweep(folder: str | Path) -> SweepResults:
     """
     path = Path(folder).expanduser()
     if not (path / SWEEP).is_file():
-        raise ValueError(f"{path} has no sweep.csv: name the folder of a sweep.")
+        raise ValueError(f"{path} has no sweep.csv: give the folder of a sweep.")
     return SweepResults(path)
 
 

@@ -66,7 +66,7 @@ def output_folder(output_dir: str, resume: str = "") -> Path:
     there = (SUMMARY, GROUPING, f"{CHECKPOINTS}/{WHOLE}")
     if any(path for name in there for path in folder.glob(name)):
         raise ValueError(
-            f"output-dir is {folder}, which has results already: name another folder, move them "
+            f"output-dir is {folder}, which has results already: give another folder, move them "
             "away, or continue an interrupted run by resume."
         )
     return folder

@@ -65,11 +65,11 @@ def read_result(folder: Path) -> Result:
         If it has no results, or a file is not as this software writes it.
     """
     if not folder.is_dir():
-        raise ValueError(f"{folder} is no folder: name the results folder of a run.")
+        raise ValueError(f"{folder} is not a folder: give the results folder of a run.")
     summary, grouping = folder / SUMMARY, folder / GROUPING
     if not summary.is_file() and not grouping.is_file():
         neither = f"{folder} has neither {SUMMARY} nor {GROUPING}"
-        raise ValueError(f"{neither}: name the results folder of a run that has ended.")
+        raise ValueError(f"{neither}: give the results folder of a run that has ended.")
     parts: dict[str, Any] = {}
     if summary.is_file():
         parts = vars(_read(summary, lambda: checker(Summary).validate_python(_json(summary))))
@@ -117,7 +117,7 @@ def _read(path: Path, read: Callable[[], Read]) -> Read:
 
 def _json(path: Path) -> Any:
     def refuse(word: str) -> None:
-        raise ValueError(f"{word} is no JSON")
+        raise ValueError(f"{word} is not JSON")
 
     return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
 

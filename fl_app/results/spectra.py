@@ -169,7 +169,7 @@ def load_spectra(path: Path) -> StoredSpectra:
         _check(clusters, vectors)
     except (SafetensorError, ValueError) as error:
         raise ValueError(
-            f"{path} has no eigenvectors of a run ({error}): name the results folder of "
+            f"{path} has no eigenvectors of a run ({error}): give the results folder of "
             "a run that stored them."
         ) from error
     return StoredSpectra(card, clusters.astype(np.int64), vectors)

@@ -141,8 +141,8 @@ class Checkpoints:
         found = self._found.pop(self._path(name, seed), None)
         if found is not None and found["data"] != self._digest(seed, data):
             raise ValueError(
-                f"the data are not those with which the run in {self.folder} was started: resume "
-                "it with these, or start a new run."
+                f"the data have changed since the run in {self.folder} was started: resume it "
+                "with the same data, or start a new run."
             )
         return found
 

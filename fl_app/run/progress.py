@@ -95,7 +95,7 @@ class Progress:
     def ended(self, strategy: str, seed: int, report: RoundReport) -> None:
         """Print that a strategy ends early, and count no more rounds of it."""
         self.total_rounds -= report.num_rounds - report.round
-        said = f"ends after round {report.round}: its validation scores improve no more"
+        said = f"ends after round {report.round}: its validation scores no longer improve"
         print(f"{strategy:<{self._width}}  seed {seed}  {said}", flush=True)
 
     def chose(self, label: str, seed: int, count: int) -> None:

@@ -60,7 +60,7 @@ def _watch(options: argparse.Namespace) -> int:
         found = read_status(options.folder)
         if found is None:
             raise ValueError(
-                f"{options.folder} has no {STATUS_FILE}: name the results folder of a run that has "
+                f"{options.folder} has no {STATUS_FILE}: give the results folder of a run that has "
                 "started, or leave --once out to wait for one."
             )
         console = Console(**plain, color_system=None, width=_WIDTH)
@@ -153,7 +153,7 @@ def _read(folder: Path) -> dict[str, Any] | None:
             ) from None
         return None
     except NotADirectoryError:
-        raise ValueError(f"{folder} is a file: name a run's results folder.") from None
+        raise ValueError(f"{folder} is a file: give a run's results folder.") from None
     except ValueError:
         status = None
     if not isinstance(status, dict) or status.get("version") != VERSION:

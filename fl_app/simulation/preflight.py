@@ -70,13 +70,13 @@ def check_output_folder(config: Config, folder: Path | None = None) -> Path:
     """Return the absolute folder of the results; a ValueError if it cannot be written."""
     folder = folder or output_folder(config.output_dir, config.resume)
     if (shown := printable(str(folder))) != str(folder):  # Flower cannot pass it on
-        raise ValueError(f"output-dir is {shown}, but must be printable text: name another folder.")
+        raise ValueError(f"output-dir is {shown}, but must be printable text: give another folder.")
     there = next(path for path in (folder, *folder.parents) if path.exists())
     if not there.is_dir():
-        raise ValueError(f"output-dir is {folder}, but {there} is a file: name another folder.")
+        raise ValueError(f"output-dir is {folder}, but {there} is a file: give another folder.")
     if not os.access(there, os.W_OK | os.X_OK):
         raise ValueError(
-            f"output-dir is {folder}, but you may not write to {there}: name another folder, or "
+            f"output-dir is {folder}, but you may not write to {there}: give another folder, or "
             "have it made writable for you."
         )
     return folder
@@ -138,6 +138,6 @@ def _check_data_folder(data_dir: str) -> None:
     if named and not resolve_data_dir(data_dir).is_dir():
         key = "data-dir" if data_dir else "the variable FL_DATA_DIR"
         raise ValueError(
-            f"{key} is {named}, which is no folder: name the one that holds the data sets' files, "
-            "or make it, and what can be downloaded will be."
+            f"{key} is {named}, which is not a folder: give the folder with the data sets' "
+            "files, or create it for downloads."
         )

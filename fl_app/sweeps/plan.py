@@ -24,7 +24,7 @@ Values = Mapping[str, Scalar | Sequence[Scalar]]
 SEED = "seed"
 _STRATEGY = "strategy"
 _REFUSED = {
-    "output-dir": "name the sweep's folder by --output",
+    "output-dir": "give the sweep's folder by --output",
     "resume": "call the sweep again: what is finished is not run again",
 }
 _LONGEST_NAME = 80
@@ -96,7 +96,7 @@ def _read_list(key: str, text: str) -> Scalar | list[Scalar]:
             values = None
         if not isinstance(values, list) or not all(isinstance(v, Scalar) for v in values):
             raise ValueError(
-                f"{key} is {text}, which is no list of values: write it as in TOML, such as "
+                f"{key} is {text}, which is not a list of values: write it as in TOML, such as "
                 f"'{key}=[1, 2]' or '{key}=[\"a\", \"b\"]', in quotes for the shell."
             )
         return values

@@ -49,7 +49,7 @@ def add_command(commands: Any) -> None:
         type=Path,
         metavar="FOLDER",
         help="default: results/sweep-… by what is swept and the other options, so that the same "
-        "command goes on where it was",
+        "command continues an interrupted sweep",
     )
     parser.add_argument(
         "--processes",

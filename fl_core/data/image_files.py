@@ -143,7 +143,7 @@ def find_images(root: Path) -> list[Path]:
     Links to folders are not followed.
     """
     if not root.exists():
-        raise ValueError(f"{root} does not exist: name a folder of images, or one image.")
+        raise ValueError(f"{root} does not exist: give a folder of images, or one image.")
     if not root.is_dir():
         return [root]
     paths = []

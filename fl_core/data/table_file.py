@@ -93,7 +93,7 @@ def _cells(path: Path) -> Any:
     pandas = load_extra("pandas", _NEEDS)
     where = printable(path.name)
     if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist: name a CSV or Parquet file.")
+        raise FileNotFoundError(f"{path} does not exist: give a CSV or Parquet file.")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pandas.errors.ParserWarning)  # lost cells

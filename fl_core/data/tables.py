@@ -91,7 +91,7 @@ def list_tables(path: Path) -> list[Path]:
     tables = [one for one in paths if is_table(one)]
     if not tables:
         raise ValueError(
-            f"{path} is neither a table nor a folder of tables: name a file that ends in "
+            f"{path} is neither a table nor a folder of tables: give a file that ends in "
             f"{' or '.join(TABLE_ENDINGS)}, or a folder of such files."
         )
     return tables
@@ -208,7 +208,7 @@ def list_classes(labels: Iterable[NDArray[Any]]) -> tuple[str, ...]:
     if len(names) > MOST_CLASSES:
         raise ValueError(
             f"the label has {len(names):,} different values, but at most {MOST_CLASSES:,} classes "
-            "are possible: name another column by label, or, of numbers to predict, set "
+            "are possible: give another column by label, or, of numbers to predict, set "
             f"target={NUMBER_TARGET}."
         )
     by_size = are_whole(names)
@@ -266,7 +266,7 @@ def notes_on_tables(tables: Sequence[Table]) -> Iterator[str]:
     if copies:
         yield (
             f"{copies:,} of {is_test.sum():,} test rows are copies of training rows, so that a "
-            "model can know their labels by heart: remove rows that occur twice"
+            "model may have learnt their labels: remove rows that occur twice"
         )
 
 

@@ -132,7 +132,7 @@ def load_model(path: Path, allowed_code: str = "") -> tuple[nn.Module, ModelCard
             state = {name: file.get_tensor(name).clone() for name in slices}
     except (SafetensorError, ValueError) as error:
         raise ValueError(
-            f"{path} is not a model of this app ({error}): name one that a device saved at its "
+            f"{path} is not a model of this app ({error}): give one that a device saved at its "
             "model-path."
         ) from error
     model.load_state_dict(state, assign=True)

@@ -60,7 +60,7 @@ def from_partitioner(
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f'column "{", ".join(columns)}" of partition {client} does not have numbers of one '
-                "shape: name another by samples, or convert it by the map of your dataset."
+                "shape: give another by samples, or convert it by the map of your dataset."
             ) from error
         y = np.asarray(table[label][:], np.float32 if is_number else None)
         rest, test = split_validation(y, HELD_OUT, np.random.default_rng(client))

@@ -35,7 +35,7 @@ class LpsGps(Aggregation):
         "paper",
         replace(LAYER_NAMES, allowed='"paper", "conv", or names of modules separated by commas'),
         "the layers that all clusters share; `conv`: the convolutions; `paper`: these, or a "
-        "perceptron's first layer (`logistic-regression` has but one layer and shares nothing)",
+        "perceptron's first layer (`logistic-regression` has only one layer and shares nothing)",
         default=MISSING,
     )
     local_rounds: int = option(1, COUNT, "rounds in the clusters for each exchange between them")

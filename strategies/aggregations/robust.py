@@ -53,8 +53,8 @@ class Robust(PerCluster):
         if count > 1 and count not in self._said:
             self._said.add(count)
             logger.warning(
-                "%s tolerates one wrong answer if a cluster has %d answers or more; of %d answers, "
-                "it takes the mean",
+                "%s tolerates one wrong answer if a cluster has at least %d answers; with %d "
+                "answers it takes the mean",
                 self.name,
                 self.fewest,
                 count,

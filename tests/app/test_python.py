@@ -297,7 +297,7 @@ def test_a_changed_folder_of_tables_is_read_again_by_the_next_call(tmp_path, pla
         ("x = (", r"mine cannot be imported: SyntaxError"),
         ("x = 1", r"mine\.py has no BiasClustering\.$"),
         ("BiasClustering = 3", "is of type int: it must be a function or a class"),
-        ("def BiasClustering(): pass", "which is no subclass of strategies.Clustering"),
+        ("def BiasClustering(): pass", "which is not a subclass of strategies.Clustering"),
         (
             "from strategies import Clustering\nclass BiasClustering(Clustering): pass",
             "lacks the method find: define it",

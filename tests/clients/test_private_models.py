@@ -49,7 +49,7 @@ def test_what_looks_at_each_sample_alone_is_taken(before):
     ],
 )
 def test_what_looks_at_a_whole_batch_is_refused(before):
-    with pytest.raises(ValueError, match=r'model is "own:Tried", which answers a sample alone'):
+    with pytest.raises(ValueError, match=r'model is "own:Tried", which mixes the samples of'):
         check_private_model("own:Tried", Tried(before), SAMPLES, 1.0)
 
 

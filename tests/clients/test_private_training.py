@@ -187,7 +187,7 @@ def test_all_rounds_share_the_promise():
 
 
 def test_what_cannot_be_promised_is_refused():
-    with pytest.raises(ValueError, match=r"training-epsilon is 1e-06, which no noise reaches over"):
+    with pytest.raises(ValueError, match=r"is 1e-06, which no amount of noise gives over"):
         training_noise(1e-6, 1e-12, 1.0, 1_000_000)
 
 

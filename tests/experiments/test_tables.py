@@ -604,7 +604,7 @@ def test_the_papers_numbers_may_contradict_it(experiment):
         ("seeds = 2", "seeds = 2\nrepeats = 3", "it has no key repeats: see docs/reproduce.md"),
         ("seeds = 2", "seeds = 2\nsmall = true", "there is no key small"),
         ("seeds = 2", "seeds = 0", "a row, a column, a seed and a measure"),
-        ("seeds = 2", 'seeds = 2\npicture = "sweep"', 'the column "two" is no number'),
+        ("seeds = 2", 'seeds = 2\npicture = "sweep"', 'the column "two" is not a number'),
         ("num-tasks = 3", "num-tasks = 0", "num-tasks is 0, but it must be"),
         ("num-tasks = 3", 'strategy = "flt"', "strategy cannot be given there"),
         ("num-clients = 6", "num-clients = 6\nseed = 4", "seed cannot be given there"),

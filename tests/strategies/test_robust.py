@@ -169,9 +169,9 @@ def test_too_few_answers_are_averaged_and_that_is_said_once(kind, caplog):
     for _ in range(3):
         (found,) = combined(aggregation, updates_of(*([i] for i in range(few))))
         assert found == [(few - 1) / 2]
-    said = f"{kind.name} tolerates one wrong answer if a cluster has {kind.fewest} answers"
+    said = f"{kind.name} tolerates one wrong answer if a cluster has at least {kind.fewest} answers"
     assert caplog.text.count(said) == 1
-    assert f"of {few} answers, it takes the mean" in caplog.text
+    assert f"with {few} answers it takes the mean" in caplog.text
 
 
 @BY_NAME

@@ -126,11 +126,11 @@ def test_who_drops_out_costs_the_others_nothing(stage, gone, mean, caplog):
 @pytest.mark.parametrize(
     ("stage", "gone", "reason"),
     [
-        (KEYS, {0, 1, 2}, "2 of its clients sent keys, and it takes 3"),
-        (SHARES, {0, 1, 2}, "2 of its clients sent shares, and it takes 3"),
-        (protocol.TRAIN, {0, 1, 2}, "2 of its clients sent an update, and it takes 3"),
-        (UNMASK, {0, 1, 2}, "of client 0's secret 2 fitting shares came back, and it takes 3"),
-        (UNMASK, {0, 1, 2, 3, 4}, "of client 0's secret 0 fitting shares came back"),
+        (KEYS, {0, 1, 2}, "2 of its clients sent keys, but 3 are needed"),
+        (SHARES, {0, 1, 2}, "2 of its clients sent shares, but 3 are needed"),
+        (protocol.TRAIN, {0, 1, 2}, "2 of its clients sent an update, but 3 are needed"),
+        (UNMASK, {0, 1, 2}, "of client 0's secret 2 valid shares came back, but 3 are needed"),
+        (UNMASK, {0, 1, 2, 3, 4}, "of client 0's secret 0 valid shares came back"),
     ],
 )
 def test_a_cluster_with_too_few_left_retains_its_model_and_the_log_says_why(
@@ -148,7 +148,7 @@ def test_a_cluster_with_too_few_left_retains_its_model_and_the_log_says_why(
 def test_two_clients_do_not_train_and_none_ends_the_run(caplog):
     tasks = [0, 0, 0, 1, 1]
     assert weights(run(optimum(tasks), grid_of(tasks=tasks))) == [2, 0]
-    assert any("2 of its clients take part, and it takes 3" in line for line in logged(caplog))
+    assert any("2 of its clients take part, but 3 are needed" in line for line in logged(caplog))
     for few in ([0, 0, 1, 1], [0, 0]):
         with pytest.raises(RuntimeError, match="no cluster has 3 clients"):
             run(optimum(few), grid_of(tasks=few))
@@ -329,14 +329,14 @@ def two_keys(message):
         (UNMASK, set_places(survivors=[0, 1, 5], dropped=[]), "shares for a sum of 3 of"),
         (UNMASK, set_places(survivors=[0, 1, 1], dropped=[]), "shares for a sum of 3 of"),
         (UNMASK, set_places(survivors=[0, 1, 2], dropped=[-1]), "shares for a sum of 3 of"),
-        (protocol.TRAIN, with_config(peers=[0, 1]), "2 of 5 clients are to be summed"),
+        (protocol.TRAIN, with_config(peers=[0, 1]), "2 of 5 clients, which hides no update"),
         # -1 is the last one, too: the masks in common with it would cancel.
-        (protocol.TRAIN, with_config(peers=[0, 4, -1]), "3 of 5 clients are to be summed"),
-        (protocol.TRAIN, with_config(peers=[0, 1, 5]), "3 of 5 clients are to be summed"),
-        (protocol.TRAIN, with_config(peers=[0, 1, 1]), "3 of 5 clients are to be summed"),
-        (protocol.TRAIN, with_config(peers=[1, 2, 3]), "3 of 5 clients are to be summed"),
-        (SHARES, repeat_key, "5 clients' keys came"),
-        (SHARES, two_keys, "2 clients' keys came"),
+        (protocol.TRAIN, with_config(peers=[0, 4, -1]), "3 of 5 clients, which hides no update"),
+        (protocol.TRAIN, with_config(peers=[0, 1, 5]), "3 of 5 clients, which hides no update"),
+        (protocol.TRAIN, with_config(peers=[0, 1, 1]), "3 of 5 clients, which hides no update"),
+        (protocol.TRAIN, with_config(peers=[1, 2, 3]), "3 of 5 clients, which hides no update"),
+        (SHARES, repeat_key, "sent the keys of 5 clients"),
+        (SHARES, two_keys, "sent the keys of 2 clients"),
     ],
 )
 def test_a_client_refuses_what_would_give_somebody_away(stage, change, reason, caplog):
@@ -478,7 +478,7 @@ def test_shares_that_corrupt_a_sum_cost_one_round_and_their_client_all_others(na
     strategy = optimum()
     found = run(strategy, grid_of({(SHARES, 1): garbage(name)}), 3)
     assert weights(found) == pytest.approx([2 * 13 / 4, 21])  # without client 1, after the first
-    lost = "cluster 0 keeps its model in round 1: of client 1's secret 0 fitting shares came back"
+    lost = "cluster 0 keeps its model in round 1: of client 1's secret 0 valid shares came back"
     assert any(line.startswith(lost) for line in logged(caplog))
     reason = "its secrets' shares are not what was announced"
     assert f"client 1 takes part in no secure sum of this run any more: {reason}" in logged(caplog)
@@ -667,8 +667,8 @@ def test_a_secret_that_is_not_that_of_the_public_key_is_found(monkeypatch, caplo
     )
     grid = grid_of({(KEYS, 1): note, (protocol.TRAIN, 1): fail})
     assert weights(run(optimum(), grid)) == pytest.approx([0, 7])
-    assert any("client 1 shared something else" in line for line in logged(caplog))
-    said = "client 1 takes part in no secure sum of this run any more: it shared something else"
+    assert any("client 1 shared what is not a secret" in line for line in logged(caplog))
+    said = "client 1 takes part in no secure sum of this run any more: what it shared is not"
     assert any(line.startswith(said) for line in logged(caplog))
 
 

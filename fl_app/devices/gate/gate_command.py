@@ -81,7 +81,7 @@ async def _serve(folder: Path, listen: str, superlink: str) -> None:
         )
     except OSError as error:
         raise ValueError(
-            f"--listen {listen} cannot be used ({error.strerror}): name a free port of an address "
+            f"--listen {listen} cannot be used ({error.strerror}): give a free port of an address "
             "of this machine."
         ) from error
     with listener:

@@ -276,13 +276,13 @@ def _private_key(path: Path) -> ec.EllipticCurvePrivateKey:
         key = load_ssh_private_key(path.read_bytes(), None)
     except OSError as error:
         raise ValueError(
-            f"{path} cannot be read ({error.strerror}): name this device's .key file."
+            f"{path} cannot be read ({error.strerror}): give this device's .key file."
         ) from error
     except (ValueError, TypeError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise ValueError(
-            f"{path} is not a device's private key: name the .key file that `fedkin certificates` "
+            f"{path} is not a device's private key: give the .key file that `fedkin certificates` "
             "made for it."
         )
     return key

@@ -58,11 +58,11 @@ def check_model_path(path: Path) -> None:
         raise ValueError(
             f"model-path is {path}, but this SuperNode cannot write there "
             f"({error.strerror or error}): make the folder and room, give this account the right "
-            "to write, or name another path."
+            "to write, or give another path."
         ) from error
     if is_folder:
         raise ValueError(
-            f"model-path is {path}, which is a folder: name a file in it, such as "
+            f"model-path is {path}, which is a folder: give a file in it, such as "
             f"{path / 'model.safetensors'}."
         )
 

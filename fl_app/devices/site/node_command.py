@@ -133,7 +133,7 @@ def _check(options: argparse.Namespace) -> AbstractContextManager[object]:
     for option in _FILES:
         path = getattr(options, option.strip("-").replace("-", "_"))
         if path is not None and not path.expanduser().is_file():
-            raise ValueError(f"{option} {path} is no file: name the one that this site was sent.")
+            raise ValueError(f"{option} {path} is not a file: give the one sent to this site.")
     check_apps()
     check_port(options.host, options.port)
     return _lock_model(str(config.get("model-path", "")))

@@ -292,7 +292,7 @@ def test_what_noise_does_not_suit_in_ones_own_is_said_before_anything_starts(own
     words = ["dataset=own:load", "num-clients=8", "num-tasks=2", "strategy=single"]
     with own_modules(own, bad=bad):
         for name, said in (
-            ("mixed", "answers a sample alone otherwise than among 3, but training-epsilon is 1"),
+            ("mixed", "mixes the samples of a batch, but training-epsilon is 1"),
             (
                 "lstm",
                 "cannot be trained with training-epsilon 1. Opacus says: We do not",
@@ -433,7 +433,7 @@ def test_a_device_runs_what_its_owner_allows_and_keeps_the_model(tmp_path, monke
 
 
 def test_what_a_device_allows_must_be_import_paths():
-    with pytest.raises(ValueError, match=r'own-code in .* is "a:b, c", but "c" is no import path'):
+    with pytest.raises(ValueError, match=r'is "a:b, c", but "c" is not an import path'):
         allowed_paths({ALLOWED_CODE: "a:b, c"})
     assert allowed_paths({ALLOWED_CODE: "a:b,c.d:e,"}) == ("a:b", "c.d:e")
     assert allowed_paths({}) == ()
@@ -550,7 +550,7 @@ def test_a_device_that_refuses_says_its_name():
             "  def __init__(self, count): self.count = count\n"
             "  def find(self, conversation): return {}",
             {"strategy": "bad:S"},
-            "which is no dataclass, but the app sets its fields: write @datac",
+            "which is not a dataclass, but the app sets its fields: write @datac",
         ),
         ("def f(x): return x[:, :2]", {"features": "bad:f"}, "have 2 dimensions: choose 1 to 2"),
         ("", {"features": "hog"}, 'features is "hog", but .* these samples are float32 of shape 6'),

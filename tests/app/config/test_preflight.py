@@ -72,7 +72,7 @@ def test_what_others_call_something_is_no_word_of_ours_and_what_is_meant_is():
             ["tasks=0,1|0,1,2,3", "noise=class-independent"],
             "noise is .* but task 1 has all labels: set noise to none, or choose other tasks",
         ),
-        (["dataset=mnist", "data-dir=mistyped"], "data-dir is mistyped, which is no folder"),
+        (["dataset=mnist", "data-dir=mistyped"], "data-dir is mistyped, which is not a folder"),
         (
             ["strategy=rcc-pfl", "num-clusters=13"],
             "num-clusters is 13, but there are 12",
@@ -150,7 +150,7 @@ def test_a_folder_in_use_is_known_before_the_start(tmp_path, capsys):
     (tmp_path / "used/summary.json").touch()
     for command in (["run"], ["run", "--dry-run"], ["group"]):
         assert main([*command, "num-clients=4", "strategy=rcc-pfl", "output-dir=used"]) == 2
-        assert "used, which has results already: name another" in capsys.readouterr().err
+        assert "used, which has results already: give another" in capsys.readouterr().err
 
 
 def test_a_folder_whose_first_checkpoint_could_not_be_written_is_not_in_use(tmp_path, capsys):
@@ -160,7 +160,7 @@ def test_a_folder_whose_first_checkpoint_could_not_be_written_is_not_in_use(tmp_
     assert main([*words, f"output-dir={tmp_path}/used"]) == 0
     (tmp_path / "used/checkpoints/single-seed-0.safetensors").touch()
     assert main([*words, f"output-dir={tmp_path}/used"]) == 2
-    assert "used, which has results already: name another" in capsys.readouterr().err
+    assert "used, which has results already: give another" in capsys.readouterr().err
 
 
 def test_one_refusal_names_all_that_is_wrong(capsys):
@@ -384,7 +384,7 @@ def test_folders_for_results_that_cannot_be(tmp_path, capsys):
     (tmp_path / "file").write_text("mine", encoding="utf-8")
     for folder in ("file", "file/below"):
         assert main(["run", *BASE, f"output-dir={folder}"]) == 2
-        assert "is a file: name another folder" in capsys.readouterr().err
+        assert "is a file: give another folder" in capsys.readouterr().err
     assert (tmp_path / "file").read_text(encoding="utf-8") == "mine"
 
 
@@ -394,7 +394,7 @@ def test_folders_for_results_that_cannot_be(tmp_path, capsys):
 def test_folders_for_results_have_names_that_flower_can_be_told(name, shown, capsys):
     assert main(["run", *BASE, f"output-dir={name}"]) == 2
     said = capsys.readouterr().err
-    assert f"{shown}, but must be printable text: name another folder." in said
+    assert f"{shown}, but must be printable text: give another folder." in said
 
 
 def test_folders_for_results_that_may_not_be_written_to(monkeypatch, capsys):

@@ -417,7 +417,7 @@ def test_a_folder_without_images(brightness, tmp_path):
 
 def test_missing_files(brightness, tmp_path, pictures):
     save(pictures / "a.png", gray(0))
-    with pytest.raises(ValueError, match=r"nowhere does not exist: name a folder of images"):
+    with pytest.raises(ValueError, match=r"nowhere does not exist: give a folder of images"):
         call(brightness, tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError, match=r"none\.safetensors"):
         call(tmp_path / "none.safetensors", pictures)

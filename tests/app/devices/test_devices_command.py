@@ -161,10 +161,12 @@ def test_a_device_is_called_by_its_name_or_its_key(certificates, nodes):
     assert find_device(found, lyon[:19] + "…").node == find_device(found, lyon).node == 3
     with pytest.raises(ValueError, match="no device is called tunis: `fedkin devices` lists"):
         find_device(found, "tunis")
-    with pytest.raises(ValueError, match=r"^2 devices are called berlin: name one by its key, SHA"):
+    with pytest.raises(
+        ValueError, match=r"^2 devices have the name berlin: choose one by key, SHA"
+    ):
         find_device(found, "berlin")
     twins = [found[0], found[0]._replace(name="rome")]
-    with pytest.raises(ValueError, match=r"^2 devices are called SHA256:.*: name one by its key"):
+    with pytest.raises(ValueError, match=r"^2 devices have the name SHA256:.*: choose one by key"):
         find_device(twins, twins[0].key[:12])
     for called in ("SHA256:", "SHA256:…"):  # which is not even one of one
         with pytest.raises(ValueError, match=f"no device is called {called}"):
@@ -399,7 +401,7 @@ def test_a_file_that_is_no_key(check, certificates, tmp_path, content):
     with listening(context_for_devices(certificates)) as port:
         status, said = check(port, auth_supernode_private_key=path)
     assert status == 1
-    assert "name th" in said["key"][1]
+    assert "give th" in said["key"][1]
     assert str(path) in said["key"][1]
 
 
@@ -503,7 +505,7 @@ def test_a_model_that_cannot_be_kept(check, certificates, images):
     with listening(context_for_devices(certificates)) as port:
         status, said = check(port, node_config=config)
     assert status == 1
-    assert "which is a folder: name a file in it" in said["model-path"][1]
+    assert "which is a folder: give a file in it" in said["model-path"][1]
     config = f'name="berlin" data-path="{images}" model-path="/{"a" * 300}/model.safetensors"'
     assert (
         "cannot write there (File name too long): make"

@@ -174,7 +174,7 @@ def test_of_two_devices_of_one_name_the_second_is_left_out(tmp_path, caplog):
                 "/proc/nobody/model.safetensors",
                 "cannot write there (No such file or directory): make the folder",
             ),
-            ("{}/sites", "sites, which is a folder: name a file in it, such as"),
+            ("{}/sites", "sites, which is a folder: give a file in it, such as"),
         ),
     ],
 )

@@ -179,8 +179,8 @@ def test_what_is_no_table_is_refused(places, tmp_path, capsys):
     model = places / "all/models/rcc-pfl/seed-0/cluster-1.safetensors"
     (tmp_path / "empty").mkdir()
     for path, said in (
-        (tmp_path / "empty", "empty is neither a table nor a folder of tables: name a file"),
-        (tmp_path / "some.png", "some.png is neither a table nor a folder of tables: name a file"),
+        (tmp_path / "empty", "empty is neither a table nor a folder of tables: give a file"),
+        (tmp_path / "some.png", "some.png is neither a table nor a folder of tables: give a file"),
         (tmp_path / "none.csv", "none.csv does not exist"),
     ):
         status, printed = said_by(capsys, "classify", model, path)

@@ -682,11 +682,11 @@ def test_clients_are_not_infinitely_near(tmp_path, key):
 def test_a_wrong_ending_or_folder_is_refused_before_anything_is_written(tmp_path, capsys):
     folder = write_results(tmp_path / "mine")
     assert main(["report", str(folder), "--table", "table.doc"]) == 2
-    assert "table.doc: name a file that ends with .csv, .md or .tex." in capsys.readouterr().err
+    assert "table.doc: give a file that ends with .csv, .md or .tex." in capsys.readouterr().err
     assert main(["report", str(tmp_path / "absent")]) == 2
-    assert "is no folder: name the results folder of a run." in capsys.readouterr().err
+    assert "is not a folder: give the results folder of a run." in capsys.readouterr().err
     assert main(["report", str(folder), "--output", str(tmp_path)]) == 2
-    assert f"--output is {tmp_path}, which is not a file: name a" in capsys.readouterr().err
+    assert f"--output is {tmp_path}, which is not a file: give a" in capsys.readouterr().err
     assert not (folder / "report.html").exists()
 
 
@@ -700,7 +700,7 @@ def test_a_page_that_would_be_too_large_has_fewer_matrices(tmp_path, monkeypatch
         assert f"Left out for room: {left_out}. The folder has them." in text
         assert len(text) == sizes[number] < sizes[8] - 1000
     monkeypatch.setattr(build, "MOST_BYTES", 500)
-    with pytest.raises(ValueError, match="name fewer of them"):
+    with pytest.raises(ValueError, match="give fewer of them"):
         write_report([folder], tmp_path / "too-large.html")
     assert not (tmp_path / "too-large.html").exists()
 

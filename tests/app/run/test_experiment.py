@@ -223,7 +223,7 @@ def test_a_run_is_not_resumed_with_other_data(tmp_path):
     out = tmp_path / "out"
     run(out, data_dir=str(tmp_path / "first"), **options)
     run(out, data_dir=str(tmp_path / "moved"), resume=str(out), **options)
-    with pytest.raises(ValueError, match="the data are not those with which the run in "):
+    with pytest.raises(ValueError, match="the data have changed since the run in "):
         run(out, data_dir=str(tmp_path / "other"), resume=str(out), **options)
 
 

@@ -434,10 +434,10 @@ def test_one_snapshot_is_plain_text(status, tmp_path, capsys):
 
 def test_a_folder_without_a_run_is_said_or_waited_for(tmp_path, capsys):
     assert main(["watch", str(tmp_path / "none"), "--once"]) == 2
-    assert "has no status.json: name the results folder of a run" in capsys.readouterr().err
+    assert "has no status.json: give the results folder of a run" in capsys.readouterr().err
     (tmp_path / "file").touch()
     assert main(["watch", str(tmp_path / "file")]) == 2
-    assert "is a file: name a run's results folder." in capsys.readouterr().err
+    assert "is a file: give a run's results folder." in capsys.readouterr().err
     (tmp_path / "summary.json").touch()
     assert main(["watch", str(tmp_path)]) == 2
     assert "results of a run without status.json" in capsys.readouterr().err

@@ -87,11 +87,51 @@ def test_where_all_have_different_values_none_is_left_out():
         agree(surveys)
 
 
-def test_a_device_with_classes_that_no_other_has_is_left_out():
-    def images(first, count):
-        names = tuple(f"{number:05}" for number in range(first, first + count))
-        return Survey(names, (1, 28, 28), in_folders=True)
+def images(first, count):
+    names = tuple(f"{number:05}" for number in range(first, first + count))
+    return Survey(names, (1, 28, 28), in_folders=True)
 
+
+@pytest.mark.parametrize(
+    ("counts", "added", "is_left_out"),
+    [
+        # Where most share their classes, one may add 5, or as many as the median device has.
+        ([2, 2, 2], 5, False),
+        ([2, 2, 2], 6, True),
+        ([2, 2, 2], 19, True),
+        ([2, 2, 2], 998, True),
+        ([10, 10, 7, 3], 10, False),
+        ([10, 10, 7, 3], 19, True),
+    ],
+)
+def test_one_device_adds_few_classes_that_no_other_has(counts, added, is_left_out):
+    honest = {f"site-{i}": images(0, count) for i, count in enumerate(counts)}
+    names = (*images(0, 2).class_names, *(f"x{i:03}" for i in range(added)))
+    surveys = {**honest, "mallory": Survey(names, (1, 28, 28), in_folders=True)}
+    found = outvoted(surveys)
+    assert list(found) == ["mallory"] * is_left_out
+    if is_left_out:
+        assert found["mallory"].startswith(
+            f"it has {added} classes that no other device has (x000, x001, x002 and {added - 3} "
+            "more), but one device may add"
+        )
+        # Two who do so differently are both named.
+        eve = images(50_000, added)
+        assert outvoted({**surveys, "eve": eve, "site-9": images(0, 2)}).keys() == {
+            "mallory",
+            "eve",
+        }
+
+
+def test_devices_that_share_no_class_may_differ_in_how_many_they_have():
+    counts = (6, 7, 8, 9, 16)  # the median device adds 8: twice as many are usual
+    surveys = {f"s{count}": images(100 * count, count) for count in counts}
+    assert outvoted(surveys) == {}
+    assert list(outvoted({**surveys, "s16": images(1600, 17)})) == ["s16"]
+    assert outvoted({"a": images(0, 10), "b": images(0, 3)}) == {}  # of two, none is at fault
+
+
+def test_a_device_with_classes_that_no_other_has_is_left_out():
     usual = {f"site-{i:02}": images(1000 * i, 1000 - i) for i in range(9)}
     similar = {f"z{i}": images(0, 900) for i in range(4)}
     surveys = {**usual, "other": images(20_000, 1000), **similar}

@@ -1,4 +1,4 @@
-"""Which relevance finds the true tasks in every cell? docs/relevance.md has the table.
+"""Which relevance finds the true tasks in every cell? docs/comparing-clients.md has the table.
 
 The paper's formula and missed energy on the same simulated federations, data set × partition ×
 number of tasks: how many of them each formula gets wrong when one thing is changed.
@@ -51,7 +51,7 @@ class Cell(NamedTuple):
 
 
 def cells(datasets: Iterable[str], seeds: Iterable[int], features: str = "hog") -> list[Cell]:
-    """Return the cells of docs/relevance.md: mnist-5k also with clients of a handful of images."""
+    """Return the cells of docs/comparing-clients.md: mnist-5k also with clients of a handful of images."""
     return [
         Cell(dataset, partition, tasks, seed, min_samples, features=features)
         for dataset, seed, partition in product(datasets, seeds, KINDS)

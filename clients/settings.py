@@ -31,7 +31,7 @@ class AcceleratorSettings:
         AUTO,
         one_of((AUTO, CPU, CUDA)),
         f"where clients compute: `{CUDA}`: on a GPU; `{AUTO}`: on one if there is one for them, "
-        "docs/gpu.md",
+        "docs/scale.md",
     )
 
 
@@ -70,7 +70,7 @@ class FeatureSettings:
         AUTO,
         or_import_path(one_of((AUTO, *FEATURES))),
         f"`{AUTO}`: `hog` of images, `power-spectrum` of series, `fourier` of tables: "
-        "docs/features.md; `raw`: pixels, or the numbers of other samples; `efficientnet-lite0` "
+        "docs/comparing-clients.md; `raw`: pixels, or the numbers of other samples; `efficientnet-lite0` "
         "comes with its weights, `resnet18`'s are downloaded; user-defined: docs/own-code.md",
     )
 
@@ -147,7 +147,7 @@ class SpectrumSettings:
     relevance: str = option(
         PAPER,
         one_of(USUAL_EIGENVECTORS),
-        "the paper's, or `missed-energy`, which is right in harder cases: docs/relevance.md",
+        "the paper's, or `missed-energy`, which is right in harder cases: docs/comparing-clients.md",
     )
 
 

@@ -1,7 +1,7 @@
 """What the site is made of: the repository's pages where they lie, and the API by room.
 
 The pages keep their places, so the links between them that work in the repository work here. The
-page of the house is given a picture of the rooms and of who imports whom, as the code has it.
+page for contributors is given a picture of the folders and of who imports whom.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ TUTORIALS = ("tutorial-student", "tutorial-engineer", "tutorial-researcher")
 HOW_TO = (
     *("install", "simulation", "data", "natural", "grouping", "verdicts", "sweeps"),
     *("reports", "watching"),
-    *("python", "reproduce", "own-code", "own-app", "adding", "devices", "cluster", "gpu"),
+    *("python", "reproduce", "own-code", "own-app", "adding", "devices", "scale"),
 )
 REFERENCE = ("options", "results", "faults", "papers")
 EXPLANATION = (
-    *("house", "strategies", "strategies-spectral", "strategies-flt", "strategies-updates"),
-    *("objectives", "features", "relevance", "privacy", "robustness", "scale", "flower"),
+    *("strategies", "strategies-spectral", "strategies-flt", "strategies-updates"),
+    *("objectives", "comparing-clients", "privacy", "robustness", "flower"),
 )
 PROJECT = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 # What pages link to, or show.
@@ -100,8 +100,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_content(html: str, page: Page, **_: object) -> str:
-    """Draw the house, and undo in tables what GitHub wants: code with a bar has a backslash."""
-    if page.file.src_uri == "docs/house.md":
+    """Draw the folders, and undo in tables what GitHub wants: code with a bar has a backslash."""
+    if page.file.src_uri == "CONTRIBUTING.md":
         html = html.replace("</h1>", f"</h1>{house()}", 1)
     return re.sub(r"<td>.*?</td>", lambda cell: cell[0].replace("\\|", "|"), html, flags=re.S)
 

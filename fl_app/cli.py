@@ -189,7 +189,7 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         default="",
         metavar="HOST:PORT",
         help="simulate on the Ray cluster that runs there, or `auto`: the one started on this "
-        "machine (docs/cluster.md)",
+        "machine (docs/scale.md)",
     )
     run.add_argument(
         "--dry-run",

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 PAPER, MISSED_ENERGY = "paper", "missed-energy"
 
-# The best number of eigenvectors for each on the images and features of docs/relevance.md.
+# The best number of eigenvectors for each on the images and features of docs/comparing-clients.md.
 USUAL_EIGENVECTORS: Mapping[str, int] = {PAPER: 20, MISSED_ENERGY: 5}
 
 Float32 = NDArray[np.float32]
@@ -158,7 +158,7 @@ def _paper(spectra: Spectra, others: Spectra) -> Float64:
 def _missed_energy(spectra: Spectra, others: Spectra) -> Float64:
     """Compare what j's eigenvectors miss of the energy that as many directions can capture.
 
-    Ours; measured in docs/relevance.md. They miss the share m_j = 1 − tr(V_jᵀ G V_j) / Σ_k λ_k.
+    Ours; measured in docs/comparing-clients.md. They miss the share m_j = 1 − tr(V_jᵀ G V_j) / Σ_k λ_k.
     Its typical size depends on client i: on its number of samples, and on how much these have in
     common with those of all others. So the m_j of all clients are compared with each other
     (`relative_scores`). It fails where several tasks have one client each.
@@ -198,7 +198,7 @@ def _eigenvalue_agreement(
 
 
 def relative_scores(missed: Float64) -> Float64:
-    """Return r_j = 1/2 + z_j/6, cut to [0, 1], of missed energies m_j (docs/relevance.md).
+    """Return r_j = 1/2 + z_j/6, cut to [0, 1], of missed energies m_j (docs/comparing-clients.md).
 
     z_j is the number of standard deviations that log m_j lies below its mean over the clients that
     miss anything; the others have r_j = 1. `missed` has shape (..., K).

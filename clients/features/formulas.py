@@ -1,7 +1,7 @@
 """Feature maps that are formulas, for tables and series, with constants that are the same for all.
 
 Random Fourier features: A. Rahimi and B. Recht, "Random Features for Large-Scale Kernel Machines",
-NIPS 2007. docs/features.md has how these maps were chosen.
+NIPS 2007. docs/comparing-clients.md has how these maps were chosen.
 """
 
 from __future__ import annotations

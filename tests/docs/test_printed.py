@@ -38,7 +38,7 @@ def printed(name):
 def test_the_counts_of_relevances_are_those_printed():
     ((columns, counts),) = tables_in(printed("relevance-search"))
     assert columns == ["changed", "federations", *RELEVANCE.values()]
-    page = (DOCS / "relevance.md").read_text(encoding="utf-8")
+    page = (DOCS / "comparing-clients.md").read_text(encoding="utf-8")
     (heads, rows), *_ = (one for one in tables_in(page) if one[0][0] == "changed")
     assert heads == ["changed", "federations", *RELEVANCE]
     assert rows == counts

@@ -39,6 +39,7 @@ for action, answer in (
     (protocol.MOMENTS, moments),
     (protocol.SAVE_MODEL, lambda node: _stored(node.save_model())),
     (protocol.DEPLOY_MODEL, lambda node: _stored(node.deploy_model())),
+    (protocol.TESTED_MODEL, lambda node: node.tested_model()),
     (protocol.SAVE_STATE, lambda node: node.save_state()),
     (protocol.RESTORE_STATE, lambda node: node.restore_state()),
 ):

@@ -120,6 +120,11 @@ class ClusteredStrategy(Strategy):
         return self.training.model_of_client
 
     @property
+    def has_personal_models(self) -> bool:
+        """Return whether clients test other models than those that the server has."""
+        return bool(self.training.private) or self.local.tests_personal_model
+
+    @property
     def reports(self) -> list[RoundReport]:
         """Return a report of each round so far."""
         return self.training.reports

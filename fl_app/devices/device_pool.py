@@ -108,7 +108,7 @@ class DevicePool(ClientPool):
                 self._progress.joined(self._known.names[client], report.round, clusters[client])
         self._seen.update(clusters)
 
-    def end_run(self, run: RunResult, strategy: ClusteredStrategy) -> None:
+    def end_run(self, run: RunResult, strategy: ClusteredStrategy, sent: ConfigValues) -> None:
         """Send devices the models of the first strategy.
 
         If devices compare strategies (`validation-share`), send those of all on the first seed.
@@ -116,7 +116,7 @@ class DevicePool(ClientPool):
         judged = self._config.validation_share > 0
         if self._results.runs and not (judged and run.seed == self._config.seed):
             return
-        content = {**self.message_config, protocol.SEED: run.seed, protocol.STRATEGY: run.strategy}
+        content = {**sent, protocol.STRATEGY: run.strategy}
         if judged:
             content[protocol.CANDIDATE] = run.label
         deadline = self._config.round_deadline

@@ -24,7 +24,8 @@ class RunResult(Run):
     """A run that has just ended: its entry of summary.json, and the source of its other files."""
 
     reports: list[RoundReport]  # one per round
-    models: dict[str, ArrayRecord]  # the final ones: `cluster-C`, or `client-N` if per client
+    # Those that clients tested last: `cluster-C`, or `client-N` if each client has one
+    models: dict[str, ArrayRecord]
     label: str = ""  # its name at clients, distinct for each strategy and values of `tune`
     # The true task of each client, for each report; empty where tasks are unknown
     tasks_per_round: list[list[int]] = field(default_factory=list)
@@ -181,6 +182,8 @@ def isolated(clusters: Sequence[int], malicious: Collection[int]) -> float:
 
 def _named_models(strategy: ClusteredStrategy) -> dict[str, ArrayRecord]:
     models = strategy.training.records
+    if strategy.has_personal_models:  # which the server does not have
+        return {}
     if strategy.aggregation.per_client:
         return {f"client-{c}": models[number] for c, number in strategy.model_of_client.items()}
     return {f"cluster-{c}": model for c, model in enumerate(models)}

@@ -64,8 +64,11 @@ class ClientPool(Protocol):
     def note_uninformative(self, setting: Setting, strategy: ClusteredStrategy) -> None:
         """Note in a strategy's clusters which clients' features say little, if it is known."""
 
-    def end_run(self, run: RunResult, strategy: ClusteredStrategy) -> None:
-        """Do what is due when a strategy has ended, before its results are written."""
+    def end_run(self, run: RunResult, strategy: ClusteredStrategy, sent: ConfigValues) -> None:
+        """Do what is due when a strategy has ended, before its results are written.
+
+        `sent` is what every message of the strategy holds.
+        """
 
     def end_seed(self, seed: int, verdicts: SeedVerdicts | None) -> None:
         """Do what is due when all strategies have ended on a seed, and clients are judged."""

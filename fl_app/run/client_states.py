@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flwr.app import (
+    ArrayRecord,
     ConfigRecord,
     ConfigRecordValues,
     MetricRecord,
@@ -63,6 +64,26 @@ def _state_in(content: RecordDict) -> dict[str, Any]:
         state["round"] = protocol.number(protocol.metrics_of(content), protocol.STORED)
         state["arrays"] = protocol.to_arrays(content.array_records[protocol.ARRAYS])
     return state
+
+
+def tested_models(
+    grid: Grid, strategy: ClusteredStrategy, sent: ConfigValues, timeout: float
+) -> dict[int, ArrayRecord]:
+    """Return the model that each simulated client tested last, by client index."""
+    training = strategy.training
+    clients = [client for client in training.registry.nodes if client in training.model_of_client]
+    request = training.model_request(
+        protocol.query(protocol.TESTED_MODEL),
+        clients,
+        lambda _, content: content.array_records[protocol.ARRAYS],
+        {**sent, **strategy.objective_entries},
+        timeout,
+    )
+    answers = request.ask(grid)
+    for client, reason in answers.failures.items():
+        name = training.registry.name_of(client)
+        logger.warning("%s's model is not among the results: %s", name, reason)
+    return answers.values
 
 
 def restore_states(

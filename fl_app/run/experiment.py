@@ -190,7 +190,8 @@ class _Experiment:
         for values in tried:
             run, strategy = self._run_strategy(name, with_values(setting, values), values)
             self._tracking.end_run()
-            self._clients.end_run(run, strategy)
+            sent = self._message_config(setting.seed, values)
+            self._clients.end_run(run, strategy, sent)
             runs.append(run)
             strategies[run.label] = strategy
         if len(runs) == 1:

@@ -112,6 +112,10 @@ class Node(Client, ABC):
         """Use the model of a strategy; return whether it did. A simulated client does not."""
         return False
 
+    def tested_model(self) -> RecordDict:
+        """Return the model that this client tests, which only simulated clients send."""
+        raise ValueError("the model of a device stays on the device.")
+
     @abstractmethod
     def save_state(self) -> RecordDict:
         """Save this client's private state for a run that is resumed."""

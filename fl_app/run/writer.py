@@ -110,9 +110,7 @@ class ResultsFolder:
                 preparation=preparation_of(data, self.config, name, strategy.clusters),
             )
             file = models_folder(self.folder, run.strategy, run.seed) / f"{name}.safetensors"
-            is_shared_part = bool(strategy.training.private)
-            arrays = protocol.to_arrays(model)
-            save_model(file, arrays, card, is_shared_part=is_shared_part)
+            save_model(file, protocol.to_arrays(model), card)
         self._samples = sample_word(data), data.column_names
         self._write_tables()
         if federation is not None and strategy.clustering.shows_groups:

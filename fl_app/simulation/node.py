@@ -16,6 +16,7 @@ from clients.attacks import flip_labels
 from clients.client import Images
 from clients.privacy import Randomness
 from clients.settings import CPU
+from clients.training.local_training import model_to_test
 from clients.training.train import OtherTest
 from fl_app.run.node import Node
 from fl_core.agreement.local_data import DATA
@@ -59,6 +60,10 @@ class SimulatedNode(Node):
     def kind(self) -> Dataset:
         """Return the simulation's data set."""
         return self.federation.dataset
+
+    def tested_model(self) -> RecordDict:
+        """Return the model that this client tests, which is not the one that it was sent."""
+        return RecordDict({protocol.ARRAYS: model_to_test(self.message, self.personal())})
 
     def save_state(self) -> RecordDict:
         """Return its private state, and the round after which it was saved."""

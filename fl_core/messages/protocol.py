@@ -23,6 +23,7 @@ SIGNATURE = "signature"
 MOMENTS = "moments"
 SAVE_MODEL = "save_model"
 DEPLOY_MODEL = "deploy_model"
+TESTED_MODEL = "tested_model"
 SAVE_STATE = "save_state"
 RESTORE_STATE = "restore_state"
 PRE_ROUND = "pre-round"  # the group of messages before the first round

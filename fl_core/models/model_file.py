@@ -29,7 +29,6 @@ _MAX_NUMBERS = max(CHANNELS) * MAX_SIDE**2  # of a sample
 ALLOWED_SHAPE = f"1 to {_MAX_AXES} whole numbers of at least 1, {_MAX_NUMBERS:,} together"
 
 _FORMAT = "fedkin model 1"
-_PART = "fedkin shared layers 1"
 _NUMPY_NAMES = {"F32": "float32", "I64": "int64"}  # of the types of numbers that the models have
 
 _Form = tuple[tuple[int, ...], str]
@@ -65,16 +64,8 @@ class ModelCard:
         self.preparation.check(self.sample_shape)
 
 
-def save_model(
-    path: Path,
-    arrays: Mapping[str, NDArray[np.generic]],
-    card: ModelCard,
-    *,
-    is_shared_part: bool = False,
-) -> None:
+def save_model(path: Path, arrays: Mapping[str, NDArray[np.generic]], card: ModelCard) -> None:
     """Write the arrays of a model's state_dict, by name, completely or not at all.
-
-    With `is_shared_part`, they are only the layers that clients share: `load_model` refuses them.
 
     Raises
     ------
@@ -83,16 +74,15 @@ def save_model(
     OSError
         If the file cannot be written.
     """
-    if not is_shared_part:
-        forms = {name: (array.shape, array.dtype.name) for name, array in arrays.items()}
-        try:
-            _check_arrays(forms, _model_of(card), card)
-        except ValueError as error:
-            raise ValueError(f"{path} is not written: {error}.") from error
+    forms = {name: (array.shape, array.dtype.name) for name, array in arrays.items()}
+    try:
+        _check_arrays(forms, _model_of(card), card)
+    except ValueError as error:
+        raise ValueError(f"{path} is not written: {error}.") from error
     plain = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     with replacing(path) as temporary:
         # One entry: safetensors writes several in any order, and equal models make equal files.
-        save_file(plain, temporary, {_PART if is_shared_part else _FORMAT: to_json(card)})
+        save_file(plain, temporary, {_FORMAT: to_json(card)})
 
 
 def _model_of(card: ModelCard) -> nn.Module:
@@ -147,8 +137,6 @@ def _unnamed(architecture: str) -> str:
 
 
 def _read_card(metadata: Mapping[str, str]) -> ModelCard:
-    if _PART in metadata:
-        raise ValueError("it has only the layers that clients share, without the private ones")
     if _FORMAT not in metadata:
         raise ValueError(f"its format is not {_FORMAT}")
     return from_json(ModelCard, metadata[_FORMAT])

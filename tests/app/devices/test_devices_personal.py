@@ -113,11 +113,17 @@ def test_a_device_without_a_disk_says_that_it_lost_its_layers(tmp_path, sites, c
     assert np.isfinite(summary["runs"][0]["accuracy"])
 
 
-def test_a_server_gives_a_device_nothing_to_keep_for_itself(tmp_path, sites):
+def test_a_device_takes_no_private_state_and_gives_none(tmp_path, sites):
     _, grid = run(tmp_path / "out", sites, strategy="fedper", num_server_rounds=1)
     kinds = [m.metadata.message_type for m in grid.sent]
-    assert protocol.query(protocol.RESTORE_STATE) not in kinds
     message = next(m for m in grid.sent if m.metadata.message_type == "train")
-    message.metadata.message_type = protocol.query(protocol.RESTORE_STATE)
-    (answer,) = grid.send_and_receive([message])
-    assert "reads its private state from its disk only" in answer.error.reason
+    refusals = {
+        protocol.RESTORE_STATE: "reads its private state from its disk only",
+        protocol.TESTED_MODEL: "the model of a device stays on the device",
+    }
+    for action, refusal in refusals.items():
+        assert protocol.query(action) not in kinds
+        message.metadata.message_type = protocol.query(action)
+        (answer,) = grid.send_and_receive([message])
+        assert refusal in answer.error.reason
+    assert not (tmp_path / "out/models").exists()

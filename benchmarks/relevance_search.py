@@ -51,7 +51,7 @@ class Cell(NamedTuple):
 
 
 def cells(datasets: Iterable[str], seeds: Iterable[int], features: str = "hog") -> list[Cell]:
-    """Return the cells of docs/comparing-clients.md: mnist-5k also with clients of a handful of images."""
+    """Return the table's cells: mnist-5k also with clients of a handful of images."""
     return [
         Cell(dataset, partition, tasks, seed, min_samples, features=features)
         for dataset, seed, partition in product(datasets, seeds, KINDS)

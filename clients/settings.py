@@ -70,8 +70,9 @@ class FeatureSettings:
         AUTO,
         or_import_path(one_of((AUTO, *FEATURES))),
         f"`{AUTO}`: `hog` of images, `power-spectrum` of series, `fourier` of tables: "
-        "docs/comparing-clients.md; `raw`: pixels, or the numbers of other samples; `efficientnet-lite0` "
-        "comes with its weights, `resnet18`'s are downloaded; user-defined: docs/own-code.md",
+        "docs/comparing-clients.md; `raw`: pixels, or the numbers of other samples; "
+        "`efficientnet-lite0` comes with its weights, `resnet18`'s are downloaded; "
+        "user-defined: docs/own-code.md",
     )
 
 
@@ -147,7 +148,7 @@ class SpectrumSettings:
     relevance: str = option(
         PAPER,
         one_of(USUAL_EIGENVECTORS),
-        "the paper's, or `missed-energy`, which is right in harder cases: docs/comparing-clients.md",
+        "the paper's, or `missed-energy`, right in harder cases: docs/comparing-clients.md",
     )
 
 

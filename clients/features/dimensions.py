@@ -25,7 +25,7 @@ POWER_SPECTRUM = "power-spectrum"
 
 
 def chosen_features(name: str, shape: tuple[int, ...], *, is_float: bool) -> str:
-    """Return the features that `auto` stands for with samples of this shape (docs/comparing-clients.md).
+    """Return the features that `auto` takes for this shape (docs/comparing-clients.md).
 
     Examples
     --------

@@ -39,7 +39,7 @@ Float64 = NDArray[np.float64]
 AT_CLIENTS, AT_SERVER = "clients", "server"
 AUTO = "auto"
 RANK = 10
-"""How many eigenpairs at least stand for a Gram matrix at the server (docs/comparing-clients.md)."""
+"""The least number of eigenpairs for a Gram matrix at the server."""
 MOST_EXACT, LANDMARKS = 10_000, 2_000
 """Clients that are all compared with each other, and those that are drawn among more: the others
 join the cluster that is most relevant to them."""

@@ -44,6 +44,11 @@ def signature(key: ec.EllipticCurvePrivateKey, at: datetime | None = None) -> li
     ]
 
 
+def opaque(size: int) -> bytes:
+    """Return a body of at least two bytes, with a field that no request has."""
+    return b"\x7a" + bytes([size - 2]) + b"x" * (size - 2)
+
+
 def said(body: bytes, *, more: bool = False) -> dict:
     """Return a piece of a body."""
     return {"type": "http.request", "body": body, "more_body": more}

@@ -4,5 +4,6 @@ Not in `node` and `basics`: Flower imports a web server with these, 0.2 s of eve
 """
 
 from flwr.supercore.error import ApiErrorCode, FlowerError
+from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor

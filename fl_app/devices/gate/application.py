@@ -27,9 +27,11 @@ from fl_app.devices.gate.bodies import (
 )
 from fl_app.devices.gate.callers import Callers, Device, FullError, signer
 from fl_app.devices.gate.failures import report_failure
-from fl_app.devices.gate.pushes import RefusedError, UnsendableError, check_push
+from fl_app.devices.gate.pushes import RefusedError, UnsendableError, check_request
+from fl_app.devices.gate.refusals import RefusalLog
 from fl_app.devices.gate.sizes import LargestMessage, TooLargeError
 from fl_app.devices.gate.waiting import POLL_SECONDS, Waiting, has_no_message, lacks_part
+from fl_core.flower.calls import ApiErrorCode, FlowerError
 
 FLEET_PATHS = frozenset(
     f"/v1/fleet/{name}".encode("ascii")
@@ -53,6 +55,7 @@ _PUSH_OBJECT = b"/v1/fleet/push-object"
 _PUSHES = (_PUSH_MESSAGES, _PUSH_OBJECT)
 _PULL_MESSAGES = b"/v1/fleet/pull-messages"
 _PULL_OBJECT = b"/v1/fleet/pull-object"
+_CONFIRM = b"/v1/fleet/confirm-message-received"
 MOST_BYTES = 16 * 2**20
 """Of an object: Flower sends arrays in pieces of 5 MiB."""
 MOST_BYTES_OF_MESSAGE = 2**18
@@ -114,6 +117,7 @@ class Gate:
         self._callers = Callers()
         self._largest_message = LargestMessage()
         self._waiting = Waiting()
+        self._refusals = RefusalLog()
         self._turns = asyncio.Semaphore(_AT_A_TIME)
         self._heartbeats = asyncio.Semaphore(_HEARTBEATS_AT_A_TIME)
 
@@ -139,9 +143,9 @@ class Gate:
         except DisconnectedError:
             return
         except FullError:
-            await _refuse(scope, send, 503, "too many requests: try again later")
+            await self._refuse(scope, send, 503, "too many requests: try again later")
         except RefusedError as refused:
-            await _refuse(scope, send, refused.status, str(refused))
+            await self._refuse(scope, send, refused.status, str(refused))
             if isinstance(refused, UnsendableError) and device and scope["raw_path"] in _PUSHES:
                 await self._report_failure(device, scope, str(refused))
 
@@ -155,9 +159,9 @@ class Gate:
                 self._largest_message.reserve(tracker, call.length) if tracker else nullcontext(),
             ):
                 body = b"".join([piece async for piece in pieces(call.receive)])
-                reply = check_push(body) if call.path == _PUSH_MESSAGES else None
+                name = check_request(call.path, body, call.key)
                 async with watch_disconnect(call.receive) as is_gone:
-                    ask = partial(self._forward, call, body, is_gone)
+                    ask = partial(self._forward, call, body, name, is_gone)
                     response = await self._poll(call, ask, until)
         except TooLargeError:
             # If the connection is closed in the middle of a body, nginx may answer 502 instead, and
@@ -167,8 +171,8 @@ class Gate:
                     async for _ in pieces(call.receive):
                         pass
             raise
-        if call.device is not None and reply is not None and response.is_success:
-            call.device.tracker.reply = reply.messages_list[0].metadata.message_id
+        if call.device is not None and call.path == _PUSH_MESSAGES and response.is_success:
+            call.device.tracker.reply = name
         device = self._callers.device(call.key)
         pulls = device if call.path == _PULL_MESSAGES else None
         if pulls is not None and (asked := pulls.tracker.note_message(response.content)):
@@ -195,7 +199,7 @@ class Gate:
         return response
 
     async def _forward(
-        self, call: _Call, body: bytes, is_gone: Callable[[], bool]
+        self, call: _Call, body: bytes, name: str, is_gone: Callable[[], bool]
     ) -> httpx.Response:
         """Send a request to the SuperLink in turn, and note what its answer says of the device."""
         async with self._turn(call.path, call.device):
@@ -218,7 +222,10 @@ class Gate:
         if response.status_code == httpx.codes.OK:
             device = self._callers.add(call.key)
             if call.path == _PULL_OBJECT:
-                self._largest_message.note_fetched(device.tracker, body, len(response.content))
+                self._largest_message.note_fetched(device.tracker, name, len(response.content))
+        if call.path in (_PULL_OBJECT, _CONFIRM) and _has_run_ended(response):
+            # At 403, a SuperNode would keep the message, and answer it instead of the next run's.
+            raise RefusedError("its run has ended", 404)
         return response
 
     async def _report_failure(self, device: Device, scope: Event, reason: str) -> None:
@@ -233,6 +240,19 @@ class Gate:
             await report_failure(device.tracker, f"its answer was refused: {reason}", send)
         except (RefusedError, httpx.HTTPError, DecodeError) as error:
             _log.warning("could not report the refused answer to the server: %s", _name(error))
+
+    async def _refuse(self, scope: Event, send: Send, status: int, reason: str) -> None:
+        request = f"{scope['method']} {scope['raw_path'].decode('ascii', 'replace'):.100}"
+        self._refusals.note(scope["client"][0], f"with {status}, {reason}: {request}")
+        await send(
+            {
+                "type": "http.response.start",
+                "status": status,
+                # Closing spares the gate from reading a body that is not used.
+                "headers": [(b"content-length", b"0"), (b"connection", b"close")],
+            }
+        )
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     @asynccontextmanager
     async def _turn(self, path: bytes, device: Device | None) -> AsyncIterator[None]:
@@ -275,20 +295,11 @@ def _check_length(path: bytes, length: int) -> None:
         raise TooLargeError(f"it is longer than {most} bytes", 413)
 
 
-async def _refuse(scope: Event, send: Send, status: int, reason: str) -> None:
-    _log.warning(
-        "refused %s with %d, %s: %s %.100r",
-        *(scope["client"][0], status, reason, scope["method"], scope["raw_path"]),
-    )
-    await send(
-        {
-            "type": "http.response.start",
-            "status": status,
-            # Closing spares the gate from reading a body that is not used.
-            "headers": [(b"content-length", b"0"), (b"connection", b"close")],
-        }
-    )
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
+def _has_run_ended(response: httpx.Response) -> bool:
+    if response.status_code != httpx.codes.FORBIDDEN:
+        return False
+    error = FlowerError.from_json(response.text)
+    return error is not None and error.code == ApiErrorCode.FLEET_RUN_STATUS_NOT_ALLOWED
 
 
 def _name(error: Exception) -> str:

@@ -1,16 +1,19 @@
-"""What a device may push: its reply, with no more parts than a model has.
+"""What a device may send: short texts, and its reply, with no more parts than a model has.
 
 Flower's SuperLink checks who calls, but not whether a message is the caller's: it accepts messages
-to other devices, and to itself, from any node. It also locks its database while it writes the names
-of a message's parts.
+to other devices, and to itself, from any node. It logs texts as they come. It also locks its
+database while it writes the names of a message's parts.
 """
 
 from __future__ import annotations
 
 from google.protobuf.message import DecodeError
+from google.protobuf.message import Message as Request
 
 from fl_core.flower.basics import SUPERLINK_NODE_ID
+from fl_core.flower.calls import PROTOBUF_REQUEST_TYPES
 from fl_core.flower.messages import (
+    ActivateNodeRequest,
     ObjectTree,
     PushMessagesRequest,
     is_valid_sha256_hash,
@@ -20,6 +23,11 @@ MOST_OBJECTS = 700
 """Of a message, each array counted twice: ResNet-50 has 645. The SuperLink's database is locked for
 a millisecond or two for each, and fails others after 5 seconds."""
 _LONGEST_TIME = 1e10  # seconds, since 1970 as well as of a message's life
+_HASHES = {"hash_str", "message_id", "message_object_id", "object_id", "reply_to_message_id"}
+MOST_CHARACTERS = 200
+"""Of other texts of a request, such as the type of a message."""
+MOST_CHARACTERS_OF_ERROR = 10_000
+"""Of a device's error, which may have several lines. The server shortens it."""
 _DEEPEST = 6  # message, its content, a record, an array, a piece of it, and one to spare
 
 
@@ -38,18 +46,45 @@ class UnsendableError(RefusedError):
     """A device's reply is too large, however often it is sent."""
 
 
-def check_push(body: bytes) -> PushMessagesRequest:
-    """Read the body of a `push-messages`, and refuse anything but a reply of its sender.
+def check_request(path: bytes, body: bytes, key: bytes) -> str:
+    """Read a request, refuse what is not a device's, and return the id of its message or object.
 
-    The SuperLink checks by its key that the caller is the node that the message names.
+    `key` signed its head. The SuperLink checks by it that the caller is the node that the request
+    names.
     """
     try:
-        request: PushMessagesRequest = PushMessagesRequest.FromString(body)
+        request = PROTOBUF_REQUEST_TYPES["POST", path.decode("ascii")].FromString(body)
     except DecodeError:
         raise RefusedError("it cannot be read") from None
+    _check_texts(request)
+    if isinstance(request, ActivateNodeRequest) and request.public_key != key:
+        raise RefusedError("it names another key than the one that signed it")
+    if isinstance(request, PushMessagesRequest):
+        _check_push(request)
+        return str(request.messages_list[0].metadata.message_id)
+    return str(getattr(request, "object_id", ""))
+
+
+def _check_texts(request: Request) -> None:
+    for field, value in request.ListFields():
+        if field.type != field.TYPE_STRING:
+            continue
+        for text in [value] if isinstance(value, str) else value:
+            if field.name in _HASHES and not is_valid_sha256_hash(text):
+                raise RefusedError(f"its {field.name} is not a SHA-256 hash")
+            if len(text) > MOST_CHARACTERS or not text.isprintable():
+                raise RefusedError(
+                    f"its {field.name} is not a line of at most {MOST_CHARACTERS} characters"
+                )
+
+
+def _check_push(request: PushMessagesRequest) -> None:
+    """Refuse anything but a reply of its sender."""
     if len(request.messages_list) != 1 or len(request.message_object_trees) != 1:
         raise RefusedError("it is not one message")
-    about = request.messages_list[0].metadata
+    (message,) = request.messages_list
+    about = message.metadata
+    _check_texts(about)
     if not about.reply_to_message_id:
         raise RefusedError("it is an instruction, and devices only reply")
     if about.src_node_id != request.node.node_id:
@@ -62,8 +97,11 @@ def check_push(body: bytes) -> PushMessagesRequest:
     (tree,) = request.message_object_trees
     if tree.object_id != about.message_id:
         raise RefusedError("its parts are another message's")
+    if message.content.ByteSize():
+        raise RefusedError("its content is not in parts")
+    if len(message.error.reason) > MOST_CHARACTERS_OF_ERROR:
+        raise UnsendableError(f"its error has more than {MOST_CHARACTERS_OF_ERROR} characters")
     _check_parts(tree)
-    return request
 
 
 def _check_parts(tree: ObjectTree) -> None:

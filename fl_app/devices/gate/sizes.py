@@ -17,7 +17,6 @@ from fl_app.devices.gate.pushes import UnsendableError
 from fl_core.flower.messages import (
     Message,
     PullMessagesResponse,
-    PullObjectRequest,
     iterate_object_tree,
 )
 from fl_core.messages.sizes import max_answer_bytes
@@ -63,12 +62,8 @@ class LargestMessage:
     def __init__(self) -> None:
         self._largest = 0
 
-    def note_fetched(self, tracker: ReplyTracker, request: bytes, size: int) -> None:
+    def note_fetched(self, tracker: ReplyTracker, name: str, size: int) -> None:
         """Note that a device fetched an object of `size` bytes."""
-        try:
-            name = PullObjectRequest.FromString(request).object_id
-        except DecodeError:
-            return
         self._largest = max(self._largest, tracker.add_part(name, size))
 
     @contextmanager

@@ -1,5 +1,6 @@
 """Who sends a request to the gate: signatures of keys."""
 
+import asyncio
 import base64
 from datetime import timedelta
 
@@ -10,6 +11,7 @@ from flwr.supercore.date import now
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fl_app.devices.gate import refusals
 from fl_app.devices.gate.callers import signer
 from tests.gate_requests import DEVICE, STRANGER, public, signature
 
@@ -80,3 +82,26 @@ def test_a_key_of_another_kind_says_nothing():
 def test_a_stranger_does_not_choose_how_long_its_signature_takes(curve, quick):
     key = ec.generate_private_key(curve)
     assert signer(signature(key)) == (public(key) if quick else None)
+
+
+def test_a_flood_of_refusals_fills_no_log(monkeypatch, caplog):
+    """A hundred a second for a minute: two lines an address, and those of a hundred addresses."""
+    monkeypatch.setattr(refusals, "WINDOW_SECONDS", 0.05)
+    log = refusals.RefusalLog()
+
+    async def flood():
+        for number in range(6000):
+            log.note(f"10.0.{number % 50}.1", "with 401\n\x1b[2K" + "x" * 9000)
+        for number in range(6000):
+            log.note(f"2001:db8::{number:x}", "with 401")
+        await asyncio.sleep(0.1)
+        log.note("10.0.0.1", "with 503, anew")
+
+    asyncio.run(flood())
+    lines = [record.message for record in caplog.records]
+    assert len(lines) == 50 + 50 + 1 + 50 + 1 + 1
+    assert lines[0].startswith(r"refused 10.0.0.1 with 401 \x1b[2Kxxx")
+    assert max(map(len, lines)) <= 400
+    assert "refused 10.0.49.1 119 more times in a minute" in lines
+    assert "refused other addresses 5949 more times in a minute" in lines
+    assert lines[-1] == "refused 10.0.0.1 with 503, anew"

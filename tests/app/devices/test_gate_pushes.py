@@ -10,7 +10,12 @@ import pytest
 from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
 from flwr.app.message import remove_content_from_message
 from flwr.common.serde import message_to_proto
-from flwr.proto.fleet_pb2 import PullMessagesResponse, PushMessagesRequest, PushMessagesResponse
+from flwr.proto.fleet_pb2 import (
+    ActivateNodeRequest,
+    PullMessagesResponse,
+    PushMessagesRequest,
+    PushMessagesResponse,
+)
 from flwr.proto.message_pb2 import (
     ConfirmMessageReceivedRequest,
     Metadata,
@@ -22,10 +27,11 @@ from flwr.proto.node_pb2 import Node
 from flwr.proto.recorddict_pb2 import RecordDict as ProtoRecordDict
 from flwr.supercore.inflatable.inflatable_object import get_object_tree
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 
 from fl_app.devices.gate import application
 from fl_app.devices.gate.application import MOST_BYTES, MOST_BYTES_OF_MESSAGE
-from fl_app.devices.gate.pushes import MOST_OBJECTS, RefusedError, check_push
+from fl_app.devices.gate.pushes import MOST_OBJECTS, RefusedError, UnsendableError, check_request
 from tests.gate_requests import (
     DEVICE,
     PULL,
@@ -36,6 +42,7 @@ from tests.gate_requests import (
     at_gate,
     pass_through,
     post,
+    public,
     said,
 )
 
@@ -67,6 +74,10 @@ def push(content=None, *, node=NODE, change=lambda about: None, tree=None):
     )
 
 
+def check(body, path=PUSH_MESSAGES):
+    return check_request(path, body, public(DEVICE))
+
+
 def model(tensors):
     return RecordDict(
         {
@@ -78,7 +89,7 @@ def model(tensors):
 
 @pytest.mark.parametrize("content", [RecordDict(), model(1), model(340), Error(1, "disk full")])
 def test_a_reply_passes(content):
-    check_push(push(content).SerializeToString())
+    check(push(content).SerializeToString())
 
 
 def set_to(**values):
@@ -105,33 +116,74 @@ def set_to(**values):
         (set_to(ttl=-1.0), "times are impossible"),
         (set_to(ttl=1e308), "times are impossible"),  # two of them are infinite
         (set_to(message_id=name("another")), "another message's"),
+        # The SuperLink would log a quarter of a megabyte, and a line that looks like its own.
+        (set_to(reply_to_message_id="x" * 250_000), "reply_to_message_id is not a SHA-256 hash"),
+        (set_to(reply_to_message_id="\x1b[2K\rINFO : fine"), "reply_to_message_id is not"),
+        (set_to(group_id="1\nINFO : fine"), "group_id is not a line of at most 200"),
+        (set_to(message_type="x" * 201), "message_type is not a line of at most 200"),
     ],
 )
 def test_nothing_else_passes(change, reason):
     with pytest.raises(RefusedError, match=reason):
-        check_push(push(change=change).SerializeToString())
+        check(push(change=change).SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        (b"/v1/fleet/get-fab", "hash_str"),
+        (b"/v1/fleet/pull-object", "object_id"),
+        (b"/v1/fleet/push-object", "object_id"),
+        (b"/v1/fleet/push-object", "session_id"),
+        (b"/v1/fleet/confirm-message-received", "message_object_id"),
+    ],
+)
+def test_no_request_writes_what_it_likes_into_a_log(path, field):
+    request = PROTOBUF_REQUEST_TYPES["POST", path.decode()]
+    check(request(**{field: name("an object")}).SerializeToString(), path)
+    for text in ("\x1b[2K\rINFO : fine", "0" * 4000):
+        with pytest.raises(RefusedError, match=f"its {field} is not a"):
+            check(request(**{field: text}).SerializeToString(), path)
+
+
+def test_a_key_activates_itself_alone():
+    """The SuperLink logs the key that it does not know, of up to four kilobytes."""
+    path = b"/v1/fleet/activate-node"
+    check(ActivateNodeRequest(public_key=public(DEVICE)).SerializeToString(), path)
+    with pytest.raises(RefusedError, match="another key than the one that signed it"):
+        check(ActivateNodeRequest(public_key=b"x" * 4000).SerializeToString(), path)
+
+
+def test_contents_come_in_parts_and_errors_are_no_books():
+    whole = push()
+    whole.messages_list[0].content.items.add(key="arrays")
+    with pytest.raises(RefusedError, match="content is not in parts"):
+        check(whole.SerializeToString())
+    check(push(Error(1, "line\n" * 2000)).SerializeToString())
+    with pytest.raises(UnsendableError, match="error has more than 10000 characters"):
+        check(push(Error(1, "x" * 10_001)).SerializeToString())
 
 
 def test_another_nodes_reply_does_not_pass():
     with pytest.raises(RefusedError, match=f"from node {NODE}"):
-        check_push(push(node=NODE + 1).SerializeToString())
+        check(push(node=NODE + 1).SerializeToString())
 
 
 @pytest.mark.parametrize("body", [b"\xff", b"", PushMessagesRequest().SerializeToString()])
 def test_what_is_no_push_at_all(body):
     with pytest.raises(RefusedError, match=r"cannot be read|not one message"):
-        check_push(body)
+        check(body)
 
 
 def test_one_message_at_a_time():
     request = push()
     request.messages_list.append(request.messages_list[0])
     with pytest.raises(RefusedError, match="not one message"):
-        check_push(request.SerializeToString())
+        check(request.SerializeToString())
     request = push()
     request.clientapp_runtime_list[0] = math.nan
     with pytest.raises(RefusedError, match="times are impossible"):
-        check_push(request.SerializeToString())
+        check(request.SerializeToString())
 
 
 def leaf(text):
@@ -165,7 +217,7 @@ def test_parts_that_no_reply_has(children, reason):
         return ObjectTree(object_id=about.message_id, children=children)
 
     with pytest.raises(RefusedError, match=reason):
-        check_push(push(tree=tree).SerializeToString())
+        check(push(tree=tree).SerializeToString())
 
 
 def test_as_many_parts_as_there_may_be():
@@ -173,7 +225,7 @@ def test_as_many_parts_as_there_may_be():
         children = [leaf(str(i)) for i in range(MOST_OBJECTS - 1)]
         return ObjectTree(object_id=about.message_id, children=children)
 
-    check_push(push(tree=tree).SerializeToString())
+    check(push(tree=tree).SerializeToString())
 
 
 def test_the_gate_passes_replies_and_refuses_orders(caplog):
@@ -255,7 +307,7 @@ def test_a_reply_that_can_never_be_sent_is_a_failure_at_once(is_long, status, re
     # A second time, the server knows.
     assert statuses_of(superlink, ASKING, too_large, too_large) == [200, status, status]
     assert [path for path, _ in superlink.requests] == [PULL, PUSH_MESSAGES, PUSH]
-    check_push(superlink.requests[1][1])
+    check(superlink.requests[1][1])
     said = PushMessagesRequest.FromString(superlink.requests[1][1])
     about = said.messages_list[0].metadata
     assert (about.reply_to_message_id, about.run_id) == (name("asked"), RUN)

@@ -1,6 +1,7 @@
 """The gate answers a device once there is something, and asks the SuperLink sparingly."""
 
 import asyncio
+import json
 import time
 from collections import Counter
 from functools import partial
@@ -11,6 +12,7 @@ from flwr.app import Message, RecordDict
 from flwr.common.serde import message_to_proto
 from flwr.proto.fleet_pb2 import PullMessagesResponse
 from flwr.proto.message_pb2 import ObjectTree, PullObjectRequest, PullObjectResponse
+from flwr.supercore.error import ApiErrorCode
 
 from fl_app.devices.gate import application, waiting
 from fl_app.devices.gate.waiting import Waiting
@@ -41,7 +43,7 @@ class SuperLink(httpx.MockTransport):
         super().__init__(self.answer)
 
     def answer(self, request):
-        device = request.content
+        device = request.content[2:] if request.content.startswith(b"z") else request.content
         self.asked.append((device, time.monotonic()))
         left = self.answers[device]
         content = left.pop(0) if len(left) > 1 else left[0]
@@ -56,8 +58,9 @@ class SuperLink(httpx.MockTransport):
 
 async def asking(gate, device, *, key=DEVICE, target=PULL, gone=None):
     """Ask as a device, by a body that the SuperLink here knows, and return what is answered."""
-    receive = sending(said(device), gone=gone)
-    headers = [(b"content-length", b"%d" % len(device))]
+    body = b"z\1" + device if len(device) == 1 else device  # "z": a field that no request has
+    receive = sending(said(body), gone=gone)
+    headers = [(b"content-length", b"%d" % len(body))]
     answered = await ask(gate, receive, target=target, key=key, headers=headers)
     return answered and (answered[0]["status"], b"".join(one["body"] for one in answered[1:]))
 
@@ -203,16 +206,16 @@ def test_a_part_that_is_still_being_sent_is_waited_for():
 
 
 def test_a_part_that_was_waited_for_counts_as_handed_out():
-    request = PullObjectRequest(object_id="part").SerializeToString()
+    request = PullObjectRequest(object_id="f" * 64).SerializeToString()
     superlink = SuperLink(**{request.decode(): [TO_COME, PART]})
 
     async def steps(gate):
         device = gate._callers.device(next(iter(gate._callers._devices)))
-        device.tracker._parts = {"part": 0}
+        device.tracker._parts = {"f" * 64: 0}
         await asking(gate, request, target=PULL_OBJECT)
         return device.tracker._parts, gate._largest_message._largest
 
-    assert at_gate(superlink, steps) == ({"part": len(PART)}, len(PART))
+    assert at_gate(superlink, steps) == ({"f" * 64: len(PART)}, len(PART))
 
 
 def test_a_device_that_has_gone_is_not_asked_for():
@@ -246,3 +249,20 @@ def test_a_device_that_is_turned_away_meanwhile_is_told_so():
         return answered, [device.is_known for device in gate._callers._devices.values()]
 
     assert at_gate(superlink, steps) == ((401, b""), [False, True])
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "status"),
+    [
+        (PULL_OBJECT, ApiErrorCode.FLEET_RUN_STATUS_NOT_ALLOWED, 404),
+        (b"/v1/fleet/confirm-message-received", ApiErrorCode.FLEET_RUN_STATUS_NOT_ALLOWED, 404),
+        (b"/v1/fleet/get-run", ApiErrorCode.FLEET_RUN_STATUS_NOT_ALLOWED, 403),
+        (PULL_OBJECT, 0, 403),
+    ],
+)
+def test_a_node_drops_a_message_whose_run_has_ended(target, code, status):
+    """At the SuperLink's 403 it would keep the message, and answer it instead of the next run's."""
+    ended = httpx.MockTransport(
+        lambda _: httpx.Response(403, text=json.dumps({"code": code, "detail": ""}))
+    )
+    assert at_gate(ended, lambda gate: asking(gate, b"a", target=target))[0] == status

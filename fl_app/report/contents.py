@@ -22,7 +22,7 @@ Part = TextTable | str | Callable[[], TitledPicture]
 """A table, a sentence, or a picture, which is drawn if the page has room for it."""
 
 SECTIONS: Mapping[str, Callable[[Result], Sequence[Part]]] = {
-    "What each client should do": verdict_parts,
+    "What each site should do": verdict_parts,
     "Who is in which cluster": cluster_tables,
     "Who is like whom": matrix_pictures,
     "Failures, outliers and attacks": trouble_tables,

@@ -11,11 +11,17 @@ from fl_app.report.sections import MOST_CLIENTS
 from fl_app.report.text_table import TextTable
 from fl_app.results.reading import Result
 from fl_app.results.schema import largest_run
-from fl_app.results.verdict import EXPLANATION, SeedVerdicts, verdict_columns, verdict_row
+from fl_app.results.verdict import (
+    EXPLANATION,
+    NUMBER_COLUMNS,
+    SeedVerdicts,
+    verdict_columns,
+    verdict_row,
+)
 
 
 def verdict_parts(result: Result) -> list[TextTable | str | Callable[[], TitledPicture]]:
-    """Draw and count the first seed's verdicts, and tabulate those of each."""
+    """Count and draw the first seed's verdicts, and tabulate those of each."""
     if not result.verdicts:
         return []
     first = result.verdicts[0]
@@ -28,14 +34,15 @@ def verdict_parts(result: Result) -> list[TextTable | str | Callable[[], TitledP
                 verdict_row(verdict, names[verdict.client], metric)
                 for verdict in one.clients[:MOST_CLIENTS]
             ],
-            {3, 4, 5},
+            NUMBER_COLUMNS,
             open=one is first,
         )
         for one in result.verdicts
     ]
     return [
+        first.headline(metric, names),
         partial(_drawn, result, first),
-        f"{first.headline(metric, names)} {EXPLANATION}",
+        f"{first.details(metric)} {EXPLANATION}",
         *grids,
     ]
 
@@ -49,4 +56,4 @@ def _drawn(result: Result, shown: SeedVerdicts) -> TitledPicture:
 
 def _how_many(clients: int) -> str:
     more = clients > MOST_CLIENTS
-    return f", {MOST_CLIENTS} of {clients} clients: verdicts.csv has all" if more else ""
+    return f", {MOST_CLIENTS} of {clients} sites: verdicts.csv has all" if more else ""

@@ -14,8 +14,9 @@ rates: a new deal" (2017).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,49 +34,75 @@ _LARGEST = 0.995  # the largest gain that the cells hold
 _FEWEST_DIFFERING = 0.02  # that no sample differs among few does not mean that none ever will
 _LARGEST_VARIANCE = 1e6  # says nothing of a gain in [−1, 1]
 _LEAST_VARIANCE = 1e-6  # of differences of errors, beside which the mean error is 1
+_ENDS = (0.025, 0.975)  # of intervals
 _OTHERS_WEIGHT = 10  # samples; the weight of all clients' variance beside a client's
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Posterior:
     """What is known of the gains of C clients by one strategy.
 
     A gain is in the unit of `estimate_gains`: a share of samples, or of the error.
     """
 
-    cells: Floats  # C × 400; the probability of each cell of a client's gain
-    common: Floats  # 161; the probability of each mean over all possible clients
-    spread: float  # expected τ
+    likelihood: Floats  # C × 400; of what was observed, by the cell of a client's gain
+    weights: Floats  # 2254; the probability of each pair of μ and τ
 
-    @property
+    @cached_property
+    def cells(self) -> Floats:
+        """Return the probability of each cell of each client's gain, shape (C, 400)."""
+        priors, _ = _priors()
+        evidence = _evidence(self.likelihood)
+        return np.asarray(self.likelihood * ((self.weights / evidence) @ priors))
+
+    @cached_property
     def mean(self) -> Floats:
         """Return the expected gain of each client."""
         return np.asarray(self.cells @ _CENTRES)
 
-    def deviation(self, client: int) -> float:
-        """Return the standard deviation of a client's gain, by its index."""
-        cells = self.cells[client]
-        return float(np.sqrt(max(cells @ _CENTRES**2 - (cells @ _CENTRES) ** 2, 0.0)))
+    @cached_property
+    def deviation(self) -> Floats:
+        """Return the standard deviation of each client's gain."""
+        return np.asarray(np.sqrt(np.maximum(self.cells @ _CENTRES**2 - self.mean**2, 0)))
 
-    @property
+    @cached_property
     def better(self) -> Floats:
         """Return each client's probability that the strategy is better than staying alone."""
-        return np.asarray(self.cells[:, len(_CENTRES) // 2 :].sum(axis=1))
+        return np.minimum(self.cells[:, len(_CENTRES) // 2 :].sum(axis=1), 1)
 
     def within(self, client: int, margin: float) -> float:
         """Return the probability that a client's gain is at most `margin` from 0, by its index."""
         return float(self.cells[client, np.abs(_CENTRES) < margin].sum())
 
-    def interval(self, share: float = 0.95) -> Floats:
-        """Return the ends of each client's interval that has this probability; shape (C, 2)."""
-        tails = [(1 - share) / 2, (1 + share) / 2]
+    @cached_property
+    def interval(self) -> Floats:
+        """Return the ends of each client's interval of 95 %; shape (C, 2)."""
         below = np.hstack([np.zeros((len(self.cells), 1)), self.cells.cumsum(axis=1)])
-        return np.array([np.interp(tails, one, _EDGES) for one in below])
+        return np.array([np.interp(_ENDS, one, _EDGES) for one in below])
 
-    def common_mean(self, share: float = 0.95) -> tuple[float, float, float]:
+    @cached_property
+    def common_mean(self) -> tuple[float, float, float]:
         """Return the expected mean over all possible clients, and the ends of its interval."""
-        low, high = np.interp([(1 - share) / 2, (1 + share) / 2], self.common.cumsum(), _MEANS)
-        return float(self.common @ _MEANS), float(low), float(high)
+        probabilities = self.weights.reshape(len(_MEANS), -1).sum(axis=1)
+        low, high = np.interp(_ENDS, probabilities.cumsum(), _MEANS)
+        return float(probabilities @ _MEANS), float(low), float(high)
+
+    @cached_property
+    def spread(self) -> float:
+        """Return the expected τ."""
+        return float(self.weights.reshape(len(_MEANS), -1).sum(axis=0) @ _SPREADS)
+
+    def average(self, clients: Sequence[int]) -> tuple[float, float]:
+        """Return the mean gain of these clients, by their indices, and its standard deviation."""
+        priors, _ = _priors()
+        likelihood = self.likelihood[list(clients)]
+        evidence = _evidence(likelihood)
+        first = likelihood @ (priors * _CENTRES).T / evidence
+        variances = likelihood @ (priors * _CENTRES**2).T / evidence - first**2
+        means = first.mean(axis=0)
+        mean = float(self.weights @ means)
+        variance = self.weights @ (means**2 + variances.sum(axis=0) / len(clients) ** 2) - mean**2
+        return mean, float(np.sqrt(max(variance, 0)))
 
 
 def estimate_gains(observed: Floats, variances: Floats) -> Posterior:
@@ -92,14 +119,16 @@ def estimate_gains(observed: Floats, variances: Floats) -> Posterior:
     errors = np.sqrt(np.minimum(variances, _LARGEST_VARIANCE))[:, None]
     likelihood = np.diff(norm.cdf((_EDGES - gains) / errors), axis=1)
     likelihood /= likelihood.max(axis=1, keepdims=True)
-    priors, log_prior = _priors()
-    evidence = np.maximum(likelihood @ priors.T, np.finfo(np.float64).tiny)
-    log_weights = np.log(evidence).sum(axis=0) + log_prior
+    _, log_prior = _priors()
+    log_weights = np.log(_evidence(likelihood)).sum(axis=0) + log_prior
     weights = np.exp(log_weights - log_weights.max())
-    weights /= weights.sum()
-    cells = likelihood * ((weights / evidence) @ priors)
-    by_mean = weights.reshape(len(_MEANS), len(_SPREADS))
-    return Posterior(cells, by_mean.sum(axis=1), float(by_mean.sum(axis=0) @ _SPREADS))
+    return Posterior(likelihood, weights / weights.sum())
+
+
+def _evidence(likelihood: Floats) -> Floats:
+    """Return how likely each pair of μ and τ makes what each client observed, C × 2254."""
+    priors, _ = _priors()
+    return np.maximum(likelihood @ priors.T, np.finfo(np.float64).tiny)
 
 
 @lru_cache
@@ -171,7 +200,7 @@ def samples_to_decide(
     samples : int
     probability : float
     """
-    gain, (mean, _, _) = float(posterior.cells[client] @ _CENTRES), posterior.common_mean()
+    gain, (mean, _, _) = float(posterior.mean[client]), posterior.common_mean
     counts = np.unique(np.ceil(samples * np.geomspace(1, 10, 500)))[1:]
     variances = variance * samples / counts
     # The observed gain that is exceeded in four of five cases, and what it is drawn to.

@@ -81,43 +81,68 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class SeedVerdicts:
-    """The verdicts of one seed, and by strategy the mean gain over all possible clients.
+    """The verdicts of one seed; a mean gain has its ends of an interval of 95 % beside it."""
 
-    A mean has its ends of an interval of 95 % beside it.
-    """
-
+    __pydantic_config__ = DASHED_KEYS
     seed: int
     clients: list[Verdict]
-    means: dict[Text, tuple[Finite, Finite, Finite]]
+    means: dict[Text, tuple[Finite, Finite, Finite]]  # by strategy, of all possible clients
+    mean_of_joining: Annotated[tuple[Finite, Finite, Finite] | None, OMIT_EMPTY] = None
 
     def headline(self, metric: Metric, names: Sequence[str]) -> str:
-        """Return how many clients should do what, and what strategies gain on average."""
-        by_word = {word: [one for one in self.clients if one.verdict == word] for word in WORDS}
-        joining = by_word[JOIN]
-        text = f"{len(joining):,} of {len(self.clients):,} clients should join"
-        if joining:
-            gain = sum(one.gain.mean for one in joining) / len(joining)
-            wrong = sum(1 - one.gain.probability for one in joining)
-            text += f": they gain {number_text(metric, gain)} {unit_of(metric)} on average"
-            text += f", and {wrong:.1f} of them are expected to lose"
-        sentences = [text]
-        for word, start in ((SAME, "No difference that matters"), (STAY, "Should stay alone")):
-            if by_word[word]:
-                sentences.append(f"{start}: {_named(by_word[word], names)}")
-        if by_word[UNSURE]:
-            sentences.append(f"Cannot tell yet: {_named(by_word[UNSURE], names)}")
+        """Return how many sites gain by training with others, how much, and what others do.
+
+        `names` are those of the clients, by their indices.
+        """
+        joining, same, staying, unsure = (
+            [one for one in self.clients if one.verdict == word] for word in WORDS
+        )
+        count = f"{len(joining):,} of {len(self.clients):,} sites"
+        if self.mean_of_joining is None:
+            best = max(self.means, key=lambda name: self.means[name])
+            gain = gain_words(metric, self.means[best])
+            sentences = [f"{count} surely gain by training with others. {best} brings {gain}"]
+        else:
+            verb = "gains" if len(joining) == 1 else "gain"
+            gain = gain_words(metric, self.mean_of_joining)
+            sentences = [f"{count} {verb} by training {_with_whom(joining)}: {gain}"]
+        if same:
+            sentences.append(f"For {len(same):,} it makes no difference")
+        if staying:
+            sentences.append(f"{_named(staying, names)}: stay alone")
+        if unsure:
+            sentences.append(f"{_named(unsure, names)}: cannot tell yet")
+        return ". ".join(sentences) + "."
+
+    def details(self, metric: Metric) -> str:
+        """Return how many of those that join are expected to lose, and strategies' mean gains."""
         gains = "; ".join(
             f"{name} {interval_text(metric, mean)}"
             for name, mean in sorted(self.means.items(), key=lambda item: -item[1][0])
         )
-        sentences.append(f"Mean of clients like these, {column_title(metric)}: {gains}")
-        return ". ".join(sentences) + "."
+        text = f"Mean gain of sites like these, {column_title(metric)}: {gains}."
+        joining = [one for one in self.clients if one.verdict == JOIN]
+        if joining:
+            wrong = sum(1 - one.gain.probability for one in joining)
+            text += f" Of the {len(joining):,} that should join, {wrong:.1f} are expected to lose."
+        return text
+
+
+def _with_whom(joining: Sequence[Verdict]) -> str:
+    """Return whom clients train with, by the strategies that they should use."""
+    with_all = {
+        one.strategy in SYSTEMS and SYSTEMS[one.strategy].clustering is SingleCluster
+        for one in joining
+    }
+    if len(with_all) == 2:
+        return "with others"
+    return "with all others" if with_all == {True} else "in their group"
 
 
 def _named(verdicts: Sequence[Verdict], names: Sequence[str]) -> str:
     """Return the names of few clients, and how many they are of many."""
     if len(verdicts) > _MOST_NAMED:
-        return f"{len(verdicts):,} clients"
+        return f"{len(verdicts):,} sites"
     return ", ".join(names[one.client] for one in verdicts)
 
 
@@ -157,24 +182,47 @@ def interval_text(metric: Metric, gain: tuple[float, float, float]) -> str:
     return f"{mean} ({low} to {high})"
 
 
+def gain_words(metric: Metric, gain: tuple[float, float, float]) -> str:
+    """Return a mean gain with the ends of its interval, as a sentence has it.
+
+    Examples
+    --------
+    >>> from fl_core.metrics import OF_A_NUMBER, OF_CLASSES
+    >>> gain_words(OF_CLASSES.main, (0.0812, 0.06, 0.102))
+    '8.1 points on average (6.0 to 10.2)'
+    >>> gain_words(OF_A_NUMBER.main, (0.3, -0.1, 0.7))
+    'an MAE lower by 0.3 on average (−0.1 to 0.7)'
+    """
+    mean, low, high = (number_text(metric, number).removeprefix("+") for number in gain)
+    unit = unit_of(metric)
+    middle = f"{mean} {unit}" if metric.is_share else f"an {unit} lower by {mean}"
+    return f"{middle} on average ({low} to {high})"
+
+
+NUMBER_COLUMNS = (2, 4, 5)
+"""The columns of `verdict_row` that are numbers."""
+GAIN_COLUMN = 4
+
+
 def verdict_columns(metric: Metric) -> list[str]:
     """Return what the columns of `verdict_row` are called."""
     return [
-        *("client", "verdict", "model / cluster", column_title(metric)),
-        *("P(gain)", "samples (needed)"),
+        *("site", "verdict", "P(gain)", "model to use"),
+        *(column_title(metric), "samples to decide"),
     ]
 
 
 def verdict_row(one: Verdict, name: str, metric: Metric) -> list[str]:
-    """Return what a table says of a client: the last three columns are numbers.
+    """Return what a table says of a client.
 
-    Where it should use its local model, the first of them says which other one was compared.
+    Where it should use its local model, its gain says which other one was compared.
     """
     gain = interval_text(metric, (one.gain.mean, one.gain.low, one.gain.high))
-    needed = "" if one.samples_needed is None else f" ({one.samples_needed:,})"
+    needed = "" if one.samples_needed is None else f"{one.samples_needed:,}"
     return [
-        *(name, one.verdict, one.model),
-        gain if one.compared == one.strategy else f"{one.compared}: {gain}",
+        *(name, one.verdict),
         f"{100 * one.gain.probability:.1f} %",
-        f"{one.validation_samples:,}{needed}",
+        one.model,
+        gain if one.compared == one.strategy else f"{one.compared}: {gain}",
+        needed or ("–" if one.verdict == UNSURE else ""),
     ]

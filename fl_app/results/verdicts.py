@@ -46,16 +46,13 @@ class _Comparison:
     posterior: Posterior
     observed: Floats
     variances: Floats
-    mean: Floats
-    intervals: Floats
-    better: Floats
 
     def gain(self, client: int, scale: float) -> Gain:
         """Return what is known of a client's gain, in the unit of `scale`."""
-        at = self.index[client]
-        numbers = (self.mean[at], *self.intervals[at], self.observed[at])
+        at, posterior = self.index[client], self.posterior
+        numbers = (posterior.mean[at], *posterior.interval[at], self.observed[at])
         mean, low, high, observed = (scale * float(number) for number in numbers)
-        probability = min(float(self.better[at]), 1.0)  # a sum of many may be above by rounding
+        probability = float(posterior.better[at])
         return Gain(mean=mean, low=low, high=high, observed=observed, probability=probability)
 
 
@@ -83,7 +80,7 @@ def verdicts_of(runs: Sequence[RunResult]) -> SeedVerdicts | None:
     }
     if not compared:
         return None
-    means = {name: one.posterior.common_mean() for name, one in compared.items()}
+    means = {name: one.posterior.common_mean for name, one in compared.items()}
     best_first = sorted(compared, key=lambda name: -means[name][0])
     verdicts = []
     for client in sorted({client for one in compared.values() for client in one.index}):
@@ -108,11 +105,35 @@ def verdicts_of(runs: Sequence[RunResult]) -> SeedVerdicts | None:
     return SeedVerdicts(
         seed=runs[0].seed,
         clients=verdicts,
+        mean_of_joining=_mean_gain(compared, verdicts, scale),
         means={
             name: (scale * mean, scale * low, scale * high)
             for name, (mean, low, high) in means.items()
         },
     )
+
+
+def _mean_gain(
+    compared: Mapping[str, _Comparison], verdicts: Sequence[Verdict], scale: float
+) -> tuple[float, float, float] | None:
+    """Return the mean gain of the clients that join and the ends of its interval, None of none.
+
+    Those of different strategies count as if their errors went together: none is too sure.
+    """
+    joining: dict[str, list[int]] = {}
+    for one in verdicts:
+        if one.verdict == JOIN:
+            joining.setdefault(one.compared, []).append(compared[one.compared].index[one.client])
+    if not joining:
+        return None
+    parts = [
+        (len(clients), *compared[name].posterior.average(clients))
+        for name, clients in joining.items()
+    ]
+    counts, means, deviations = np.array(parts).T
+    mean = scale * float(counts @ means / counts.sum())
+    reach = 1.96 * scale * float(counts @ deviations / counts.sum())
+    return mean, mean - reach, mean + reach
 
 
 def _tables_of(runs: Sequence[RunResult]) -> Tables:
@@ -147,16 +168,8 @@ def _compare(tables: Tables, name: str, scale: float, is_number: bool) -> _Compa
     else:
         observed = (first - second) / samples
         variances = counts_variance(first, second, samples)
-    posterior = estimate_gains(observed, variances)
-    return _Comparison(
-        index={client: at for at, client in enumerate(pairs)},
-        posterior=posterior,
-        observed=observed,
-        variances=variances,
-        mean=posterior.mean,
-        intervals=posterior.interval(),
-        better=posterior.better,
-    )
+    index = {client: at for at, client in enumerate(pairs)}
+    return _Comparison(index, estimate_gains(observed, variances), observed, variances)
 
 
 def pair_of(
@@ -187,12 +200,10 @@ def _choose(client: int, found: Mapping[str, _Comparison]) -> str:
 
     Another one if the client's gain there is higher by more than its standard deviation.
     """
-    means = {name: float(one.mean[one.index[client]]) for name, one in found.items()}
+    means = {name: float(one.posterior.mean[one.index[client]]) for name, one in found.items()}
     first, best = next(iter(found)), max(found, key=lambda name: means[name])
-    one = found[first]
-    return (
-        best if means[best] > means[first] + one.posterior.deviation(one.index[client]) else first
-    )
+    deviation = float(found[first].posterior.deviation[found[first].index[client]])
+    return best if means[best] > means[first] + deviation else first
 
 
 def _decide(client: int, name: str, found: Mapping[str, _Comparison], is_complete: bool) -> Word:
@@ -201,10 +212,11 @@ def _decide(client: int, name: str, found: Mapping[str, _Comparison], is_complet
     No client stays alone while a model was not compared: it may be better.
     """
     one, at = found[name], found[name].index[client]
-    if one.better[at] >= SURE and one.observed[at] >= 0:
+    if one.posterior.better[at] >= SURE and one.observed[at] >= 0:
         return JOIN
     is_worse = (
-        other.better[other.index[client]] <= _WORSE and other.observed[other.index[client]] < 0
+        other.posterior.better[other.index[client]] <= _WORSE
+        and other.observed[other.index[client]] < 0
         for other in found.values()
     )
     if is_complete and all(is_worse):

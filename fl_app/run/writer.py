@@ -16,7 +16,7 @@ from fl_app.report.grouping_tables import print_grouping, warnings_of
 from fl_app.report.report_page import NO_REPORT_VARIABLE, write_report
 from fl_app.report.sentences import command
 from fl_app.report.tables import print_results, shared_test
-from fl_app.report.verdict_table import print_verdicts, say_no_verdicts
+from fl_app.report.verdict_table import print_headlines, print_verdicts, say_no_verdicts
 from fl_app.results.grouping_report import Grouped, cost_of, grouping_report
 from fl_app.results.layout import (
     GROUPING,
@@ -269,6 +269,7 @@ class ResultsFolder:
         drawn = [(name, figure) for name, figure in figures.items() if figure is not None]
         self.pictures += [pictures.save(figure, self._picture(name)) for name, figure in drawn]
         self._write_report(SUMMARY)
+        print_headlines(self.verdicts, largest_run(self.runs))
 
     def _write_report(self, numbers: str) -> None:
         """Write the report and print the paths of all files; `numbers` is that of the JSON file.

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from benchmarks.writing import measured
 from fl_app.report.tables import cluster_table, printed_strategies
 from fl_app.report.text_table import render
-from fl_app.report.verdict_table import print_verdicts
+from fl_app.report.verdict_table import print_headlines, print_verdicts
 from fl_app.results.verdict import EXPLANATION, SeedVerdicts
 from fl_core.json_records import checker
 from fl_core.metrics import OF_CLASSES
@@ -22,6 +22,9 @@ def test_the_tables_on_the_page_are_those_of_the_committed_run(capsys):
     assert render(printed_strategies(runs)) in page
     assert render(cluster_table(runs[0])) in page
     first = SimpleNamespace(names=run["runs"][0]["names"], metrics=OF_CLASSES)
-    print_verdicts(checker(SeedVerdicts).validate_python(run["verdicts"][0]), first)
+    verdicts = checker(SeedVerdicts).validate_python(run["verdicts"][0])
+    print_verdicts(verdicts, first)
     said, _ = capsys.readouterr().out.rsplit(f"\n{EXPLANATION}")
     assert f"{said} …\n" in page
+    print_headlines([verdicts], first)
+    assert capsys.readouterr().out in page

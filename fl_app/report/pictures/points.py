@@ -216,13 +216,13 @@ def verdicts_figure(verdicts: Sequence[Verdict], names: Sequence[str], metric: M
     observed = layer("point", None, faint, x={**x, "field": "observed"}, **row)
     bars = _from_low_to_high("x", x, {"strokeWidth": 3}, row)
     note = (
-        "each client's expected gain, informed by the others' gains, with its 95 % interval; "
+        "each site's expected gain, informed by the others' gains, with its 95 % interval; "
         "faint: as observed on its validation samples"
     )
     if len(verdicts) > _MOST_VERDICTS:
-        note += f"; the first {_MOST_VERDICTS} of {len(verdicts)} clients"
+        note += f"; the first {_MOST_VERDICTS} of {len(verdicts)} sites"
     return picture(
-        "What each client gains over staying alone",
+        "What each site gains over staying alone",
         note,
         WORDS,
         height=16 * len(rows),

@@ -38,7 +38,7 @@ def test_neither_a_name_nor_an_interval_is_cut_into_pieces(metrics, capsys):
     names = ("authority 131", "rcc-pfl / 10")
     if metrics is OF_CLASSES:  # on two lines
         names = ("authority ", "131 ", "rcc-pfl / ")
-    for whole in (*names, UNSURE, "(674,282)", interval):
+    for whole in (*names, UNSURE, "674,282", interval):
         assert whole in said
 
 

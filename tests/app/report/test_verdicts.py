@@ -10,6 +10,7 @@ from fl_app.report.verdict_section import verdict_parts
 from fl_app.results.reading import read_result
 from fl_app.results.verdict import (
     JOIN,
+    SAME,
     STAY,
     UNSURE,
     Gain,
@@ -43,7 +44,9 @@ def judged(*verdicts):
     def change(summary):
         clients = [json.loads(to_json(one)) for one in verdicts]
         means = {"rcc-pfl": [0.1, -0.05, 0.25]}
-        summary["verdicts"] = [{"seed": 0, "clients": clients, "means": means}]
+        summary["verdicts"] = [
+            {"seed": 0, "clients": clients, "means": means, "mean-of-joining": [0.25, 0.125, 0.375]}
+        ]
 
     return change
 
@@ -56,20 +59,42 @@ def test_a_cluster_is_named_where_there_are_several(strategy, model):
     assert replace(verdict(0), strategy=strategy).model == model
 
 
-def test_the_headline_counts_verdicts_and_names_few_clients():
-    metric, names = OF_CLASSES.main, ["oslo", "lyon", "bern"]
-    clients = [verdict(0), verdict(1, STAY), verdict(2, UNSURE)]
-    means = {"single": (0.01, -0.02, 0.04), "rcc-pfl": (0.2, 0.1, 0.3)}
-    found = SeedVerdicts(seed=0, clients=clients, means=means)
+def seed(*verdicts, joining=None, **means):
+    return SeedVerdicts(seed=0, clients=list(verdicts), means=means, mean_of_joining=joining)
+
+
+def test_the_headline_says_how_many_gain_how_much_and_what_others_do():
+    metric, names = OF_CLASSES.main, ["oslo", "lyon", "bern", "rome"]
+    clients = [verdict(0), verdict(1, STAY), verdict(2, UNSURE), verdict(3, SAME)]
+    found = seed(*clients, joining=(0.25, 0.125, 0.375), a=(0.01, -0.02, 0.04), b=(0.2, 0.1, 0.3))
     assert found.headline(metric, names) == (
-        "1 of 3 clients should join: they gain +25.0 points on average, and 0.0 of them are "
-        "expected to lose. Should stay alone: lyon. Cannot tell yet: bern. Mean of clients like "
-        "these, points over alone: rcc-pfl +20.0 (+10.0 to +30.0); single +1.0 (−2.0 to +4.0)."
+        "1 of 4 sites gains by training in their group: 25.0 points on average (12.5 to 37.5). "
+        "For 1 it makes no difference. lyon: stay alone. bern: cannot tell yet."
     )
-    unsure = SeedVerdicts(seed=0, clients=[verdict(0, UNSURE)] * 7, means={"rcc-pfl": (1, 0.5, 2)})
+    assert found.details(metric) == (
+        "Mean gain of sites like these, points over alone: b +20.0 (+10.0 to +30.0); a +1.0 (−2.0 "
+        "to +4.0). Of the 1 that should join, 0.0 are expected to lose."
+    )
+    unsure = seed(*[verdict(0, UNSURE)] * 7, a=(-1, -2, 0.5), b=(1, -0.5, 2))
     assert unsure.headline(OF_A_NUMBER.main, names) == (
-        "0 of 7 clients should join. Cannot tell yet: 7 clients. Mean of clients like these, MAE "
-        "below alone: rcc-pfl +1 (+0.5 to +2)."
+        "0 of 7 sites surely gain by training with others. b brings an MAE lower by 1 on average "
+        "(−0.5 to 2). 7 sites: cannot tell yet."
+    )
+
+
+@pytest.mark.parametrize(
+    ("strategies", "whom"),
+    [
+        (("single", "ditto"), "with all others"),
+        (("rcc-pfl", "spectral+mean+ditto"), "in their group"),
+        (("single", "rcc-pfl"), "with others"),
+    ],
+)
+def test_the_headline_says_with_whom_sites_train(strategies, whom):
+    clients = [replace(verdict(0), strategy=strategy) for strategy in strategies]
+    found = seed(*clients, joining=(0.1, 0.0, 0.2), a=(0, 0, 0))
+    assert found.headline(OF_CLASSES.main, ["x"]).startswith(
+        f"2 of 2 sites gain by training {whom}"
     )
 
 
@@ -81,14 +106,15 @@ def test_gains_of_a_number_are_in_its_mean_absolute_error():
 def test_a_page_says_draws_and_tabulates_each_clients_verdict(tmp_path):
     found = (verdict(0), verdict(2, UNSURE, samples_needed=1234))
     result = read_result(write_results(tmp_path, seeds=1, clients=3, change=judged(*found)))
-    drawn, said, table = verdict_parts(result)
-    assert said.startswith("1 of 2 clients should join: they gain +25.0 points on average")
+    said, drawn, details, table = verdict_parts(result)
+    assert said.startswith("1 of 2 sites gains by training in their group: 25.0 points on average")
+    assert details.startswith("Mean gain of sites like these")
     assert table.rows == [
-        ["0", "join", "rcc-pfl / 1", "+25.0 (+12.5 to +50.0)", "99.9 %", "40"],
-        ["2", UNSURE, "rcc-pfl / 1", "+25.0 (+12.5 to +50.0)", "99.9 %", "40 (1,234)"],
+        ["0", "join", "99.9 %", "rcc-pfl / 1", "+25.0 (+12.5 to +50.0)", ""],
+        ["2", UNSURE, "99.9 %", "rcc-pfl / 1", "+25.0 (+12.5 to +50.0)", "1,234"],
     ]
     title, _, _ = drawn()
-    assert title == "What each client gains over staying alone · seed 0"
+    assert title == "What each site gains over staying alone · seed 0"
 
 
 def test_a_gain_that_is_another_models_says_whose_it_is():
@@ -96,18 +122,18 @@ def test_a_gain_that_is_another_models_says_whose_it_is():
     metric, name = OF_CLASSES.main, "0"
     worse = replace(GAIN, mean=-0.07, low=-0.25, high=0.11)
     own = replace(verdict(0, UNSURE), strategy="local", gains={"rcc-pfl": worse})
-    assert verdict_row(own, name, metric)[2:4] == ["local", "rcc-pfl: −7.0 (−25.0 to +11.0)"]
-    assert verdict_row(verdict(0), name, metric)[2:4] == ["rcc-pfl / 1", "+25.0 (+12.5 to +50.0)"]
+    assert verdict_row(own, name, metric)[3:5] == ["local", "rcc-pfl: −7.0 (−25.0 to +11.0)"]
+    assert verdict_row(verdict(0), name, metric)[3:5] == ["rcc-pfl / 1", "+25.0 (+12.5 to +50.0)"]
 
 
 def test_of_many_clients_it_says_how_many_are_shown(tmp_path):
     found = [verdict(client) for client in range(301)]
     result = read_result(write_results(tmp_path, seeds=1, clients=301, change=judged(*found)))
-    drawn, _, table = verdict_parts(result)
+    _, drawn, _, table = verdict_parts(result)
     assert len(table.rows) == 300
-    assert table.caption == "Seed 0, 300 of 301 clients: verdicts.csv has all"
+    assert table.caption == "Seed 0, 300 of 301 sites: verdicts.csv has all"
     _, note, _ = drawn()
-    assert note.endswith("; the first 100 of 301 clients.")
+    assert note.endswith("; the first 100 of 301 sites.")
 
 
 def test_a_run_without_verdicts_has_no_such_section(tmp_path):

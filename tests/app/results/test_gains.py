@@ -30,13 +30,17 @@ def test_gains_are_those_of_a_computation_by_random_draws():
     found = estimate_gains(observed, variances)
     assert found.mean == pytest.approx(gains @ weights, abs=0.003)
     assert found.better == pytest.approx((gains > 0) @ weights, abs=0.01)
-    assert found.common_mean()[0] == pytest.approx(mean @ weights, abs=0.003)
+    assert found.common_mean[0] == pytest.approx(mean @ weights, abs=0.003)
     assert found.spread == pytest.approx(spread @ weights, abs=0.005)
     order = np.argsort(gains[0])
     ends = gains[0, order][np.searchsorted(weights[order].cumsum(), [0.025, 0.975])]
-    assert found.interval()[0] == pytest.approx(ends, abs=0.005)
+    assert found.interval[0] == pytest.approx(ends, abs=0.005)
     deviation = np.sqrt(gains[1] ** 2 @ weights - (gains[1] @ weights) ** 2)
-    assert found.deviation(1) == pytest.approx(deviation, abs=0.003)
+    assert found.deviation[1] == pytest.approx(deviation, abs=0.003)
+    average = gains[[0, 3]].mean(axis=0)
+    mean, deviation = found.average([0, 3])
+    assert mean == pytest.approx(average @ weights, abs=0.003)
+    assert deviation == pytest.approx(np.sqrt((average - mean) ** 2 @ weights), abs=0.003)
     assert found.within(1, 0.01) == pytest.approx((np.abs(gains[1]) < 0.01) @ weights, abs=0.01)
 
 
@@ -85,7 +89,7 @@ def simulated(gain, clients, samples, federations):
         losses = rng.binomial(samples - wins, losing)
         counts = np.full(clients, float(samples))
         one = estimate_gains((wins - losses) / samples, counts_variance(wins, losses, counts))
-        found.append((true, one.better, *one.interval().T))
+        found.append((true, one.better, *one.interval.T))
     return np.concatenate(found, axis=1)
 
 
@@ -136,7 +140,7 @@ def test_so_many_samples_decide_in_four_of_five_cases(observed):
     gains, variances = np.array([0.02, 0.04, 0.06, observed]), np.full(4, 0.2 / 40)
     found = estimate_gains(gains, variances)
     needed = samples_to_decide(found, 3, float(variances[3]), 40, 0.975)
-    rng, mean, spread = np.random.default_rng(0), found.common_mean()[0], found.spread
+    rng, mean, spread = np.random.default_rng(0), found.common_mean[0], found.spread
 
     def decided(samples):
         drawn = rng.normal(found.mean[3], np.sqrt(0.2 / samples), 20_000)

@@ -49,6 +49,36 @@ def test_a_client_joins_where_it_gains_almost_surely():
     mean, low, high = found.means["rcc"]
     assert mean == pytest.approx((0.25 + 0.2 + 0.11) / 3, abs=0.02)
     assert low < mean < high
+    joining = [one.gain.mean for one in found.clients if one.verdict == JOIN]
+    mean, low, high = found.mean_of_joining
+    assert mean == pytest.approx(np.mean(joining))
+    assert low < mean < high
+    assert high - low < found.clients[0].gain.high - found.clients[0].gain.low
+
+
+def test_the_mean_of_those_that_join_is_of_all_their_strategies_in_the_unit_of_numbers():
+    clients = range(4)
+    runs = [
+        run("local", {client: validated(5.0) for client in clients}, OF_A_NUMBER),
+        *(
+            run(
+                name,
+                {
+                    client: validated(4.0, local=(4 if client in best else 1.5, 4))
+                    for client in clients
+                },
+                OF_A_NUMBER,
+            )
+            for name, best in (("a", (0, 1)), ("b", (2, 3)))
+        ),
+    ]
+    found = verdicts_of(runs)
+    assert {one.compared for one in found.clients} == {"a", "b"}
+    joining = [one.gain.mean for one in found.clients if one.verdict == JOIN]
+    assert len(joining) == 4
+    mean, low, high = found.mean_of_joining
+    assert mean == pytest.approx(np.mean(joining))
+    assert 1 < low < mean < high < 5
 
 
 def test_the_gains_of_others_make_a_client_join_that_alone_could_not_tell():

@@ -1,20 +1,21 @@
-"""The roof: the Flower app that joins clients and strategies, its configuration and its results."""
+"""The Flower app that joins clients and strategies: its configuration, its runs and its results."""
 
-from __future__ import annotations
+from importlib.util import find_spec
+from pathlib import Path
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from fl_app.api import simulate, sweep
-    from fl_app.results.frames import Results, SweepResults, load_results, load_sweep
-
-__all__ = ["Results", "SweepResults", "load_results", "load_sweep", "simulate", "sweep"]
+_HERE = Path(__file__).parents[1]
 
 
-def __getattr__(name: str) -> Any:
-    """Import what is for scripts and notebooks where it is used: a device has no pandas."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__} has no attribute {name}")
-    where = "api" if name in ("simulate", "sweep") else "results.frames"
-    return getattr(import_module(f"fl_app.{where}"), name)
+def _check_packages() -> None:
+    """Say which folder Python finds in place of one of fedkin's packages, if any."""
+    for name in ("fl_core", "clients", "strategies"):
+        spec = find_spec(name)
+        found = [Path(path) for path in (spec and spec.submodule_search_locations) or []]
+        if found and _HERE / name not in found:
+            raise ImportError(
+                f"{found[0]} hides fedkin's package {name}: rename that folder, or start Python "
+                f"in another one (the package is in {_HERE})."
+            )
+
+
+_check_packages()

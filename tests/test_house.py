@@ -220,36 +220,6 @@ def test_under_the_roof_nobody_asks_which_clustering_it_is():
     assert asked_for_clusterings("isinstance(x, int | RandomClusters)") == {"RandomClusters"}
 
 
-LONGEST_FILE, LONGEST_CLASS = 600, 250
-# What was longer when the limits came. Nothing may be added here, and numbers only fall.
-LONG_CLASSES = {
-    "strategies/strategy.py": 347,
-}
-
-
-@cache
-def lengths() -> dict[str, tuple[int, int]]:
-    """Return the lines of each module, and those of its longest class."""
-    found = {}
-    for path in (path for room in MAY_IMPORT for path in modules_of(room).values()):
-        text = path.read_text(encoding="utf-8")
-        classes = [node for node in nodes_of(text) if isinstance(node, ast.ClassDef)]
-        longest = max((node.end_lineno - node.lineno + 1 for node in classes), default=0)
-        found[path.relative_to(ROOT).as_posix()] = text.count("\n"), longest
-    return found
-
-
-def test_files_and_classes_stay_short():
-    for path, (lines, longest) in lengths().items():
-        assert lines <= LONGEST_FILE, path
-        assert longest <= LONG_CLASSES.get(path, LONGEST_CLASS), path
-
-
-def test_no_exception_outlives_its_reason():
-    found = lengths()
-    assert all(found[path][1] > LONGEST_CLASS for path in LONG_CLASSES)
-
-
 # Words with a private meaning, which a stranger cannot guess: the pages' sentences in the words of
 # the field. Pages under docs/results are written from experiments' names, which stored cells have.
 PRIVATE_WORDS = (

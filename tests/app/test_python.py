@@ -1,6 +1,7 @@
 """`simulate`, its results as data frames, and strategies in a file of one's own."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fl_app import load_results, load_sweep, simulate, sweep
+import fedkin
+from fedkin import load_results, load_sweep, simulate, sweep
 from fl_app.results.frames import Pictures, Results
 from fl_app.simulation.superlink import run_app
 from fl_core.user_code import unload_user_modules
@@ -18,10 +20,30 @@ from tests.app_runs import ROOT, run
 def test_the_package_is_light():
     """A device has no pandas, and a command's help needs no torch."""
     heavy = "{'torch', 'pandas', 'ray', 'matplotlib', 'flwr'} & set(sys.modules)"
-    code = f"import sys, fl_app; fl_app.__all__; assert not {heavy}, {heavy}"
+    code = f"import sys, fedkin; fedkin.__all__; assert not {heavy}, {heavy}"
     subprocess.run([sys.executable, "-c", code], check=True)
     with pytest.raises(ImportError, match="cannot import name 'simulat'"):
-        from fl_app import simulat  # noqa: F401, PLC0415
+        from fedkin import simulat  # noqa: F401, PLC0415
+
+
+def test_each_public_name_is_there():
+    assert all(getattr(fedkin, name) for name in fedkin.__all__)
+
+
+@pytest.mark.parametrize("files", [["clients/__init__.py"], ["strategies/mine.py"]])
+def test_a_folder_that_hides_a_package_is_named(tmp_path, files):
+    for name in files:
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    script = tmp_path / "mine.py"
+    script.write_text("import fedkin", encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, script], env=environment, capture_output=True, text=True, check=False
+    )
+    hidden = tmp_path / files[0].partition("/")[0]
+    is_package = files[0].endswith("__init__.py")
+    assert (f"{hidden} hides fedkin's package" in done.stderr) == is_package
 
 
 # ---------------------------------------------------------------------------------------- a run

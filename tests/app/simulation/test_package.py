@@ -212,7 +212,7 @@ def build_wheel(folder: Path) -> Path:
     """Build one of a copy: a checkout's build folder may hold files that are gone."""
     copy = folder / "checkout"
     copy.mkdir(parents=True)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "fedkin.py"):
         shutil.copy(ROOT / name, copy)
     for room in ROOMS:
         shutil.copytree(ROOT / room, copy / room, ignore=shutil.ignore_patterns("__pycache__"))
@@ -283,7 +283,7 @@ def run_in(folder: Path, *words: object) -> str:
 def test_the_wheel_has_all_files(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    assert {str(path) for path in sources()} <= names
+    assert {"fedkin.py", *map(str, sources())} <= names
     assert {f"{room}/py.typed" for room in ROOMS} <= names
     assert set(DATA) <= names
 

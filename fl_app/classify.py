@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -149,7 +150,7 @@ def _read_function(model_path: Path, card: ModelCard, data: str) -> list[Batch]:
             f"--data is {data}, whose samples have shape {_times(samples.shape[1:])}, but "
             f"{model_path} takes {_times(card.sample_shape)}: convert them first."
         )
-    if samples.dtype == torch.float32:
+    if samples.is_floating_point():
         samples = card.preparation.prepare_samples(samples)
     return [([(number,) for number in range(len(samples))], samples)]
 
@@ -176,7 +177,7 @@ def _rows(
                 _path_cell(one, on_terminal) if isinstance(one, Path) else one for one in about
             ]
             if predicts_number:
-                writer.writerow((*cells, f"{probability:.6g}"))
+                writer.writerow((*cells, _number(card, probability)))
             else:
                 writer.writerow((*cells, names[label], f"{probability:.6f}"))
             counts[label] += 1
@@ -230,6 +231,15 @@ def _in_original_unit(card: ModelCard, numbers: Tensor) -> Tensor:
             "with standardise=all."
         )
     return numbers
+
+
+def _number(card: ModelCard, value: float) -> str:
+    """Return a predicted number with six digits, of its distance from the mean if it is scaled."""
+    scaling = card.preparation.scaling
+    if scaling is None:
+        return f"{value:.6g}"
+    decimals = 5 - math.floor(math.log10(scaling.target_deviation))
+    return f"{value:.{max(0, decimals)}f}"
 
 
 @contextmanager

@@ -14,7 +14,8 @@ from fl_core.data.preparation import NO_PREPARATION, Preparation
 from fl_core.data.samples import sample_word
 from fl_core.data.scaling import Scaling
 
-TENSORS = ("train_samples", "train_labels", "test_samples", "test_labels")
+_FLOATS = (torch.float32, torch.float64)
+_TENSORS = ("train_samples", "train_labels", "test_samples", "test_labels")
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +38,9 @@ class Dataset:
     """
 
     name: str  # one of `DATASETS`, several joined, or an import path
-    train_samples: Tensor  # uint8 or float32, (n, …); images are uint8 (n, C, H, W)
-    train_labels: Tensor  # (n,): int64, indices into `class_names`; or float32, to be predicted
+    # uint8, float32 or, before they are scaled, float64, (n, …); images are uint8 (n, C, H, W)
+    train_samples: Tensor
+    train_labels: Tensor  # (n,): int64, indices into `class_names`; or floats, to be predicted
     test_samples: Tensor
     test_labels: Tensor
     class_names: tuple[str, ...]  # of a number to predict, its name
@@ -107,7 +109,7 @@ class Dataset:
     def checksum(self) -> str:
         """Return a key that the same data have in any process."""
         content = blake2b(repr((self.class_names, self.given_partition)).encode())
-        for tensor in (*(getattr(self, name) for name in TENSORS), self.train_groups):
+        for tensor in (*(getattr(self, name) for name in _TENSORS), self.train_groups):
             content.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
             content.update(tensor.detach().contiguous().numpy().data)
         return content.hexdigest()
@@ -121,7 +123,7 @@ class Dataset:
 
     def to(self, device: torch.device) -> Dataset:
         """Return a copy with samples and labels on another device; groups are not moved."""
-        return replace(self, **{name: getattr(self, name).to(device) for name in TENSORS})
+        return replace(self, **{name: getattr(self, name).to(device) for name in _TENSORS})
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -130,8 +132,8 @@ class Dataset:
 
     @property
     def is_float(self) -> bool:
-        """Return whether samples are float32; otherwise they are pixels, uint8."""
-        return self.train_samples.dtype == torch.float32
+        """Return whether samples are floats; otherwise they are pixels, uint8."""
+        return self.train_samples.is_floating_point()
 
     @property
     def num_classes(self) -> int:
@@ -141,7 +143,7 @@ class Dataset:
     @property
     def is_regression(self) -> bool:
         """Return whether labels are numbers to predict."""
-        return self.train_labels.dtype == torch.float32
+        return self.train_labels.is_floating_point()
 
     @property
     def train_groups(self) -> Tensor:
@@ -164,25 +166,27 @@ class Dataset:
 
 def check_labelled(samples: Tensor, labels: Tensor, what: str) -> None:
     """Raise a ValueError for samples or labels that cannot be trained on; it begins with `what`."""
-    if samples.dtype not in (torch.uint8, torch.float32):
+    if samples.dtype not in (torch.uint8, *_FLOATS):
         raise ValueError(
-            f"{what} samples are {described_tensor(samples)}, but must be float32, or uint8 for "
-            "pixels: convert them, in NumPy by .astype(np.float32), and divide pixels of 16 bits "
-            "by 65535"
+            f"{what} samples are {described_tensor(samples)}, but must be float32 or float64, or "
+            "uint8 for pixels: convert them, in NumPy by .astype(np.float64), and divide pixels of "
+            "16 bits by 65535"
         )
     if samples.dim() < 2 or 0 in samples.shape[1:]:
         raise ValueError(
             f"{what} samples are {described_tensor(samples)}, but the shape must be (n, …), such "
             "as (n, 30)"
         )
-    if labels.dtype not in (torch.int64, torch.float32) or labels.shape != samples.shape[:1]:
+    if labels.dtype not in (torch.int64, *_FLOATS) or labels.shape != samples.shape[:1]:
         raise ValueError(
             f"{what} labels are {described_tensor(labels)}, but must be whole numbers for classes, "
-            f"or float32 for a number to predict, of shape ({len(samples)},)"
+            f"or floats for a number to predict, of shape ({len(samples)},)"
         )
     for kind, values in (("samples", samples), ("labels", labels)):
-        if values.is_floating_point() and not torch.isfinite(values).all():
-            raise ValueError(f"{what} {kind} contain infinity or NaN: replace these")
+        if values.is_floating_point() and not torch.isfinite(values.float()).all():
+            raise ValueError(
+                f"{what} {kind} contain infinity, NaN or numbers above 3e38: replace these"
+            )
 
 
 def described_tensor(tensor: Tensor) -> str:

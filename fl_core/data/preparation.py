@@ -62,12 +62,12 @@ class Preparation:
             raise ValueError("its samples have more or fewer columns than its scaling")
 
     def prepare_samples(self, rows: Tensor) -> Tensor:
-        """Prepare unprepared samples, (n, …), for the model.
+        """Prepare unprepared samples, floats (n, …), for the model, which takes float32.
 
         With "site" and an unknown scaling, the statistics of these samples scale them.
         """
         if self.standardise == NOT_STANDARDISED:
-            return rows
+            return rows.float()
         scaling = self.scaling or Scaling.fit(ColumnStatistics.of(rows))
         return scaling.transform(rows)
 

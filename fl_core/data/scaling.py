@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,10 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fl_core.data.samples import check_no_pixels
-from fl_core.data.settings import SITE
+from fl_core.data.settings import ALL_SITES, SITE
 from fl_core.data.split import Split
 from fl_core.json_records import STRICT
 from fl_core.text import listed, printable
+
+_COMPARED = 10_000  # rows, to see whether values stay different
+_HALF = 2**10  # of the last bits of a float64 that are rounding: 41 of 52 remain, 12 digits
 
 
 class ColumnStatistics(NamedTuple):
@@ -31,7 +34,7 @@ class ColumnStatistics(NamedTuple):
     def of(cls, rows: Tensor, labels: Tensor | None = None) -> ColumnStatistics:
         """Compute the statistics of at least one row, shape (n, columns, …).
 
-        Float32 labels, shape (n,), are numbers to predict: they count as the last column.
+        Labels with fractions, shape (n,), are numbers to predict: they count as the last column.
         """
         values = rows.numpy().astype(np.float64)
         values = np.moveaxis(values, 1, -1).reshape(-1, values.shape[1])
@@ -42,7 +45,7 @@ class ColumnStatistics(NamedTuple):
             np.where(constant, 0.0, values.std(axis=0)),
             np.array(np.isin(values, (0, 1)).all(axis=0)),
         )
-        if labels is None or labels.dtype != torch.float32:
+        if labels is None or not labels.is_floating_point():
             return columns
         target = cls.of(labels[:, None])
         return cls(
@@ -106,7 +109,7 @@ class Scaling:
         return cls(tuple(mean[:-1]), tuple(deviation[:-1]), mean[-1], deviation[-1])
 
     def transform(self, rows: Tensor) -> Tensor:
-        """Scale samples, float32 (n, columns, …)."""
+        """Scale samples, floats (n, columns, …), in float64; return float32."""
         shape = (-1, *[1] * (rows.dim() - 2))
         mean, deviation = (
             torch.tensor(one, dtype=torch.float64, device=rows.device).reshape(shape)
@@ -115,23 +118,91 @@ class Scaling:
         return ((rows.double() - mean) / deviation).float()
 
     def transform_targets(self, labels: Tensor) -> Tensor:
-        """Scale numbers to predict, float32 (n,); return classes unchanged."""
-        if labels.dtype != torch.float32:
+        """Scale numbers to predict, floats (n,), to float32; return classes unchanged."""
+        if not labels.is_floating_point():
             return labels
         return ((labels.double() - self.target_mean) / self.target_deviation).float()
 
     def restore_targets(self, numbers: Tensor) -> Tensor:
-        """Return predicted numbers in their original unit."""
-        return (numbers.double() * self.target_deviation + self.target_mean).float()
+        """Return predicted numbers in their original unit, float64."""
+        return numbers.double() * self.target_deviation + self.target_mean
 
-    def transform_split(self, split: Split) -> Split:
+    def transform_split(self, split: Split, column_names: Sequence[str] = ()) -> Split:
         """Scale all samples and targets of a device."""
-        return split._replace(
+        scaled = split._replace(
             train_samples=self.transform(split.train_samples),
             train_labels=self.transform_targets(split.train_labels),
             test_samples=self.transform(split.test_samples),
             test_labels=self.transform_targets(split.test_labels),
         )
+        check_distinct(split, scaled, column_names)
+        return scaled
+
+
+def unscaled_split(split: Split, column_names: Sequence[str] = ()) -> Split:
+    """Return a device's samples and targets as float32, or as pixels and classes."""
+    unscaled = split._replace(
+        train_samples=_as_float32(split.train_samples),
+        train_labels=_as_float32(split.train_labels),
+        test_samples=_as_float32(split.test_samples),
+        test_labels=_as_float32(split.test_labels),
+    )
+    check_distinct(split, unscaled, column_names)
+    return unscaled
+
+
+def _as_float32(values: Tensor) -> Tensor:
+    return values.float() if values.is_floating_point() else values
+
+
+def check_distinct(before: Split, after: Split, column_names: Sequence[str] = ()) -> None:
+    """Refuse a column of numbers most of whose different values are the same in float32.
+
+    Values are different if 12 digits of them are. Of many rows, some are compared.
+    """
+    parts = [
+        (before.train_samples, after.train_samples, "column", column_names),
+        (before.train_labels, after.train_labels, "the target", before.class_names),
+    ]
+    for old, new, what, names in parts:
+        if not old.is_floating_point():
+            continue
+        for column, (values, shortened) in enumerate(
+            zip(_columns(old), _columns(new), strict=True)
+        ):
+            # Without the sign of zero, in whole units of the last bit that counts.
+            bits = (values.astype(np.float64) + 0.0).view(np.int64)
+            count, left = (
+                len(np.unique(one)) for one in ((bits + _HALF) // (2 * _HALF), shortened)
+            )
+            if 2 * left <= count:
+                name = printable(names[column]) if names else str(column)
+                raise ValueError(
+                    f"{what} {name} has {count:,} different values, of which float32, the type "
+                    f"that models compute in, leaves {left:,}: set standardise to {SITE} or "
+                    f"{ALL_SITES}, which scales in float64; correct values that are far from all "
+                    "others; or leave the column out."
+                )
+
+
+def columns_of_few_digits(samples: Tensor) -> list[int]:
+    """Return the columns of float32 samples or labels that differ in their last digits alone.
+
+    Their deviation is below 100 steps between neighbours in float32, and they are no whole numbers
+    that float32 has.
+    """
+    columns = _columns(samples)
+    largest = np.abs(columns).max(axis=1)
+    is_exact = (columns == columns.round()).all(axis=1) & (largest < 2**24)
+    deviation = columns.std(axis=1, dtype=np.float64)
+    is_short = (deviation > 0) & (deviation < 100 * np.spacing(largest))
+    return np.flatnonzero(is_short & ~is_exact).tolist()
+
+
+def _columns(values: Tensor) -> NDArray[Any]:
+    """Return some of the values of each column, shape (columns, m), of (n, columns, …) or (n,)."""
+    some = values[:: max(1, len(values) // _COMPARED)].numpy()
+    return some[None] if some.ndim == 1 else np.moveaxis(some, 1, 0).reshape(some.shape[1], -1)
 
 
 def constant_notes(
@@ -165,4 +236,4 @@ def standardise_site(
     statistics = ColumnStatistics.of(split.train_samples[training], split.train_labels[training])
     scaling = Scaling.fit(statistics, is_regression=split.train_labels.is_floating_point())
     notes = constant_notes([statistics], len(scaling.mean), column_names, SITE)
-    return scaling.transform_split(split), scaling, notes
+    return scaling.transform_split(split, column_names), scaling, notes

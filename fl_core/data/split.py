@@ -10,8 +10,8 @@ from torch import Tensor
 class Split(NamedTuple):
     """Training and test samples with their labels; a site may have no test samples."""
 
-    train_samples: Tensor  # uint8 or float32, (n, …)
-    train_labels: Tensor  # (n,): int64, indices into `class_names`; or float32, to be predicted
+    train_samples: Tensor  # uint8, float32 or, before they are scaled, float64, (n, …)
+    train_labels: Tensor  # (n,): int64, indices into `class_names`; or floats, to be predicted
     test_samples: Tensor
     test_labels: Tensor
     class_names: tuple[str, ...]  # of a number to predict, its name

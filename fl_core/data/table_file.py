@@ -41,9 +41,9 @@ class Table(NamedTuple):
     """One site's rows."""
 
     site: str  # the file's name without its ending
-    columns: Any  # a data frame of n rows, columns sorted by name: float32, or texts
+    columns: Any  # a data frame of n rows, columns sorted by name: float64, or texts
     label: str  # the column of labels
-    labels: NDArray[Any]  # (n,): names of classes; or numbers to predict, float32
+    labels: NDArray[Any]  # (n,): names of classes; or numbers to predict, float64
     is_test: NDArray[np.bool_]  # (n,)
     is_in_time: bool  # the last rows test, without a column that says so
 
@@ -51,7 +51,7 @@ class Table(NamedTuple):
 def category_values(columns: Any) -> CategoriesByColumn:
     """Return the values of each category of a data frame, and nothing for columns of numbers."""
     return {
-        name: () if values.dtype == np.float32 else tuple(sorted(values.unique()))
+        name: () if values.dtype == np.float64 else tuple(sorted(values.unique()))
         for name, values in columns.items()
     }
 
@@ -171,7 +171,7 @@ def _features(cells: Any, ignored: Collection[str], where: str) -> Any:
                 "numbers or categories: write a number, such as days since a day, or leave it out "
                 "at all sites."
             )
-        columns[name] = values if values.dtype == object else values.astype(np.float32)
+        columns[name] = values
     return load_extra("pandas", _NEEDS).DataFrame(columns)
 
 
@@ -256,7 +256,7 @@ def _first(rows: NDArray[np.bool_]) -> int:
 
 
 def _labels(column: Any, what: str, target: str) -> NDArray[Any]:
-    """Return names of classes, or float32 numbers to predict."""
+    """Return names of classes, or float64 numbers to predict."""
     values = _values(column, what)
     if values.dtype == object:
         if target == NUMBER_TARGET:
@@ -266,7 +266,7 @@ def _labels(column: Any, what: str, target: str) -> NDArray[Any]:
             )
         return values
     if target == NUMBER_TARGET or (values != np.round(values)).any():
-        return values.astype(np.float32)
+        return values
     # The cells are exact at any size, floats are not; some programs write 1.0 for 1.
     names = [re.sub(r"\.0*$", "", strip_and_compose(cell)) for cell in column.tolist()]
     is_code = np.array([not are_whole([name]) for name in names])
@@ -283,11 +283,11 @@ def are_whole(names: Iterable[str]) -> bool:
     return all(map(_WHOLE.fullmatch, names))
 
 
-def as_numbers(labels: NDArray[Any], message: str) -> NDArray[np.float32]:
+def as_numbers(labels: NDArray[Any], message: str) -> NDArray[np.float64]:
     """Return labels as numbers to predict; names of other classes are a ValueError."""
     if labels.dtype == object and not are_whole(set(labels.tolist())):
         raise ValueError(message)
-    return labels.astype(np.float32)
+    return labels.astype(np.float64)
 
 
 def _is_test(cells: Any, label: str, where: str) -> NDArray[np.bool_]:

@@ -148,7 +148,7 @@ def common_columns(sites: Mapping[str, CategoriesByColumn]) -> CategoriesByColum
     return common
 
 
-def encode_rows(table: Any, columns: CategoriesByColumn, where: str) -> NDArray[np.float32]:
+def encode_rows(table: Any, columns: CategoriesByColumn, where: str) -> NDArray[np.float64]:
     """Return a table as samples, shape (n, d): numbers, and 0 or 1 for each value of a category.
 
     `table` is a data frame as `Table.columns`, and `where` names it.
@@ -168,7 +168,7 @@ def encode_rows(table: Any, columns: CategoriesByColumn, where: str) -> NDArray[
                 )
             encoder = OneHotEncoder(categories=[list(values)], sparse_output=False)
             column = encoder.fit_transform(column)
-        parts.append(np.asarray(column, np.float32))
+        parts.append(np.asarray(column, np.float64))
     return np.hstack(parts)
 
 
@@ -252,7 +252,7 @@ def notes_on_tables(tables: Sequence[Table]) -> Iterator[str]:
     """Yield notes on columns, and on test rows that training rows repeat."""
     for name in tables[0].columns:
         columns = [table.columns[name] for table in tables]
-        if columns[0].dtype != np.float32:
+        if columns[0].dtype != np.float64:
             texts = sorted({text for column in columns for text in column.unique()})
             yield from _note_on_spellings(f"values of column {printable(name)}:", texts)
         if all(map(_differs_in_each_row, columns)):
@@ -272,7 +272,7 @@ def notes_on_tables(tables: Sequence[Table]) -> Iterator[str]:
 
 def _differs_in_each_row(column: Any) -> bool:
     """Return whether a column is texts or whole numbers, nearly all of which are different."""
-    is_fraction = column.dtype == np.float32 and (column != column.round()).any()
+    is_fraction = column.dtype == np.float64 and (column != column.round()).any()
     many = len(column) > _MANY
     return many and not is_fraction and column.nunique() >= NEARLY_ALL * len(column)
 

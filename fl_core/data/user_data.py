@@ -1,8 +1,9 @@
 """User-defined data: what a function without arguments returns, whole or in partitions.
 
 Samples may be of any shape: images, rows of a table, spectrograms, embeddings. uint8 is taken for
-pixels, which become numbers in [0, 1]; float32 stays as it is. Labels are classes, whole numbers;
-or float32 numbers to predict, with the name of what they measure.
+pixels, which become numbers in [0, 1]; floats are scaled only by `standardise`, in float64, and
+become float32. Labels are classes, whole numbers; or floats, numbers to predict, with the name of
+what they measure.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from torch import Tensor
 
 from fl_core.data.dataset import Dataset, check_labelled, described_tensor
 from fl_core.data.given_partition import GivenPartition
-from fl_core.text import type_name
+from fl_core.data.scaling import columns_of_few_digits
+from fl_core.text import listed, type_name
 from fl_core.user_code import call_user_code
 
 DATASET = "dataset"
@@ -46,8 +48,8 @@ class Partitions:
     ----------
     clients : sequence of K tuples
         For each client, its training samples (n, …), their labels (n,), its test samples and their
-        labels: NumPy arrays or tensors, samples uint8 or float32, labels whole numbers from 0, or
-        float32 numbers to predict.
+        labels: NumPy arrays or tensors, samples uint8, float32 or float64, labels whole numbers
+        from 0, or floats to predict.
     tasks : sequence of K int, optional
         The true task of each client; without them, no ARI can be shown.
     class_names : sequence of str, optional
@@ -72,10 +74,10 @@ def read_user_data(path: str) -> Dataset:
     returned = call_user_code(DATASET, path)
     with _naming(DATASET, path):
         if isinstance(returned, Dataset):
-            return _checked_images(replace(returned, name=path))
+            return _checked(replace(returned, name=path))
         if isinstance(returned, Partitions):
-            return _checked_images(dataset_of_partitions(path, returned))
-        return _checked_images(_dataset(path, *_arrays_and_names(returned, _EXPECTED)))
+            return _checked(dataset_of_partitions(path, returned))
+        return _checked(_dataset(path, *_arrays_and_names(returned, _EXPECTED)))
 
 
 def read_user_part(key: str, path: str) -> Dataset:
@@ -92,7 +94,7 @@ def read_user_part(key: str, path: str) -> Dataset:
             if highest > _MAX_UNNAMED:
                 raise ValueError(f"labels are up to {highest}, but have no names: name all classes")
             names = [str(label) for label in range(highest + 1)]
-        return _checked_images(_dataset(path, part, names))
+        return _checked(_dataset(path, part, names))
 
 
 def read_repeatable(key: str, path: str, read: Callable[[str], Dataset], caller: str) -> Dataset:
@@ -199,6 +201,26 @@ def _dataset(path: str, part: Sequence[Tensor], names: Any) -> Dataset:
         names = [str(label) for label in present]
     samples, _, test_samples, test_labels = part
     return Dataset(path, samples, labels, test_samples, test_labels, tuple(map(str, names)))
+
+
+def _checked(data: Dataset) -> Dataset:
+    """Return the data with images' channels first, and notes on what looks wrong."""
+    if data.train_labels.dtype == torch.float32 and columns_of_few_digits(data.train_labels):
+        raise ValueError(
+            f"numbers to predict, {data.class_names[0]}, are float32 and differ in their last "
+            "digits alone, so others may have been rounded off: return float64, and set "
+            "standardise to site or all"
+        )
+    data = _checked_images(data)
+    if data.train_samples.dtype == torch.float32:
+        columns = list(map(str, columns_of_few_digits(data.train_samples)))
+        if columns:
+            note = (
+                f"columns of {data.name} differ in the last digits of float32 alone: "
+                f"{listed(columns, 10, ', ')}; if others were rounded off, return float64"
+            )
+            return replace(data, notes=(*data.notes, note))
+    return data
 
 
 def _checked_images(data: Dataset) -> Dataset:

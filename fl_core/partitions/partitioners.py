@@ -24,7 +24,7 @@ def from_partitioner(
 ) -> Partitions:
     """Give each client a partition of a flwr-datasets partitioner; a fifth is held out for tests.
 
-    Images, uint8 (n, H, W) or (n, H, W, C), become uint8 (n, C, H, W); all else becomes float32.
+    Images, uint8 (n, H, W) or (n, H, W, C), become uint8 (n, C, H, W); all else becomes float64.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def from_partitioner(
                 f'column "{", ".join(columns)}" of partition {client} does not have numbers of one '
                 "shape: give another by samples, or convert it by the map of your dataset."
             ) from error
-        y = np.asarray(table[label][:], np.float32 if is_number else None)
+        y = np.asarray(table[label][:], np.float64 if is_number else None)
         rest, test = split_validation(y, HELD_OUT, np.random.default_rng(client))
         clients.append((x[rest], y[rest], x[test], y[test]))
     return Partitions(clients, tasks, class_names)
@@ -70,7 +70,7 @@ def from_partitioner(
 
 def _prepared(stored: NDArray[Any]) -> NDArray[Any]:
     if stored.dtype != np.uint8 or stored.ndim not in (3, 4):
-        return stored.astype(np.float32)
+        return stored.astype(np.float64)
     # Hugging Face's images have their channels last, and grey ones none.
     if stored.ndim == 3:
         return stored[:, None]

@@ -6,12 +6,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from fl_core.data.dataset import TENSORS, Dataset
+from fl_core.data.dataset import Dataset
 from fl_core.data.samples import check_no_pixels
-from fl_core.data.scaling import ColumnStatistics, Scaling, constant_notes
+from fl_core.data.scaling import (
+    ColumnStatistics,
+    Scaling,
+    constant_notes,
+    unscaled_split,
+)
 from fl_core.data.settings import NOT_STANDARDISED, SITE
+from fl_core.data.split import Split
 from fl_core.partitions.partition import Partition
 
 
@@ -28,7 +36,14 @@ def standardise_dataset(
     excludes from training: they are scaled, but do not count.
     """
     if scope == NOT_STANDARDISED:
-        return data
+        if torch.float64 not in (data.train_samples.dtype, data.train_labels.dtype):
+            return data
+        split = Split(
+            *(data.train_samples, data.train_labels),
+            *(data.test_samples, data.test_labels),
+            data.class_names,
+        )
+        return _with_samples(data, unscaled_split(split, data.column_names))
     check_no_pixels(data.name, scope, data.is_float)
     if scope == SITE and data.given_partition is None:
         raise ValueError(
@@ -37,30 +52,54 @@ def standardise_dataset(
         )
     if scope == SITE:
         excluded = validation or [np.empty(0, np.int64)] * partition.num_clients
-        scaled = [np.concatenate(rows) for rows in zip(partition.train, excluded, strict=True)]
-        sites = list(zip(partition.train, scaled, partition.test, strict=True))
+        scaled_rows = [np.concatenate(rows) for rows in zip(partition.train, excluded, strict=True)]
+        sites = list(zip(partition.train, scaled_rows, partition.test, strict=True))
     else:
         train, test = (np.arange(len(rows)) for rows in (data.train_samples, data.test_samples))
         sites = [(np.unique(np.concatenate(partition.train)), train, test)]
-    tensors = {name: getattr(data, name).clone() for name in TENSORS}
+    whole = Split(
+        *(_copy(data.train_samples), _copy(data.train_labels)),
+        *(_copy(data.test_samples), _copy(data.test_labels)),
+        data.class_names,
+    )
     statistics, scalings = [], []
     for trained, train, test in sites:
         site_statistics = ColumnStatistics.of(
             data.train_samples[trained], data.train_labels[trained]
         )
         scaling = Scaling.fit(site_statistics, is_regression=data.is_regression)
-        for which, rows in (("train", train), ("test", test)):
-            samples, labels = tensors[f"{which}_samples"], tensors[f"{which}_labels"]
-            samples[rows] = scaling.transform(samples[rows])
-            labels[rows] = scaling.transform_targets(labels[rows])
+        site = Split(
+            *(data.train_samples[train], data.train_labels[train]),
+            *(data.test_samples[test], data.test_labels[test]),
+            data.class_names,
+        )
+        scaled = scaling.transform_split(site, data.column_names)
+        for values, rows, new in zip(
+            whole[:4], (train, train, test, test), scaled[:4], strict=True
+        ):
+            values[rows] = new
         statistics.append(site_statistics)
         scalings.append(scaling)
     notes = constant_notes(statistics, len(scalings[0].mean), data.column_names, scope)
     common = None if scope == SITE else scalings[0]
     return replace(
-        data,
-        **tensors,
+        _with_samples(data, whole),
         preparation=replace(data.preparation, standardise=scope, scaling=common),
         scalings=tuple(scalings),
         notes=(*data.notes, *notes),
     )
+
+
+def _with_samples(data: Dataset, split: Split) -> Dataset:
+    return replace(
+        data,
+        train_samples=split.train_samples,
+        train_labels=split.train_labels,
+        test_samples=split.test_samples,
+        test_labels=split.test_labels,
+    )
+
+
+def _copy(values: Tensor) -> Tensor:
+    """Return a copy, floats as float32: rows that are used by no client are not scaled."""
+    return values.to(torch.float32 if values.is_floating_point() else values.dtype, copy=True)

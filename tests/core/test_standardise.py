@@ -162,3 +162,55 @@ def test_what_cannot_be_standardised_is_one_sentence():
         ValueError, match=r"^standardise is \"site\", but some does not come in one"
     ):
         samples("site", held=False)
+
+
+def of_one_column(columns, numbers, held=True):
+    """Return data with these values at both of two sites, for training and for testing."""
+    columns, numbers = (
+        torch.tensor([*one, *one], dtype=torch.float64) for one in (columns, numbers)
+    )
+    return Dataset(
+        "some",
+        *(columns[:, None], numbers, columns[:, None], numbers, ("seconds",)),
+        given_partition=GivenPartition((len(columns) // 2,) * 2, (len(columns) // 2,) * 2),
+        column_names=("x",),
+    )
+
+
+STEPS = [0.0, 1, 2, 3, 6]
+
+
+@pytest.mark.parametrize("scope", ["all", "site"])
+def test_an_offset_changes_no_scaled_number(scope):
+    """float32 has steps of 128 near 1.7e9, and of a half near 5,820,000.123."""
+    near = federation(scope, of_one_column(STEPS, STEPS)).dataset
+    far = of_one_column([5_820_000.123 + x for x in STEPS], [1.7e9 + y for y in STEPS])
+    far = federation(scope, far).dataset
+    # Mean 2.4, variance (0 + 1 + 4 + 9 + 36)/5 - 2.4² = 4.24.
+    expected = torch.tensor([(x - 2.4) / 4.24**0.5 for x in STEPS] * 2)
+    for found in (near, far):
+        torch.testing.assert_close(found.train_labels, expected, rtol=0, atol=1e-6)
+        torch.testing.assert_close(found.train_samples[:, 0], expected, rtol=0, atol=1e-6)
+    back = far.scalings[0].restore_targets(far.train_labels)
+    assert (back - 1.7e9).tolist() == pytest.approx(STEPS * 2, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("scope", "column", "target", "named"),
+    [
+        ("none", [5_820_000.1 + x / 10 for x in STEPS], STEPS, "column x has 5 .* leaves 2"),
+        ("none", STEPS, [1.7e9 + y for y in STEPS], "the target seconds has 5 .* leaves 1"),
+        ("all", [*STEPS, 1e12], [*STEPS, 4], "column x has 6 .* leaves 2"),
+        ("site", [*STEPS, 1e12], [*STEPS, 4], "column x has 6 .* leaves 2"),
+    ],
+)
+def test_a_column_that_float32_collapses_is_refused(scope, column, target, named):
+    with pytest.raises(ValueError, match=f"^{named}.*set standardise to site or all"):
+        federation(scope, of_one_column(column, target))
+
+
+def test_rounding_of_float64_is_no_different_value():
+    column = [0.1 * 3, 0.3, 0.1 + 0.2, 1.0, -0.0, 0.0]
+    assert len(set(column)) == 4
+    found = federation("none", of_one_column(column, [*STEPS, 7])).dataset
+    assert found.train_samples.dtype == found.train_labels.dtype == torch.float32

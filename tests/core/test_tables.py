@@ -138,7 +138,7 @@ def test_what_spreadsheets_write_is_read(tmp_path):
     text = "\ufeffx, label\r\n1, Zoe\u0308\r\n\r\n2,b\r\n"
     table = read_table(written(tmp_path, a=text) / "a.csv")
     assert table.labels.tolist() == ["Zo\u00eb", "b"]
-    assert table.columns["x"].dtype == np.float32
+    assert table.columns["x"].dtype == np.float64
 
 
 def test_a_label_with_a_fraction_is_a_number_to_predict(tmp_path):

@@ -43,7 +43,7 @@ from fl_core.agreement.local_data import (
 )
 from fl_core.data.folders import cache_dir, is_table
 from fl_core.data.samples import sample_word
-from fl_core.data.scaling import ColumnStatistics, Scaling, standardise_site
+from fl_core.data.scaling import ColumnStatistics, Scaling, standardise_site, unscaled_split
 from fl_core.data.settings import ALL_SITES, AUTO_TARGET, REAL_DEVICES, SITE, TARGET
 from fl_core.data.split import Split
 from fl_core.extras import need_extra
@@ -162,9 +162,9 @@ class DeviceNode(Node):
         """The scaled data, and their scale."""
         read, common = self.node_config.read(self.kind), self.kind.scaling
         if common is not None:
-            return common.transform_split(read), common
+            return common.transform_split(read, self.kind.column_names), common
         if self.config.standardise != SITE:
-            return read, None
+            return unscaled_split(read, self.kind.column_names), None
         training = self._split(read).train
         alone, scaling, notes = standardise_site(read, training, self.kind.column_names)
         if notes and _WARNED_KEY not in self.context.state:  # each message reads the data again

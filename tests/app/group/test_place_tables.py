@@ -111,7 +111,6 @@ def test_the_scale_is_the_runs_and_not_the_newcomers(places, tmp_path, capsys):
     model = places / "all/models/rcc-pfl/seed-0/cluster-0.safetensors"
     scaling = load_model(model)[1].preparation.scaling
     rows = np.concatenate([table(client % 2, client)["c"][:40] for client in range(6)])
-    rows = rows.astype(np.float32).astype(np.float64)
     np.testing.assert_allclose(
         (scaling.mean[2], scaling.deviation[2]), (rows.mean(), rows.std()), rtol=1e-12
     )
@@ -134,7 +133,7 @@ def test_each_site_has_a_separate_scale_where_the_run_had(places, newcomer, caps
     cluster = load_model(places / "site/models/rcc-pfl/seed-0/cluster-1.safetensors")[1]
     assert (cluster.preparation.standardise, cluster.preparation.scaling) == ("site", None)
     local = load_model(places / "site/models/local/seed-0/cluster-3.safetensors")[1]
-    rows = table(1, 3)["c"][:40].astype(np.float32).astype(np.float64)
+    rows = table(1, 3)["c"][:40]
     assert local.preparation.scaling.mean[2] == pytest.approx(rows.mean(), rel=1e-12)
 
 

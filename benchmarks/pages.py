@@ -35,10 +35,10 @@ THEN_ALL = (
     "strategy=rcc-pfl,mt-hfl,flt,flt-graph,fedhc,ifca-pfl,ifca,fedsem,cfl,pca-km-hc,optimum,random,"
     "single,local"
 )
-COMMON = "repeats=5 num-tasks=3 noise=class-dependent model=mlp"
+COMMON = "repeats=5 num-tasks=3 noise=class-dependent model=mlp weighted-mean=false"
 CONCEPT = (
-    "num-clients=10 num-tasks=2 shift=concept model=mlp optimizer=sgd learning-rate=0.1 "
-    "num-server-rounds=10 evaluate-every=10 repeats=3"
+    "num-clients=10 num-tasks=2 shift=concept model=mlp weighted-mean=false optimizer=sgd "
+    "learning-rate=0.1 num-server-rounds=10 evaluate-every=10 repeats=3"
 )
 ROTATED = (
     "dataset=rotated-mnist num-clients=1200 num-tasks=4 partition=equal minority=0 optimizer=sgd "
@@ -60,7 +60,7 @@ RUNS = {
         "grouped-once": f"strategy=pacfl,fedclust,flexcfl {COMMON} {TWENTY}",
         "fedclust-ward": f"strategy=fedclust linkage=ward {COMMON} {TWENTY}",
         "grouped-once-right-labels": "strategy=fedclust,flexcfl repeats=5 num-tasks=3 model=mlp "
-        f"{TWENTY}",
+        f"weighted-mean=false {TWENTY}",
     },
     "FedHC, IFCA-PFL and PCA read otherwise": {
         "other-readings": f"strategy=fedhc,ifca-pfl,pca-km-hc {COMMON} {TWENTY} "
@@ -85,7 +85,8 @@ RUNS = {
     },
     "Newcomers, and tasks that change": {
         "dynamic": "strategy=flt,rcc-pfl,ifca-pfl,optimum,single num-clients=20 num-tasks=2 "
-        "model=mlp newcomers=3 newcomer-round=4 drift-clients=4 drift-round=7 num-server-rounds=11",
+        "model=mlp weighted-mean=false newcomers=3 newcomer-round=4 drift-clients=4 drift-round=7 "
+        "num-server-rounds=11",
     },
 }
 

@@ -160,7 +160,6 @@ SYNONYMS = {
     "algorithm": "strategy",
     "alpha": "dirichlet-alpha",
     "epochs": "local-epochs",
-    "fedavg": "single",
     "fraction-fit": "fraction-train",
     "lr": "learning-rate",
     "method": "strategy",
@@ -179,8 +178,8 @@ def did_you_mean(value: Any, words: Iterable[str]) -> str:
     --------
     >>> did_you_mean("Singel", ["single", "random"]), did_you_mean("x", ["single"])
     ('Did you mean single?', '')
-    >>> did_you_mean("FedAvg", ["single", "random"])
-    'Did you mean single?'
+    >>> did_you_mean("lr", ["learning-rate", "optimizer"])
+    'Did you mean learning-rate?'
     """
     by_letters = {word.lower(): word for word in words if word}
     given = str(value).lower()

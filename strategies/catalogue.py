@@ -62,7 +62,7 @@ class System:
         return self.clustering, self.aggregation, self.objective
 
     def build(
-        self, *arguments: Any, weighted_mean: bool | None = False, **named: Any
+        self, *arguments: Any, weighted_mean: bool | None = None, **named: Any
     ) -> tuple[Clustering, Aggregation, LocalObjective]:
         """Build the three parts.
 
@@ -108,7 +108,8 @@ SYSTEMS: dict[str, System] = {
     "random": System(RandomClusters, ClusterMean, False),
     "single": System(SingleCluster, ClusterMean, False),
     "local": System(ClusterPerClient, ClusterMean, False),
-    "fedprox": System(SingleCluster, ClusterMean, False, "Li et al., 2020", Prox),
+    "fedavg": System(SingleCluster, ClusterMean, True, "McMahan et al., 2017"),
+    "fedprox": System(SingleCluster, ClusterMean, True, "Li et al., 2020", Prox),
     "ditto": System(SingleCluster, ClusterMean, False, "Li et al., 2021", Ditto),
     "fedper": System(SingleCluster, ClusterMean, True, "Arivazhagan et al., 2019", PrivateLayers),
     "fedrep": System(SingleCluster, ClusterMean, False, "Collins et al., 2021", PrivateHead),
@@ -169,7 +170,7 @@ def _class_of(key: str, path: str, *kinds: type) -> type:
 
 
 def make_strategy(
-    name: str, *arguments: Any, weighted_mean: bool | None = False, **named: Any
+    name: str, *arguments: Any, weighted_mean: bool | None = None, **named: Any
 ) -> ClusteredStrategy:
     """Make a strategy of the catalogue: `make_strategy("rcc-pfl", num_clusters=3)`.
 
@@ -181,8 +182,7 @@ def make_strategy(
         By position or name, what the clustering takes; by name, what the aggregation, the local
         objective and `ClusteredStrategy` take. `seed` is the clustering's, too.
     weighted_mean : bool or None
-        Weight clients by their number of samples; None: as the paper does. By default all systems
-        weight clients equally, so that a comparison shows nothing but what is compared.
+        Weight clients by their number of samples; None: as the paper does.
 
     Raises
     ------

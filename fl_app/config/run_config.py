@@ -130,10 +130,10 @@ class Config(
         "`silhouette`",
     )
     weighted_mean: bool | None = option(
-        False,
+        AS_PAPER,
         or_none(BOOLEAN, AS_PAPER),
         "weight clients by their number of samples, in `mean`, `graph` and `lps-gps`; `paper`: as "
-        "each strategy's paper does",
+        "each strategy's paper does (docs/objectives.md)",
     )
     secure_aggregation: bool = option(
         False,

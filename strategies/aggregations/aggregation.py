@@ -1,4 +1,8 @@
-"""From the models of clients to the models of clusters: pure functions over arrays."""
+"""From the models of clients to the models of clusters: pure functions over arrays.
+
+B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas, "Communication-Efficient Learning of
+Deep Networks from Decentralized Data", AISTATS 2017, https://arxiv.org/abs/1602.05629 (FedAvg).
+"""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks import pages, principal_angles, writing
 from experiments.__main__ import main
+from fl_core.options import typed
 from tests.app_runs import undrawn_pictures
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +48,7 @@ def test_the_command_on_the_page_made_the_committed_run(name):
     if expected["strategy"] == "all":  # written out there
         expected["strategy"] = config["strategy"]
     for key, value in expected.items():
-        assert str(config[key]) in (value, f"{value}.0"), key
+        assert typed(config[key]) in (value, f"{value}.0"), key
 
 
 def test_the_pages_of_the_papers_are_those_of_their_raw_numbers(tmp_path, monkeypatch):

@@ -113,7 +113,7 @@ def test_a_pair_weights_clients_as_its_aggregation_does_by_itself():
 @pytest.mark.parametrize(
     "name",
     [
-        *("", "fedavg", "spectral+", "+mean", "single+mode", "rcc-pfl+mean", "single+mean+"),
+        *("", "fedaverage", "spectral+", "+mean", "single+mode", "rcc-pfl+mean", "single+mean+"),
         *("single+mean+dito", "single+mean+ditto+ditto", "single++ditto"),
     ],
 )
@@ -126,7 +126,7 @@ def test_three_parts_by_name():
     system = c.system_of("spectral+graph+ditto")
     assert [part.name for part in system.parts] == ["spectral", "graph", "ditto"]
     assert c.system_of("single+mean").parts == c.system_of("single+mean+plain").parts
-    clustering, aggregation, local = system.build(3, weighted=False, ditto_weight=0.5)
+    clustering, aggregation, local = system.build(3, weighted_mean=False, ditto_weight=0.5)
     assert clustering.num_clusters == 3
     assert not aggregation.weighted
     assert local.ditto_weight == 0.5
@@ -170,8 +170,20 @@ def test_a_systems_paper_is_at_the_head_of_a_file_of_it(name):
 def test_the_baselines_group_no_client_by_what_they_share():
     baselines = {"optimum", "random", "single", "local"}
     assert {name for name in c.UNGROUPED if not c.SYSTEMS[name].paper} == baselines
-    assert {"fedprox", "ditto", "fedper", "fedrep", "fedbn"} < {*c.UNGROUPED}
+    assert {"fedavg", "fedprox", "ditto", "fedper", "fedrep", "fedbn"} < {*c.UNGROUPED}
     assert c.SYSTEMS["single"] == c.System(SingleCluster, ClusterMean, False)
+
+
+def test_fedavg_and_what_follows_it_weight_clients_by_samples_unless_their_paper_does_not():
+    of_one_model = {n: s.weighted for n, s in c.SYSTEMS.items() if s.clustering is SingleCluster}
+    assert {n for n, weighted in of_one_model.items() if weighted} == {
+        "fedavg",
+        "fedprox",
+        "fedper",
+    }
+    assert of_one_model.keys() >= {"single", "ditto", "fedrep", "fedbn"}
+    assert c.make_strategy("fedavg").aggregation == ClusterMean(weighted=True)
+    assert c.make_strategy("single").aggregation == ClusterMean(weighted=False)
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ def test_a_newcomer_does_not_start_from_the_model_of_one_that_comes_back():
 def test_by_hand_means_are_weighted_by_samples():
     # Clients 0 and 1 (10 and 20 images) go right, client 2 goes up: (1·10 + 4·20)/30 = 3.
     steps = {0: (1, 0), 1: (4, 0), 2: (2, 9)}
-    strategy = make_strategy("fedhc", 2, weighted_mean=None)
+    strategy = make_strategy("fedhc", 2)
     result = run(strategy, LocalGrid(toy_app(step=lambda c, t: steps[c]), 3))
     assert strategy.clusters.of_client == {0: 0, 1: 0, 2: 1}
     assert weights(result) == [3, 2]
@@ -128,7 +128,7 @@ def test_by_hand_a_new_cluster_in_which_no_client_trained_starts_from_what_its_c
     steps = {0: (4, 0), 1: (4, 4), 2: (2, 4)}
     down = in_rounds(2, corrupt=with_arrays(lambda a: a["w"].__setitem__(slice(None), (2.8, 0))))
     corrupt = {("train", 0): in_rounds(2), ("train", 1): in_rounds(2), ("train", 2): down}
-    strategy = make_strategy("fedhc", 2, reference="received", weighted_mean=None)
+    strategy = make_strategy("fedhc", 2, reference="received")
     result = run(strategy, LocalGrid(toy_app(corrupt=corrupt, step=lambda c, t: steps[c]), 3), 2)
     assert [groups(report.clusters) for report in strategy.reports] == [
         [[0], [1, 2]],

@@ -109,7 +109,7 @@ def test_all_train_in_round_1_for_any_share_and_then_none_moves():
 def test_by_hand_clusters_go_on_with_the_means_of_what_round_1_trained(name):
     # Clients 0 and 2 (10 and 30 images) move right, client 1 up: (4·10 + 6·30)/40 = 5.5.
     steps = {0: (4, 0), 1: (0, 40), 2: (6, 0)}
-    strategy = make_strategy(name, 2, weighted_mean=None)
+    strategy = make_strategy(name, 2)
     result = run(strategy, LocalGrid(toy_app(step=lambda c, _: steps[c]), 3), rounds=2)
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0}
     assert weights(result) == [11, 0]

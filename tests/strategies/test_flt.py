@@ -47,7 +47,7 @@ def asked_in(grid):
 
 def test_by_hand_case_2_fedavg_per_cluster():
     # Clients 0, 2 in one task with 10 and 30 images: (1·10 + 3·30)/40 = 2.5 a round; client 1: 2.
-    strategy = make_strategy("flt", ENCODER, 2, weighted_mean=None)
+    strategy = make_strategy("flt", ENCODER, 2)
     assert weights(run(strategy, LocalGrid(toy_app([0, 1, 0]), 3), rounds=2)) == [5, 4]
     assert strategy.clusters.neighbours == {0: {0, 2}, 1: {1}, 2: {0, 2}}
 
@@ -57,15 +57,14 @@ def test_by_hand_case_1_means_over_neighbours():
     # Round 1: (1·10 + 2·20)/30 = 5/3; (1·10 + 2·20 + 3·30)/60 = 7/3; (2·20 + 3·30)/50 = 13/5.
     # Then they train to 5/3 + 1 = 8/3, 7/3 + 2 = 13/3, 13/5 + 3 = 28/5.
     app = on_a_line(0, 0.8, 1.6)
-    paper = {"threshold": 1, "weighted_mean": None}
-    first = run(make_strategy("flt-graph", ENCODER, **paper), LocalGrid(app, 3))
+    first = run(make_strategy("flt-graph", ENCODER, threshold=1), LocalGrid(app, 3))
     assert weights(first) == pytest.approx([5 / 3, 7 / 3, 13 / 5])
-    second = run(make_strategy("flt-graph", ENCODER, **paper), LocalGrid(app, 3), rounds=2)
+    second = run(make_strategy("flt-graph", ENCODER, threshold=1), LocalGrid(app, 3), rounds=2)
     a, b, c = 8 / 3, 13 / 3, 28 / 5
     expected = [(10 * a + 20 * b) / 30, (10 * a + 20 * b + 30 * c) / 60, (20 * b + 30 * c) / 50]
     assert weights(second) == pytest.approx(expected)
-    plain = run(make_strategy("flt-graph", ENCODER, threshold=1), LocalGrid(app, 3))
-    assert weights(plain) == [1.5, 2, 2.5]
+    unweighted = make_strategy("flt-graph", ENCODER, threshold=1, weighted_mean=False)
+    assert weights(run(unweighted, LocalGrid(app, 3))) == [1.5, 2, 2.5]
 
 
 def test_gamma_decides_who_is_linked():
@@ -152,8 +151,9 @@ def test_clients_with_changed_data_are_grouped_again():
     strategy = make_strategy("flt", ENCODER, 2)
     result = run(strategy, LocalGrid(toy_app([0, 1, 0], corrupt), 3), rounds=2)
     assert [groups(r.clusters) for r in strategy.reports] == [[[0, 2], [1]], [[0], [1, 2]]]
-    # Client 0 goes on from (1 + 3)/2 = 2; clients 1 and 2 from (2 + 2)/2 = 2, by (2 + 3)/2.
-    assert weights(result) == pytest.approx([3, 4.5])
+    # Client 0 goes on from (1·10 + 3·30)/40 = 2.5; clients 1 and 2 from (2 + 2.5)/2 = 2.25, by
+    # (2·20 + 3·30)/50 = 2.6.
+    assert weights(result) == pytest.approx([3.5, 4.85])
 
 
 def test_a_client_that_fails_when_all_are_asked_again_stays_in(caplog):

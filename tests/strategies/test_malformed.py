@@ -126,7 +126,7 @@ def test_centroids_that_would_overflow_are_refused(value):
 def test_an_absurd_number_of_samples_does_not_drown_the_others(count):
     app = toy_app(corrupt={("train", 1): with_metrics(num_examples=count)})
     # (1·10 + 3·30) / 40; client 1, of which nothing is known, has the initial model.
-    assert weights(run(make_strategy("fedhc", 1, weighted_mean=None), LocalGrid(app, 3))) == [
+    assert weights(run(make_strategy("fedhc", 1), LocalGrid(app, 3))) == [
         2.5,
         0,
     ]

@@ -86,7 +86,7 @@ def test_by_hand_a_newcomer_that_is_the_first_of_its_cluster_starts_from_the_ini
 def test_by_hand_in_a_graph_a_newcomer_starts_from_its_clusters_mean_and_is_linked_with_it():
     # {0, 1} (10 and 20 images) are at 5/3 after round 1; client 2, of their task, starts there.
     # Round 2: 5/3 + (1·10 + 2·20 + 3·30)/60 = 5/3 + 7/3 = 4 for all three; client 3 is alone.
-    strategy = make_strategy("flt-graph", ENCODER, 2, weighted_mean=None)
+    strategy = make_strategy("flt-graph", ENCODER, 2)
     result = run(strategy, Visits(toy_app([0, 0, 0, 1]), 4, {2: {0, 1}}), rounds=2)
     assert weights(result) == pytest.approx([4, 4, 4, 8])
     assert strategy.clusters.neighbours == {

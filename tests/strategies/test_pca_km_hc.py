@@ -33,7 +33,7 @@ def test_by_hand_the_distance_is_that_of_the_closest_centroids():
     assert np.allclose(
         strategy.clusters.comparison.merges[:, 2], [1, (np.sqrt(202) + np.sqrt(185)) / 2]
     )
-    assert weights(result) == [2, 2]  # (1 + 3)/2
+    assert weights(result) == [2.5, 2]  # (1·10 + 3·30)/40
 
 
 @pytest.mark.parametrize("number", [3, "elbow", "silhouette"])

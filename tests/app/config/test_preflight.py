@@ -45,7 +45,7 @@ def test_what_others_call_something_is_no_word_of_ours_and_what_is_meant_is():
     [
         (["strateg=single"], "strateg is not a run-config key. Did you mean strategy?"),
         (["strategy=singel"], 'strategy is "singel", .* Did you mean single\\?'),
-        (["strategy=FedAvg"], 'strategy is "FedAvg", .* Did you mean single\\?'),
+        (["strategy=FedAvg"], 'strategy is "FedAvg", .* Did you mean fedavg\\?'),
         (["rounds=3"], "rounds is not a run-config key. Did you mean num-server-rounds?"),
         (["strategy=spectral+meen"], 'aggregation is "meen", .* Did you mean mean\\?'),
         (["dataset=cifar-10"], 'dataset is "cifar-10", .* Did you mean cifar10\\?'),

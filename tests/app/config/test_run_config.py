@@ -191,7 +191,7 @@ def test_a_long_name_of_parts_is_broken_before_its_last_part():
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("strategy", "rcc-pfl,fedavg", r'strategy is "fedavg", but it must be one of rcc-pfl, mt-'),
+        ("strategy", "rcc-pfl,fedave", r'strategy is "fedave", but it must be one of rcc-pfl, mt-'),
         ("strategy", "", r'strategy is "", but it must be one of'),
         ("strategy", "local,local", "without repetition"),
         ("dataset", "imagenet", r'dataset is "imagenet", but it must be one of mnist-5k, mnist,'),
@@ -289,7 +289,7 @@ def test_numbers_may_come_as_text_or_as_the_other_kind():
         ("strategy=rcc-pfl,single", ("strategy", "rcc-pfl,single")),
         ("tasks=0,1|2,3", ("tasks", "0,1|2,3")),
         ('tasks="0,1|2,3"', ("tasks", "0,1|2,3")),
-        ("weighted-mean=true", ("weighted-mean", True)),
+        ("secure-aggregation=true", ("secure-aggregation", True)),
         ("learning-rate=5e-5", ("learning-rate", 5e-5)),
         ("data-dir=/a/b=c", ("data-dir", "/a/b=c")),
         ("output-dir=2026-11-21", ("output-dir", "2026-11-21")),

@@ -32,6 +32,7 @@ from fl_app.results.verdict import (
 from strategies.catalogue import ALONE
 
 _NO_DIFFERENCE = 0.9  # the probability that a gain is within `MARGIN`
+_MOST_TIMES = 2  # a client's training samples: that many validation samples of it count
 _WORSE = 0.01  # the largest probability of a gain at which a client stays alone
 
 Tables = Mapping[str, Mapping[int, Mapping[str, Sequence[float]]]]
@@ -118,14 +119,16 @@ def _mean_gain(
 ) -> tuple[float, float, float] | None:
     """Return the mean gain of the clients that join and the ends of its interval, None of none.
 
-    Those of different strategies count as if their errors went together: none is too sure.
+    It is that of their middle half: what a quarter of them reports does not matter. Those of
+    different strategies count as if their errors went together: none is too sure.
     """
-    joining: dict[str, list[int]] = {}
-    for one in verdicts:
-        if one.verdict == JOIN:
-            joining.setdefault(one.compared, []).append(compared[one.compared].index[one.client])
-    if not joining:
+    by_gain = sorted((o for o in verdicts if o.verdict == JOIN), key=lambda o: o.gain.mean)
+    if not by_gain:
         return None
+    cut = len(by_gain) // 4
+    joining: dict[str, list[int]] = {}
+    for one in by_gain[cut : len(by_gain) - cut]:
+        joining.setdefault(one.compared, []).append(compared[one.compared].index[one.client])
     parts = [
         (len(clients), *compared[name].posterior.average(clients))
         for name, clients in joining.items()
@@ -138,13 +141,31 @@ def _mean_gain(
 
 def _tables_of(runs: Sequence[RunResult]) -> Tables:
     name_of = {"": "", **{run.label: run.strategy for run in runs}}
+    trained = {c: count for run in runs for one in run.reports for c, count in one.samples.items()}
+    is_number = runs[0].metrics.main.lower_is_better
     return {
         run.strategy: {
-            client: {name_of[label]: said for label, said in of_client.items() if label in name_of}
+            client: _limited(
+                {name_of[label]: said for label, said in of_client.items() if label in name_of},
+                _MOST_TIMES * trained.get(client, np.inf),
+                is_number,
+            )
             for client, of_client in run.reports[-1].validated.items()
         }
         for run in runs
     }
+
+
+def _limited(
+    said: Mapping[str, Sequence[float]], most: float, is_number: bool
+) -> dict[str, Sequence[float]]:
+    """Return a client's comparisons as if on at most `most` samples: it may claim any number."""
+    count = said[""][0] if "" in said else 0
+    if count <= most:
+        return dict(said)
+    own = [most, *said[""][1:]]
+    scale = 1 if is_number else most / count
+    return {label: [scale * n for n in pair] if label else own for label, pair in said.items()}
 
 
 def _mean_error(alone: Sequence[Sequence[float]]) -> float:

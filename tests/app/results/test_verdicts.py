@@ -13,7 +13,7 @@ from fl_core.metrics import OF_A_NUMBER, OF_CLASSES
 
 
 def run(strategy, validated, metrics=OF_CLASSES, clusters=None):
-    report = SimpleNamespace(validated=validated)
+    report = SimpleNamespace(validated=validated, samples=dict.fromkeys(range(3), 400))
     clients = dict.fromkeys(range(9), 0) if clusters is None else clusters
     return SimpleNamespace(
         strategy=strategy,
@@ -195,6 +195,22 @@ def test_a_comparison_is_the_same_whichever_model_it_was_reported_with():
     assert pair_of(tables, 0, "rcc", is_number=False) == (1000, 900, 0)
     runs[1].reports[0].validated[0]["rcc"] = [-2.0, 4.0]
     assert pair_of(tables, 0, "rcc", is_number=True) == (1000, 2.0, 4.0)
+
+
+def test_more_validation_samples_than_a_client_can_have_count_as_twice_its_training_samples():
+    """400 to train: 800 of a claimed 10^12, of which the shares of wins and losses stay."""
+    honest, claimed = federation((30, 5), num=800), federation((0.0375e12, 0.00625e12), num=10**12)
+    assert to_json(claimed) == to_json(honest)
+    assert claimed.clients[0].validation_samples == 800
+
+
+def test_a_quarter_of_those_that_join_does_not_decide_their_mean_gain():
+    honest = federation((30, 5), (31, 5), (32, 5), (33, 5))
+    attacked = federation((30, 5), (31, 5), (32, 5), (100, 0))
+    assert [one.verdict for one in attacked.clients] == [JOIN] * 4
+    assert attacked.clients[3].gain.mean > 0.9
+    # Untrimmed, 0.67 more of one client would be 0.17 more of the mean.
+    assert attacked.mean_of_joining[0] == pytest.approx(honest.mean_of_joining[0], abs=0.02)
 
 
 def test_there_is_no_verdict_for_a_client_that_compared_nothing():

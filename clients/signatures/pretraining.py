@@ -92,7 +92,7 @@ def pretrained_autoencoder(
         kind += f"-{device.type}"
     path = cache_dir() / f"autoencoder-{kind}.safetensors"
     path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(path.with_suffix(".lock")):
+    with FileLock(path.with_suffix(".lock"), mode=0o600):
         if path.is_file():
             with suppress(ValueError):
                 return read_autoencoder(path, channels)

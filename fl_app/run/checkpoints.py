@@ -82,7 +82,7 @@ class Checkpoints:
         ends within a minute.
         """
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = FileLock(self.folder / LOCK_FILE)
+        lock = FileLock(self.folder / LOCK_FILE, mode=0o600)
         try:
             lock.acquire(timeout=PATIENCE)
         except Timeout:

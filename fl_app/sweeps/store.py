@@ -151,7 +151,7 @@ def check_all(simulations: Iterable[Simulation[Any]], folder: Path) -> None:
 def locked(path: Path, what: str) -> Iterator[None]:
     """Lock a file of cells against other processes while the block runs."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=0)
+    lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=0, mode=0o600)
     try:
         lock.acquire()
     except Timeout:

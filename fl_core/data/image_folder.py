@@ -66,7 +66,7 @@ def decode_cached(cache: Path, key: str, stamp: str, decode: Callable[[], Split]
     if images is not None:
         return images
     stored.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with FileLock(stored.with_suffix(".lock")):
+    with FileLock(stored.with_suffix(".lock"), mode=0o600):
         images = _load(stored, stamp)  # by now another process may have written it
         if images is None:
             _save(stored, stamp, decode())

@@ -40,7 +40,9 @@ def read_published(name: str, root: Path, cache: Path, download: bool) -> Split:
         try:
             if downloads:
                 cache.mkdir(parents=True, exist_ok=True)
-                with FileLock(cache / f"{name}.lock"):  # another process may be downloading
+                with FileLock(
+                    cache / f"{name}.lock", mode=0o600
+                ):  # another process may be downloading
                     published.open(root, train=True, download=True)
             return _read(published, root)
         except Exception as error:  # torchvision asserts and unpickles

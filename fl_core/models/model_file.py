@@ -64,8 +64,16 @@ class ModelCard:
         self.preparation.check(self.sample_shape)
 
 
-def save_model(path: Path, arrays: Mapping[str, NDArray[np.generic]], card: ModelCard) -> None:
+def save_model(
+    path: Path,
+    arrays: Mapping[str, NDArray[np.generic]],
+    card: ModelCard,
+    *,
+    private: bool = False,
+) -> None:
     """Write the arrays of a model's state_dict, by name, completely or not at all.
+
+    If `private`, only the owner can read the file; otherwise who can read its folder.
 
     Raises
     ------
@@ -80,7 +88,7 @@ def save_model(path: Path, arrays: Mapping[str, NDArray[np.generic]], card: Mode
     except ValueError as error:
         raise ValueError(f"{path} is not written: {error}.") from error
     plain = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    with replacing(path) as temporary:
+    with replacing(path, private=private) as temporary:
         # One entry: safetensors writes several in any order, and equal models make equal files.
         save_file(plain, temporary, {_FORMAT: to_json(card)})
 

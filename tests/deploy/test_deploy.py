@@ -392,12 +392,8 @@ def test_systemd_accepts_the_units(tmp_path):
     assert "RestartSek" in "".join(complaints())  # and it would have said so
 
 
-def test_what_the_server_keeps_is_for_its_account_alone():
-    """It names sites and holds models; a site's model is for its group, too."""
-    for name, others in (
-        *(("superlink", 0o077), ("gate", 0o077), ("nginx", 0o077), ("supernode", 0o007)),
-    ):
-        (mask,) = unit(name)["UMask"]
-        assert int(mask, 8) & others == others
-        for mode in unit(name)["StateDirectoryMode"]:
-            assert int(mode, 8) & others == 0
+@pytest.mark.parametrize("name", UNITS)
+def test_what_a_program_stores_is_for_its_account_alone(name):
+    """It names sites and holds models."""
+    assert unit(name)["UMask"] == ["0077"]
+    assert all(int(mode, 8) & 0o077 == 0 for mode in unit(name)["StateDirectoryMode"])

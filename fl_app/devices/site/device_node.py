@@ -292,7 +292,7 @@ class DeviceNode(Node):
             ),
         )
         arrays = model_to_test(self.message, self.personal())
-        save_model(path, protocol.to_arrays(arrays), card)
+        save_model(path, protocol.to_arrays(arrays), card, private=True)
         return True
 
     def deploy_model(self) -> bool:
@@ -307,8 +307,8 @@ class DeviceNode(Node):
                 "of an earlier run, if there is one, stays."
             )
         with (  # both are written before either is replaced
-            replacing(beside(self.model_path, ".verdict.json")) as verdict,
-            replacing(self.model_path) as model,  # a candidate has another mode
+            replacing(beside(self.model_path, ".verdict.json"), private=True) as verdict,
+            replacing(self.model_path, private=True) as model,
         ):
             verdict.write_text(str(self._message_config[protocol.VERDICT]) + "\n", encoding="utf-8")
             shutil.copyfile(chosen, model)

@@ -69,7 +69,7 @@ def check_model_path(path: Path) -> None:
 
 def _try_to_write(folder: Path) -> None:
     """Make a folder, and write a temporary file: an empty one has room on a full disk, too."""
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with TemporaryFile(dir=folder) as trial:
         trial.write(bytes(_TRIAL_BYTES))
         trial.flush()

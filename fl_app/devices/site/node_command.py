@@ -163,7 +163,7 @@ def _lock_model(model_path: str) -> AbstractContextManager[object]:
         return nullcontext()
     check_model_path(path)
     try:
-        return FileLock(path.with_name(f".{path.name}.lock")).acquire(blocking=False)
+        return FileLock(path.with_name(f".{path.name}.lock"), mode=0o600).acquire(blocking=False)
     except Timeout as error:
         raise ValueError(
             f"model-path is {path}, where another fedkin node of this machine saves its model: "

@@ -12,22 +12,17 @@ from tests.device_runs import run
 
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.2])
-def test_who_may_read_the_models_folder_may_read_the_model(tmp_path, monkeypatch, share):
-    """Also one that has waited for its verdict where only its owner may look."""
+def test_a_model_is_for_its_owner_alone(tmp_path, monkeypatch, share):
+    """Also one that has waited for its verdict."""
     monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
     folders = write_sites(tmp_path / "sites", {"berlin": (0, 2), "lyon": (0, 2)}, images=10)
-    paths = {name: tmp_path / name / "model.safetensors" for name in folders}
-    before = os.umask(0o027)  # as in deploy/fedkin-supernode.service
-    try:
-        for path in paths.values():
-            path.parent.mkdir()
-        options = {"strategy": "local,single", "num_server_rounds": 1, "model_paths": paths}
-        run(tmp_path / "out", folders, validation_share=share, **options)
-    finally:
-        os.umask(before)
-    stored = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "berlin").iterdir()}
-    verdict = {"model.verdict.json": 0o640} if share else {}
-    assert stored == {"model.safetensors": 0o640, **verdict}
+    paths = {name: tmp_path / "models" / f"{name}.safetensors" for name in folders}
+    options = {"strategy": "local,single", "num_server_rounds": 1, "model_paths": paths}
+    run(tmp_path / "out", folders, validation_share=share, **options)
+    assert (tmp_path / "models").stat().st_mode & 0o777 == 0o700
+    stored = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "models").iterdir()}
+    endings = (".safetensors", ".verdict.json") if share else (".safetensors",)
+    assert stored == {f"{name}{ending}": 0o600 for name in folders for ending in endings}
 
 
 def test_models_of_a_run_that_may_go_on_stay(tmp_path):

@@ -166,6 +166,9 @@ def test_the_model_of_a_device_is_no_other_devices(node, tmp_path, monkeypatch, 
     config = ("--node-config", f'name="berlin" model-path="{model}"')
     process = node(SLEEPS, SLEEPS, "--port", "9195", *config)
     starts(tmp_path, "supernode")
+    # Another account could lock a file that it can read, and stop every start.
+    assert (model.parent / f".{model.name}.lock").stat().st_mode & 0o777 == 0o600
+    assert model.parent.stat().st_mode & 0o777 == 0o700
     monkeypatch.setattr(node_command, "program_path", lambda _: "/bin/true")
     (tmp_path / "link").symlink_to(model.parent)
     for folder in (model.parent, tmp_path / "link"):

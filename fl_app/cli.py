@@ -82,6 +82,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 def _run(options: argparse.Namespace) -> int:
     from fl_app.config.run_config import parse_override  # noqa: PLC0415
     from fl_app.plan import RunFailedError, prepare  # noqa: PLC0415
+    from fl_app.simulation.preflight import check_has_rounds  # noqa: PLC0415
 
     given = dict(map(parse_override, options.overrides))
     plan = prepare(
@@ -91,6 +92,8 @@ def _run(options: argparse.Namespace) -> int:
         gpus_per_client=options.gpus_per_client,
         ray_address=options.ray_address,
     )
+    if options.presets:
+        check_has_rounds(plan.config)
     if options.presets and not plan.config.validation_share:
         raise ValueError(
             "validation-share is 0, but fedkin trial compares models on validation samples: leave "

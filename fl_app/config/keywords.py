@@ -35,6 +35,8 @@ def resolve_keywords(values: Mapping[str, Any]) -> dict[str, Any]:
         resolved["num_server_rounds"] = rounds
         if not resolved["early_stopping"]:
             resolved |= {"early_stopping": patience, "evaluate_every": every}
+    elif not resolved["num_server_rounds"]:  # clients are only grouped: there is nothing to compare
+        resolved["validation_share"] = 0.0
     if resolved["num_clients"] == ALL:
         resolved["num_clients"] = 0
     if resolved["features"] == AUTO and (kind := dataset_info(resolved["dataset"])) is not None:

@@ -136,10 +136,10 @@ def _validation(values: Values) -> Broken:
         )
     if not values["tune"]:
         return
-    if not share:
-        yield "tune", "it needs validation samples, and validation-share is 0: set it to 0.2"
     if not values["num_server_rounds"]:
         yield "tune", "num-server-rounds is 0, so nothing is trained: set it to 1 or more"
+    elif not share:
+        yield "tune", "it needs validation samples, and validation-share is 0: set it to 0.2"
     if epsilon := values["training_epsilon"]:
         spent = f"training-epsilon is {epsilon:g}, and each value would spend it again"
         yield "tune", f"{spent}: set only one of the two"
@@ -207,7 +207,7 @@ def _grouping_alone(values: Values) -> Broken:
         yield "num-server-rounds", f"{name} groups clients while they train: {advice}"
     if not training and not one_shot(names):
         yield "num-server-rounds", f"{', '.join(names)} groups no clients: {advice}"
-    absent = {"track": "none", "repeats": 1, "training-epsilon": 0.0, "validation-share": 0.0}
+    absent = {"track": "none", "repeats": 1, "training-epsilon": 0.0}
     for key, value in absent.items():
         if values[field_of(key)] != value:
             yield key, f"it must be {_shown(value)} with num-server-rounds at 0"

@@ -16,6 +16,7 @@ OF_ROUNDS = {
     *map(key_of, fields(TrainingSettings)),
     *("fraction-train", "evaluate-every", "fraction-evaluate", "early-stopping", "round-deadline"),
     *("checkpoint-every", "weighted-mean", "secure-aggregation", "client-test"),
+    "validation-share",
 }
 """Options of training and of its tests, unused where clients are only grouped."""
 OF_WRITERS = {"partition", "min-samples"}
@@ -37,13 +38,13 @@ def find_unused_options(given: Mapping[str, Scalar], config: Config) -> list[str
     >>> find_unused_options(given, parse_config({**defaults, **given}))
     ['noise-rate=0.3 has no effect: it is used only if noise is not none.']
     """
-    values, said = config.as_run_config(), []
+    said = []
     for key in given:
         one = OPTIONS[key]
         if one.rule.read(key, given[key]) == one.rule.read(key, one.default):
             continue
         if where := _counts_only(key, config):
-            said.append(f"{key}={values[key]} has no effect: it is used only {where}.")
+            said.append(f"{key}={given[key]} has no effect: it is used only {where}.")
     return said
 
 

@@ -33,7 +33,9 @@ def test_an_option_is_declared_once():
 
 def test_the_profile_for_devices_knows_the_options():
     profile = tomllib.loads((ROOT / "pyproject-flwr.toml").read_text(encoding="utf-8"))
-    parse_config({**DEFAULTS, **profile})
+    assert parse_config({**DEFAULTS, **profile}).validation_share == 0.2
+    grouped = parse_config({**DEFAULTS, **profile, "num-server-rounds": 0})
+    assert (grouped.num_server_rounds, grouped.validation_share) == (0, 0)
 
 
 @pytest.mark.parametrize("value", [2**53 + 1, str(2**53 + 1)])

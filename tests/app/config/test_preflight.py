@@ -191,7 +191,7 @@ def test_one_refusal_names_all_that_is_wrong(capsys):
         ("attack=random-signature", "attack=random-signature .* such as rcc-pfl."),
         ("attack=random-signature strategy=rcc-pfl", ""),
         ("attack=sign-flip strategy=local", "attack=sign-flip .* train together, as with single."),
-        ("attack=sign-flip attack-scale=2", "attack-scale=2.0 .* if attack is scaled-update."),
+        ("attack=sign-flip attack-scale=2", "attack-scale=2 .* if attack is scaled-update."),
         ("num-clusters=3", "num-clusters=3 .* for a strategy such as rcc-pfl."),
         ("features=raw", "features=raw .* for a strategy such as rcc-pfl."),
         ("features=raw strategy=pacfl", ""),
@@ -200,6 +200,10 @@ def test_one_refusal_names_all_that_is_wrong(capsys):
         ("prox-weight=0.1 strategy=fedprox,single", ""),
         ("dirichlet-alpha=9 partition=equal", ".* if partition is label or quantity."),
         ("num-server-rounds=0 strategy=rcc-pfl seed=3", ""),
+        (
+            "num-server-rounds=0 strategy=rcc-pfl,local validation-share=0.2",
+            "validation-share=0.2 .* only in rounds of training.",
+        ),
     ],
 )
 def test_what_changes_nothing_is_said(words, said, capsys):
@@ -288,8 +292,12 @@ def test_a_file_that_is_not_there_is_named_without_a_number(capsys):
 
 
 def test_a_trial_without_samples_to_compare_on_is_none(capsys):
-    assert main(["trial", *BASE, "validation-share=0", "--dry-run"]) == 2
-    assert "validation-share is 0, but fedkin trial compares models" in capsys.readouterr().err
+    for word, said in (
+        ("validation-share=0", "validation-share is 0, but fedkin trial compares models"),
+        ("num-server-rounds=0", "num-server-rounds is 0, which only groups clients: choose"),
+    ):
+        assert main(["trial", *BASE, "strategy=rcc-pfl,local", word, "--dry-run"]) == 2
+        assert said in capsys.readouterr().err
 
 
 def test_other_options_than_those_of_the_run_to_resume_are_refused_before_it_starts(

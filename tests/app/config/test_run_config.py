@@ -77,10 +77,6 @@ def test_parts_are_named_as_a_strategy(keys, expected):
         ),
         ({"drift_clients": 2, "num_server_rounds": 4}, "drift-round is 5, .* which is 4"),
         ({"dataset": "devices", "client_test": "own"}, "client-test is own, .* simulations only"),
-        (
-            {"strategy": "rcc-pfl,local", "num_server_rounds": 0, "validation_share": 0.2},
-            "validation-share is 0.2, but it must be 0 with num-server-rounds at 0",
-        ),
     ],
 )
 def test_keys_that_do_not_go_together_are_refused(keys, message):

@@ -205,7 +205,8 @@ def test_devices_without_rounds_are_grouped_and_sent_no_model(tmp_path):
     run_config = {
         **DEFAULTS,
         "dataset": "devices",
-        "strategy": "rcc-pfl,single",
+        "strategy": "rcc-pfl,local,single",
+        "validation-share": 0.2,
         "num-server-rounds": 0,
         "output-dir": str(tmp_path / "out"),
     }

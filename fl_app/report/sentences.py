@@ -72,6 +72,7 @@ def answer(result: Result) -> list[str]:
         sentences += _groups(result.grouping)
     sentences += [f"{name} did not run: {why}." for name, why in result.left_out.items()]
     sentences += [f"{sentence}." for run in result.runs if (sentence := run.describe_untrained())]
+    sentences += [f"{sentence}." for run in result.runs if (sentence := run.describe_falls())]
     failed = sorted({run.names[one.client] for run in result.runs for one in run.failures})
     if failed:
         text = _count(len(failed), "client").capitalize()

@@ -12,6 +12,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
+from fl_app.results.falls import find_falls
 from fl_app.results.schema import Run, Tested
 from fl_core.data.settings import TESTS, name_of_test
 from fl_core.messages import protocol
@@ -117,6 +118,7 @@ class RunResult(Run):
             num_clients=num_clients,
             rounds=len(reports),
             clusters=[of_client.get(client, -1) for client in range(num_clients)],
+            falls=[fall for end in range(len(reports)) for fall in find_falls(reports[: end + 1])],
             user_metric_name=last.user_metric,
             left_out_of_sums=last.left_out_of_sums,
             reports=reports,

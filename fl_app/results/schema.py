@@ -24,6 +24,7 @@ from pydantic import (
     model_validator,
 )
 
+from fl_app.results.falls import Fall, describe_falls
 from fl_app.results.fields import (
     DASHED_KEYS,
     OMIT_EMPTY,
@@ -166,7 +167,8 @@ class Run(Tested, RunId):
     Cluster −1: left out. `models_not_stored`, of a run on devices only: by client, why its device
     lacks its model. `unknown_nodes`: nodes that are no client, by node. `isolated`: the share of
     malicious clients in clusters without an honest one. `never_trained`: the clients that failed
-    whenever they were to train, but not malicious ones.
+    whenever they were to train, but not malicious ones. `falls`: scores that got much
+    worse from one test to the next.
     """
 
     on_its_task: Annotated[Tested | None, OMIT_EMPTY] = None
@@ -185,6 +187,7 @@ class Run(Tested, RunId):
     seconds: dict[Text, Number]
     failures: list[Annotated[Failure, AfterValidator(_harmless)]]
     never_trained: Annotated[tuple[int, ...], OMIT_EMPTY] = ()
+    falls: Annotated[list[Fall], OMIT_EMPTY] = field(default_factory=list)
     user_metric_name: Annotated[Text, OMIT_EMPTY] = ""
     tuned: Annotated[Tuned | None, OMIT_EMPTY] = None
     outliers: Annotated[Reasons, OMIT_EMPTY] = field(default_factory=dict)
@@ -215,7 +218,7 @@ class Run(Tested, RunId):
             self.left_out_of_sums,
             self.never_trained,
         )
-        failed = [failure.client for failure in self.failures]
+        failed = [one.client for one in (*self.failures, *self.falls)]
         for those in (*reported, failed, self.malicious, self.newcomers, self.drifters):
             check_clients(those, self.num_clients)
         means = [one.score for one in self.tests.values()]
@@ -239,6 +242,11 @@ class Run(Tested, RunId):
             [self.name_in_sentence(client) for client in self.never_trained], _MOST_NAMES
         )
         return f"{self.strategy}, seed {self.seed}: {names} never trained"
+
+    def describe_falls(self) -> str:
+        """Return a sentence on scores that fell from one test to the next; empty: none did."""
+        said = describe_falls(self.falls, self.name_in_sentence, self.metrics.main)
+        return f"{self.strategy}, seed {self.seed}: {said}" if said else ""
 
     @property
     def of_client(self) -> dict[int, int]:

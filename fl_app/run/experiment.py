@@ -28,6 +28,7 @@ from fl_app.config.strategy_factory import (
     with_values,
 )
 from fl_app.config.tuning import OF_TRAINING, combinations, label_of, num_trainings
+from fl_app.results.falls import describe_falls, find_falls
 from fl_app.results.layout import output_folder
 from fl_app.results.run_result import RunResult
 from fl_app.results.tuning import best_of
@@ -226,8 +227,12 @@ class _Experiment:
 
         def on_round(report: RoundReport) -> None:
             clients.after_round(report, strategy, show)
+            registry, falls = strategy.training.registry, find_falls(strategy.reports)
+            if fell := describe_falls(falls, registry.name_of, report.metrics.main):
+                fell = f"{label}, seed {seed}: {fell}"
+                print(fell, flush=True)
             status.after_round(
-                report, strategy.training.registry, progress.rounds_left, progress.seconds_left()
+                report, registry, progress.rounds_left, progress.seconds_left(), fell
             )
             self._tracking.after_round(report, seconds(), setting.federation)
             if checkpoints.is_due(report):

@@ -33,6 +33,7 @@ from strategies import ClientRegistry, RoundReport
 _TICK = 1.0
 _MOST_NAMES = 20
 _MOST_FAILURES = 10
+_MOST_FALLS = 5
 _FIRST_LINE = 10.0  # seconds of a phase; the next line comes after twice as long
 _log = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class Status(Listener):
         self._clients: list[str] = []
         self._left_out_of_sums: Mapping[int, str] = {}
         self._failures: list[str] = []
+        self._falls: list[str] = []
         self._runs: list[dict[str, Any]] = []
         now = clock()
         self._known: dict[str, Any] = {"state": RUNNING, "began": now, "doing": "", "since": now}
@@ -107,9 +109,17 @@ class Status(Listener):
         self._registry = registry
 
     def after_round(
-        self, report: RoundReport, registry: ClientRegistry, rounds_left: int, seconds_left: float
+        self,
+        report: RoundReport,
+        registry: ClientRegistry,
+        rounds_left: int,
+        seconds_left: float,
+        fell: str = "",
     ) -> None:
-        """Note the results of a round, and the rounds and seconds left of all strategies."""
+        """Note the results of a round, and the rounds and seconds left of all strategies.
+
+        `fell` is a sentence on the clients whose score fell, if there are any.
+        """
         clusters = len(set(report.clusters.values()))
         found: dict[str, Any] = {"round": report.round, "clusters": clusters}
         if report.tested:
@@ -117,6 +127,7 @@ class Status(Listener):
             found |= {main.name: report.score, "worst": main.worst(report.tested.values())}
         with self._lock:
             self._runs[-1] |= found
+            self._falls = [*self._falls, fell][-_MOST_FALLS:] if fell else self._falls
             self._note_failures(registry)
             self._known |= {"rounds-left": rounds_left, "seconds-left": seconds_left}
             self._left_out_of_sums = report.left_out_of_sums
@@ -190,7 +201,7 @@ class Status(Listener):
                 *([f"late, with an earlier answer: {_some(self._late)}"] if self._late else []),
                 *self._clients,
             ]
-            content["failures"] = list(self._failures)
+            content |= {"failures": list(self._failures), "falls": list(self._falls)}
         return content
 
     def _write_now_and_then(self) -> None:

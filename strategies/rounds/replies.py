@@ -89,9 +89,9 @@ Tests = tuple[dict[str, float], dict[str, float], dict[str, list[float]]]
 def read_tests(content: RecordDict, metrics: Metrics) -> Tests:
     """Return a client's scores, those of a second test, and its comparisons, if it sent any.
 
-    Scores are the main metric and, if sent, the others and the loss, by their names in the message;
-    a loss that is not finite is left out. A ValueError says that a score is missing or impossible.
-    For comparisons, see `RoundReport.validated`.
+    Scores are the main metric and, if sent, the others, the loss and the number of samples, by
+    their names in the message; a loss that is not finite is left out. A ValueError says that a
+    score is missing or impossible. For comparisons, see `RoundReport.validated`.
     """
     other = content.metric_records.get(protocol.OTHER_TEST)
     first = _read_test(protocol.metrics_of(content), metrics)
@@ -153,8 +153,13 @@ def _read_test(sent: MetricRecord, metrics: Metrics) -> dict[str, float]:
             said = sent.get(metric.name)
             raise ValueError(f"its {metric.name} is {said}, not a number {metric.bounds}")
         found[metric.name] = value
-    loss = _loss(sent)
-    return found if loss is None else {**found, protocol.LOSS: loss}
+    others = {protocol.LOSS: _loss(sent), protocol.NUM_EXAMPLES: _count(sent)}
+    return found | {name: value for name, value in others.items() if value is not None}
+
+
+def _count(sent: MetricRecord) -> float | None:
+    count = protocol.number(sent, protocol.NUM_EXAMPLES)
+    return count if count is not None and 0 < count <= _MOST_EXAMPLES else None
 
 
 def _loss(sent: MetricRecord) -> float | None:

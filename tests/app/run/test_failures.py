@@ -1,4 +1,4 @@
-"""A client that never trains: in the table, the files, the report and the exit status."""
+"""What goes wrong at a client is in the log, the files, the report and the exit status."""
 
 import json
 
@@ -6,7 +6,11 @@ import pytest
 
 from fl_app.cli import main
 from fl_app.report.report_page import write_report
+from fl_app.run.watch import lines_of, read_status
+from tests import app_runs, device_runs
+from tests.device_images import write_sites
 from tests.own_modules import own_modules
+from tests.toy_app import in_rounds, with_metrics
 
 SITES = """
 import numpy as np
@@ -74,3 +78,26 @@ def test_33_samples_in_batches_of_32_train_with_batch_normalisation(sites, capsy
     (first, _) = json.loads((sites / "out/summary.json").read_text(encoding="utf-8"))["runs"]
     assert first["failures"] == []
     assert "mean over 3 clients" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("client", [2, "oslo"])
+def test_a_client_whose_score_falls_is_named_everywhere(tmp_path, capsys, client):
+    """In a simulation and on devices, as when the classes at a site are swapped."""
+
+    def swap(message, context, answer):
+        answer = with_metrics(accuracy=1.0)(message, context, answer)
+        return in_rounds(2, corrupt=with_metrics(accuracy=0.0))(message, context, answer)
+
+    spoilt = {"corrupt": {("evaluate", client): swap}, "num_server_rounds": 2}
+    if client == "oslo":
+        device_runs.run(tmp_path / "out", write_sites(tmp_path / "sites"), **spoilt)
+    else:
+        app_runs.run(tmp_path / "out", strategy="rcc-pfl", **spoilt)
+    name = client if client == "oslo" else "client 2"
+    said = f"{name} from 100.0 % in round 1 to 0.0 % in round 2"
+    assert f"rcc-pfl, seed 0: the accuracy got much worse: {said}\n" in capsys.readouterr().out
+    assert f"much worse: {said}" in "\n".join(lines_of(read_status(tmp_path / "out"), 0))
+    (run,) = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))["runs"]
+    assert run["falls"] == [{"client": 2, "rounds": [1, 2], "scores": [1.0, 0.0]}]
+    page = write_report([tmp_path / "out"], tmp_path / "page.html").read_text(encoding="utf-8")
+    assert f"much worse: {said}." in page.replace("\N{NO-BREAK SPACE}", " ")

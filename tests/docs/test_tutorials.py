@@ -61,7 +61,7 @@ def test_the_student_sees_when_clustering_helps_and_when_it_cannot(tmp_path, mon
 
 
 def test_the_engineer_learns_who_belongs_together(tmp_path, monkeypatch, capsys):
-    make, group, place, trial, keys = begin("engineer", tmp_path, monkeypatch)
+    make, group, place, trial, back, keys = begin("engineer", tmp_path, monkeypatch)
     monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
     subprocess.run([sys.executable, *make[1:]], check=True)
     with undrawn_pictures():
@@ -77,6 +77,7 @@ def test_the_engineer_learns_who_belongs_together(tmp_path, monkeypatch, capsys)
     assert "cluster 0, with site-01 site-03" in capsys.readouterr().out
     assert main([*trial[1:], "--dry-run"]) == 0  # a minute, with as many models as sites
     assert "5 training(s)" in capsys.readouterr().out
+    assert back == ["cd", "../.."]  # where devices.md looks for the certificates
     assert main(keys[1:]) == 0
     assert "To device site-02: ca.crt and devices/site-02.key." in capsys.readouterr().out
 

@@ -16,7 +16,7 @@ from fl_app.config.run_config import Config
 from fl_app.config.strategy_factory import Setting
 from fl_app.devices.common_scale import add_common_scale
 from fl_app.devices.model_delivery import deliver_models, deploy_models
-from fl_app.devices.registry import KnowsRegistrations, refused_names
+from fl_app.devices.registry import KnowsRegistrations, refused_names, registered_name
 from fl_app.results.run_result import RunResult
 from fl_app.results.verdict import NOT_COMPARED, SeedVerdicts
 from fl_app.run.checkpoints import Checkpoints
@@ -46,6 +46,7 @@ class DevicePool(ClientPool):
         known = self._known = ClientRegistry(by_name=True, names=dict(checkpoints.names))
         if isinstance(grid, KnowsRegistrations):
             known.refused = partial(refused_names, grid)
+            known.registered_name = partial(registered_name, grid)
         self._conversation = Conversation(
             grid,
             {protocol.SEED: config.seed},

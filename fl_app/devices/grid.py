@@ -15,7 +15,7 @@ from typing import TypeVar, cast
 import httpx
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
-from fl_app.devices.registry import Registration
+from fl_app.devices.registry import Registration, registered_name
 from fl_app.run.quorum import Patience, QuorumGrid, failure
 from fl_core.flower.basics import SUPERLINK_NODE_ID
 from fl_core.flower.messages import (
@@ -108,6 +108,9 @@ class DeviceGrid(QuorumGrid):
     def registrations(self) -> Mapping[int, Registration]:
         """Return those of all nodes that were connected in this run, by node; none without TLS."""
         return self._registrations
+
+    def _called(self, node: int) -> str:
+        return registered_name(self, node) or f"node {node}"
 
     def _exchange(
         self, messages: list[Message], patience: Patience
@@ -207,9 +210,9 @@ class DeviceGrid(QuorumGrid):
                 if about.reply_to_message_id == number and about.src_node_id in senders:
                     return self._unpacked(about.message_id, tree, message, over)
                 _log.warning(
-                    "a message that is no answer is ignored: its sender is node %d, but the answer "
-                    "of node %d was requested",
-                    *(about.src_node_id, message.metadata.dst_node_id),
+                    "a message that is no answer is ignored: its sender is %s, but the answer of "
+                    "%s was requested",
+                    *map(self._called, (about.src_node_id, message.metadata.dst_node_id)),
                 )
             return None
         except httpx.TransportError:

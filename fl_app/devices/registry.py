@@ -116,6 +116,12 @@ def refused_names(grid: KnowsRegistrations, names: Mapping[int, str]) -> dict[in
     return refusals
 
 
+def registered_name(grid: KnowsRegistrations, node: int) -> str:
+    """Return the name with which a node was registered; empty if there is none."""
+    registered = grid.registrations().get(node)
+    return registered.name if registered else ""
+
+
 @contextmanager
 def control_client(superlink: str, certificates: Path) -> Iterator[ControlHttpClient]:
     """Yield a client of the SuperLink's Control API, which lists and unregisters devices.

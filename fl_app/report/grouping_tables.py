@@ -152,7 +152,7 @@ def _remarks(report: Grouping) -> list[str]:
     if not report.why_indistinguishable:  # otherwise they were printed instead of the certainty
         lines += warnings_of(report)
     lines += _by_reason("outliers", report.outliers)
-    unknown = [f"node {node}: {printable(why)}" for node, why in report.unknown_nodes.items()]
+    unknown = [f"{name}: {printable(why)}" for name, why in report.unknown_nodes.items()]
     lines += [f"left out: {one}" for one in unknown[:_MOST_DOUBTS]]
     if len(unknown) > _MOST_DOUBTS:
         lines.append(f"left out: {len(unknown) - _MOST_DOUBTS} more nodes, in grouping.json")

@@ -178,8 +178,8 @@ def _run_events(run: Run, attack: str, *, all_asked: bool) -> Iterator[tuple[str
     ):
         for client, why in found.items():
             yield kind, why, run.names[client], ""
-    for node, why in run.unknown_nodes.items():
-        yield "left out", why, f"node {node}", ""
+    for name, why in run.unknown_nodes.items():
+        yield "left out", why, name, ""
     alone = run.isolated
     if alone is not None and np.isfinite(alone):
         attack = f"{attack}; {100 * alone:.0f} % in clusters of their own"
@@ -205,7 +205,7 @@ def _grouping_events(result: Result) -> list[tuple[str, str, str]]:
         return []
     pairs = zip(grouping.names, grouping.clusters, strict=True)
     without = {name: "is in no cluster" for name, cluster in pairs if cluster < 0}
-    without |= {f"node {node}": why for node, why in grouping.unknown_nodes.items()}
+    without |= grouping.unknown_nodes
     return [
         *((name, "left out", why) for name, why in without.items() if not result.runs),
         *((name, "outlier", why) for name, why in grouping.outliers.items()),

@@ -89,14 +89,14 @@ def grouping_report(
     cost: Cost,
     rule: int | str,
     command: str,
-    unknown: Mapping[int, str] | None = None,
+    unknown: Mapping[str, str] | None = None,
     sample: str = "image",
     columns: Sequence[str] = (),
 ) -> Grouping:
     """Return the content of grouping.json.
 
     `names` are those of all K clients; `rule` is the number of clusters, or what chooses it;
-    `command` repeats the grouping; `unknown` has the reason why a node is no client, by node;
+    `command` repeats the grouping; `unknown` has the reason why a node is no client, by name;
     `sample` and `columns` are the words for a sample and, in a table, its numbers.
     """
     count, uninformative = len(names), clusters.uninformative or {}

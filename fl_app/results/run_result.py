@@ -85,7 +85,7 @@ class RunResult(Run):
             },
             failures=_failures(strategy, range(num_clients)),
             outliers=dict(strategy.clusters.outliers),
-            unknown_nodes=dict(training.registry.unknown),
+            unknown_nodes=training.registry.unknown_by_name,
             **known,
         )
         malicious = () if federation is None else federation.malicious

@@ -165,7 +165,7 @@ class Run(Tested, RunId):
     """One strategy on one seed.
 
     Cluster −1: left out. `models_not_stored`, of a run on devices only: by client, why its device
-    lacks its model. `unknown_nodes`: nodes that are no client, by node. `isolated`: the share of
+    lacks its model. `unknown_nodes`: nodes that are no client, by name. `isolated`: the share of
     malicious clients in clusters without an honest one. `never_trained`: the clients that failed
     whenever they were to train, but not malicious ones. `falls`: scores that got much
     worse from one test to the next.
@@ -191,7 +191,7 @@ class Run(Tested, RunId):
     user_metric_name: Annotated[Text, OMIT_EMPTY] = ""
     tuned: Annotated[Tuned | None, OMIT_EMPTY] = None
     outliers: Annotated[Reasons, OMIT_EMPTY] = field(default_factory=dict)
-    unknown_nodes: Annotated[Reasons, OMIT_EMPTY] = field(default_factory=dict)
+    unknown_nodes: Annotated[dict[Text, Line], OMIT_EMPTY] = field(default_factory=dict)
     left_out_of_sums: Annotated[Reasons, OMIT_EMPTY] = field(default_factory=dict)
     malicious: Annotated[tuple[int, ...], OMIT_EMPTY] = ()
     isolated: Annotated[NumberIfAny, Field(alias="malicious-isolated")] = None
@@ -218,8 +218,9 @@ class Run(Tested, RunId):
             self.left_out_of_sums,
             self.never_trained,
         )
-        failed = [one.client for one in (*self.failures, *self.falls)]
-        for those in (*reported, failed, self.malicious, self.newcomers, self.drifters):
+        failed = [failure.client for failure in self.failures]
+        fell = [fall.client for fall in self.falls]
+        for those in (*reported, failed, fell, self.malicious, self.newcomers, self.drifters):
             check_clients(those, self.num_clients)
         means = [one.score for one in self.tests.values()]
         check_scores(np.concatenate([*tested, means]), self.metrics.main)
@@ -366,7 +367,7 @@ class Grouping:
     num_clusters: Chosen
     bytes: dict[Text, Count]
     outliers: dict[Text, Line] = field(default_factory=dict)
-    unknown_nodes: Reasons = field(default_factory=dict)
+    unknown_nodes: dict[Text, Line] = field(default_factory=dict)
     sample: Text = "image"
     resamples: int
     resampled: Line = ""

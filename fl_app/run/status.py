@@ -255,7 +255,12 @@ def write_status(folder: Path, content: Mapping[str, Any]) -> None:
 
 def _names(registry: ClientRegistry) -> Callable[[int], str]:
     client_at = {node: client for client, node in registry.nodes.items()}
-    return lambda node: registry.name_of(client_at[node]) if node in client_at else f"node {node}"
+
+    def name_of(node: int) -> str:
+        client = client_at.get(node)
+        return registry.name_of_node(node) if client is None else registry.name_of(client)
+
+    return name_of
 
 
 def _owing(late: Iterable[Message], name_of: Callable[[int], str]) -> list[str]:
@@ -271,7 +276,7 @@ def _clients(registry: ClientRegistry, left_out_of_sums: Mapping[int, str]) -> l
     connected = len(registry.nodes) - len(away)
     sentences = [f"{len(registry.nodes):,} clients take part, {connected:,} are connected"]
     left_out = [f"{registry.name_of(client)} ({why})" for client, why in registry.failures.items()]
-    left_out += [f"node {node} ({why})" for node, why in registry.unknown.items()]
+    left_out += [f"{name} ({why})" for name, why in registry.unknown_by_name.items()]
     of_sums = [f"{registry.name_of(c)} ({why})" for c, why in left_out_of_sums.items()]
     for what, names in (
         ("away", sorted(away)),

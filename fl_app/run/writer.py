@@ -204,7 +204,7 @@ class ResultsFolder:
             cost_of(strategy, self.config, data),
             getattr(strategy.clustering, "num_clusters", self.config.num_clusters),
             self.command or command(self.config.as_run_config()),
-            strategy.training.registry.unknown,
+            strategy.training.registry.unknown_by_name,
             sample_word(data),
             data.column_names,
         )

@@ -30,6 +30,10 @@ def _none_refused(given: Mapping[int, str]) -> Mapping[int, Refusal]:
     return {}
 
 
+def _no_name(node: int) -> str:
+    return ""
+
+
 @dataclass(eq=False)
 class ClientRegistry:
     """The clients of a training, which may fail, leave and reconnect.
@@ -51,6 +55,8 @@ class ClientRegistry:
     unknown: dict[int, str] = field(default_factory=dict)
     # Which nodes may not use the name that they give
     refused: Callable[[Mapping[int, str]], Mapping[int, Refusal]] = _none_refused
+    # The name with which a node was registered, by its id; empty: none
+    registered_name: Callable[[int], str] = _no_name
     _connected: set[int] = field(default_factory=set)
     _attempts: Counter[int] = field(default_factory=Counter)
 
@@ -69,6 +75,17 @@ class ClientRegistry:
     def name_of(self, client: int) -> str:
         """Return how messages to people name a client."""
         return self.names.get(client, f"client {client}")
+
+    def name_of_node(self, node: int) -> str:
+        """Return how messages to people name a node: by its name, if one is known."""
+        client = next((client for client, one in self.nodes.items() if one == node), None)
+        name = self.registered_name(node) if client is None else self.name_of(client)
+        return name or f"node {node}"
+
+    @property
+    def unknown_by_name(self) -> dict[str, str]:
+        """Return why nodes are excluded that are no client, by what messages name them."""
+        return {self.name_of_node(node): reason for node, reason in self.unknown.items()}
 
     def connected(self) -> list[int]:
         """Return the clients at connected nodes."""
@@ -94,7 +111,8 @@ class ClientRegistry:
         raised if `twice_is_an_error`.
         """
         for node, reason in failures.items():
-            logger.warning("node %d is left out, it could not take part: %s", node, reason)
+            called = self.name_of_node(node)
+            logger.warning("%s is left out, it could not take part: %s", called, reason)
             self._record_unknown(node, reason)
             self._ask_again_later(node)
         found: dict[int, int] = {}
@@ -103,8 +121,8 @@ class ClientRegistry:
         for node, index in self._indices(answers).items():
             if index is None:
                 logger.warning(
-                    "node %d is left out, it gave no %s that can be used",
-                    *(node, "name" if self.by_name else "index"),
+                    "%s is left out, it gave no %s that can be used",
+                    *(self.name_of_node(node), "name" if self.by_name else "index"),
                 )
                 self._record_unknown(node, "it gave no name that can be used")
                 continue

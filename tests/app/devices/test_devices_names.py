@@ -6,10 +6,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fl_app.devices.registry import Registration, refused_names
+from fl_app.run.watch import read_status
 from tests.app_runs import DEFAULTS, undrawn_pictures
 from tests.device_images import write_sites
 from tests.device_runs import OPTIONS, Devices, run_on_devices
 from tests.report_data import reasons_of
+from tests.toy_app import fail
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -84,13 +86,14 @@ class RegisteredDevices(Devices):
         }
 
 
-def run(folder, folders, *, says=None, registered=None, away=None, **options):
+def run(folder, folders, *, says=None, registered=None, **options):
     """`says`: from device to the name that it gives."""
+    on_nodes = {key: options.pop(key) for key in ("away", "corrupt") if key in options}
     changed = {key.replace("_", "-"): value for key, value in options.items()}
     run_config = {**DEFAULTS, **OPTIONS, "output-dir": str(folder), **changed}
     if run_config["resume"]:
         run_config["output-dir"] = ""
-    grid = RegisteredDevices(folders, run_config, away=away, registered=registered or {})
+    grid = RegisteredDevices(folders, run_config, **on_nodes, registered=registered or {})
     for name, given in (says or {}).items():
         grid.contexts[grid.node_of(grid.names.index(name))].node_config["name"] = given
     with undrawn_pictures():
@@ -109,6 +112,15 @@ def folders(tmp_path, monkeypatch):
 
 
 IT_IS_EVE = "its name is lyon, but its key is registered as eve"
+
+
+def test_a_node_that_never_answers_is_called_by_its_registered_name(tmp_path, folders, caplog):
+    corrupt = {("query.describe", "eve"): fail}
+    one, _ = run(tmp_path / "out", folders, corrupt=corrupt, num_server_rounds=1)
+    assert one["names"] == ["berlin", "lyon", "oslo"]
+    assert one["unknown-nodes"] == {"eve": "the disk is full"}
+    assert "eve is left out, it could not take part: the disk is full" in caplog.text
+    assert "left out: eve (the disk is full)" in read_status(tmp_path / "out")["clients"]
 
 
 @pytest.mark.slow

@@ -771,7 +771,7 @@ def test_a_grouping_names_excluded_clients_and_outliers(tmp_path):
     def change(found):
         found["clusters"][0] = -1
         found["outliers"] = {"oslo": "it sent nothing usable"}
-        found["unknown_nodes"] = {"7": "lyon: no <images>"}
+        found["unknown_nodes"] = {"node 7": "lyon: no <images>"}
 
     names = ["berlin", "oslo", "rome", "paris", "bonn", "ghent"]
     folder = write_grouping(tmp_path, names, change)
@@ -785,7 +785,7 @@ def test_a_grouping_names_excluded_clients_and_outliers(tmp_path):
 
 def test_nodes_without_a_client_are_in_the_report_of_a_run(tmp_path):
     def change(summary):
-        summary["runs"][0]["unknown-nodes"] = {"7": "its disk is full"}
+        summary["runs"][0]["unknown-nodes"] = {"node 7": "its disk is full"}
 
     result = read_result(write_results(tmp_path / "run", change=change))
     (run, *_) = result.runs

@@ -27,7 +27,7 @@ _LOOK_AGAIN = 0.1  # seconds
 
 
 def answer_task(
-    address: str, token: str, authority: bytes | None, installed: Callable[[Path], object]
+    address: str, token: str, authority: bytes | None, installed: Callable[[Path, str], object]
 ) -> None:
     """Answer a SuperNode's message as `flwr-clientapp` does, but faster; then end the process.
 
@@ -43,11 +43,11 @@ def answer_task(
     authority : bytes, optional
         The certificate that authenticates the SuperNode; without one, it uses plain HTTP.
     installed : callable
-        Called with the folder of the app before its import.
+        Called with the folder of the app and the SHA-256 hash of its FAB, before its import.
     """
 
     def install(fab: bytes, skip_prompt: bool = True) -> Path:
-        installed(folder := install_once(fab, skip_prompt))
+        installed(folder := install_once(fab, skip_prompt), hashlib.sha256(fab).hexdigest())
         return folder
 
     module = importlib.import_module("flwr.supernode.runtime.run_clientapp")

@@ -4,6 +4,7 @@ import errno
 import importlib
 import inspect
 import shutil
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -38,12 +39,12 @@ def test_flower_s_program_unpacks_once_and_looks_again_soon(module, monkeypatch)
     monkeypatch.setattr(tasks, "install_once", lambda fab, skip_prompt: Path(fab.decode()))
     pull = module.pull_and_inflate_object_from_tree
     assert inspect.signature(pull).parameters["initial_backoff"].default == 1
-    tasks.answer_task("127.0.0.1:9094", "token", b"authority", installed.append)
-    tasks.answer_task("127.0.0.1:9094", "token", None, installed.append)
+    tasks.answer_task("127.0.0.1:9094", "token", b"authority", lambda *app: installed.append(app))
+    tasks.answer_task("127.0.0.1:9094", "token", None, lambda *app: installed.append(app))
     assert [one["insecure"] for one in called] == [False, True]
     assert [one["certificates"] for one in called] == [b"authority", None]
     assert module.install_from_fab(b"there", skip_prompt=True) == Path("there")
-    assert installed == [Path("there")]
+    assert installed == [(Path("there"), sha256(b"there").hexdigest())]
     found = module.pull_and_inflate_object_from_tree
     assert (found.func, found.keywords) == (pull, {"initial_backoff": 0.1})
 

@@ -6,14 +6,17 @@ import argparse
 import errno
 import logging
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 from filelock import FileLock, Timeout
 
@@ -25,6 +28,12 @@ _FILES = ("--root-certificates", "--auth-supernode-private-key")
 _ONLY_PRINTING = {"-h", "--help", "--version", "-V"}
 _REST = 2.0  # seconds before a process that was killed is started again
 _LOOK_AGAIN = 0.5  # seconds between two looks whether a process has ended
+# A SuperLink counts a node as connected for a minute after its last heartbeat, and activates none
+# twice. It says the same of a key that is not registered.
+_REFUSED = b"[code: 2004]"
+_REFUSED_SECONDS = 75.0
+_REFUSED_REST = 10.0
+_HASH = re.compile("[0-9a-f]{64}")
 
 _log = logging.getLogger("fedkin.node")
 
@@ -40,18 +49,26 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "are installed for each run, the SuperNode starts a new process for each message instead, "
         "and a warning says so. `flower-supernode --help` lists the options.",
     )
+    parser.add_argument(
+        "--only-app",
+        default="",
+        metavar="HASH",
+        help="refuse the app of a run unless its FAB has this SHA-256 hash; the node logs the hash "
+        "of each app that it runs",
+    )
     parser.set_defaults(call=_run, supernode=())
 
 
 def _run(options: argparse.Namespace) -> int:
     configure_logging()
-    return run_node(options.supernode)
+    return run_node(options.supernode, options.only_app)
 
 
-def run_node(words: list[str]) -> int:
+def run_node(words: list[str], only_app: str = "") -> int:
     """Run a SuperNode with these options; return its exit status, or 0 after SIGTERM or Ctrl-C."""
     options = _parse(words)
     alone = _why_no_fork(options)
+    _check_only_app(only_app, alone)
     if only_prints := bool(_ONLY_PRINTING.intersection(words)):
         lock: AbstractContextManager[object] = nullcontext()
     else:
@@ -63,38 +80,72 @@ def run_node(words: list[str]) -> int:
         command += ["--isolation", "process"]
     die_too = partial(die_with_parent, os.getpid(), signal.SIGTERM) if can_fork_safely() else None
     started: list[subprocess.Popen[bytes]] = []
+    warm, refused_since = None, time.monotonic()
     with lock, suppress(KeyboardInterrupt):
         try:
-            # In another process group: Ctrl-C is for this process, which then ends the others.
-            supernode = subprocess.Popen(
-                command,
-                preexec_fn=die_too,  # noqa: PLW1509 - one thread
-                process_group=0 if die_too else None,
-            )
-            started = [supernode]
-            if alone:
-                return _exit_status(supernode.wait(), only_prints=only_prints)
-            while supernode.poll() is None:
-                started = [supernode, _start_warm(options)]
-                while all(process.poll() is None for process in started):
+            while True:
+                # In another process group: Ctrl-C is for this process, which then ends the others.
+                supernode = subprocess.Popen(
+                    command,
+                    stderr=subprocess.PIPE,
+                    preexec_fn=die_too,  # noqa: PLW1509 - one thread
+                    process_group=0 if die_too else None,
+                )
+                refused = threading.Event()
+                log = threading.Thread(
+                    target=_copy_log, args=(supernode.stderr, refused), daemon=True
+                )
+                log.start()
+                started = [supernode, *([warm] if warm else [])]
+                while supernode.poll() is None:
+                    if not alone and warm is None:
+                        warm = _start_warm(options, only_app)
+                        started = [supernode, warm]
                     time.sleep(_LOOK_AGAIN)
-                ended = started[-1].poll()
-                if ended is not None and ended > 0:
-                    raise RuntimeError(
-                        f"the process that answers messages has ended with status {ended}: see "
-                        "the log above."
-                    )
-                if ended is not None and supernode.poll() is None:
-                    _log.warning(
-                        "the process that answers messages was ended by %s and is restarted: a "
-                        "message that it was answering fails in a minute",
-                        signal.Signals(-ended or signal.SIGTERM).name,
-                    )
-                    time.sleep(_REST)
-            return _exit_status(supernode.returncode, only_prints=only_prints)
+                    if warm is not None and warm.poll() is not None and supernode.poll() is None:
+                        _check_ended(warm.returncode)
+                        warm = None
+                log.join(_LOOK_AGAIN)
+                if not refused.is_set():
+                    return _exit_status(supernode.returncode, only_prints=only_prints)
+                left = _REFUSED_SECONDS - (time.monotonic() - refused_since)
+                if left <= 0:
+                    _log.error("the server still refuses this device: run `fedkin devices check`")
+                    return supernode.returncode
+                _log.warning(
+                    "the server refuses this device (code 2004): it counts one that was killed as "
+                    "connected for a minute. Otherwise its key is not registered, or another "
+                    "SuperNode uses it. Trying again, for %.0f more seconds",
+                    left,
+                )
+                time.sleep(_REFUSED_REST)
         finally:
             _stop(started)
     return 0
+
+
+def _copy_log(lines: BinaryIO, refused: threading.Event) -> None:
+    """Print a SuperNode's log, and note whether the server has refused to activate it."""
+    with lines:
+        for line in lines:
+            sys.stderr.buffer.write(line)
+            sys.stderr.flush()
+            if _REFUSED in line:
+                refused.set()
+
+
+def _check_ended(status: int) -> None:
+    """Raise an error if what answers messages has failed; otherwise log that it is restarted."""
+    if status > 0:
+        raise RuntimeError(
+            f"the process that answers messages has ended with status {status}: see the log above."
+        )
+    _log.warning(
+        "the process that answers messages was ended by %s and is restarted: a message that it was "
+        "answering fails in a minute",
+        signal.Signals(-status or signal.SIGTERM).name,
+    )
+    time.sleep(_REST)
 
 
 def _parse(words: list[str]) -> argparse.Namespace:
@@ -122,6 +173,16 @@ def _why_no_fork(options: argparse.Namespace) -> str:
     if options.allow_runtime_dependency_installation:
         return "each run may install packages (--allow-runtime-dependency-installation)"
     return "" if can_fork_safely() else f"{sys.platform} has no safe fork"
+
+
+def _check_only_app(only_app: str, alone: str) -> None:
+    if only_app and not _HASH.fullmatch(only_app):
+        raise ValueError(
+            f"--only-app is {only_app}, but it must be a SHA-256 hash, 64 digits from 0 to f: copy "
+            "it from the line in this node's log that names the app of a run."
+        )
+    if alone and only_app:
+        raise ValueError(f"--only-app does not go with a process for each message ({alone}).")
 
 
 def _check(options: argparse.Namespace) -> AbstractContextManager[object]:
@@ -176,10 +237,9 @@ def _address(options: argparse.Namespace) -> str:
     return f"{host}:{options.port}"
 
 
-def _start_warm(options: argparse.Namespace) -> subprocess.Popen[bytes]:
+def _start_warm(options: argparse.Namespace, only_app: str) -> subprocess.Popen[bytes]:
     """Start the process that forks for messages."""
-    authority = options.ssl_ca_certfile
-    words = [str(os.getpid()), _address(options), *([authority] if authority else [])]
+    words = [str(os.getpid()), _address(options), options.ssl_ca_certfile or "", only_app]
     # -P: no module is imported from the working directory, as in Flower's programs.
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "fl_app.devices.site.warm", *words], process_group=0

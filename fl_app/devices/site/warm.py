@@ -1,6 +1,7 @@
 """A process that imports PyTorch and Flower once, and forks for each message of a SuperNode.
 
-`fedkin node` starts it as `python -m fl_app.devices.site.warm PARENT ADDRESS [ca.crt]`.
+`fedkin node` starts it as `python -m fl_app.devices.site.warm PARENT ADDRESS ca.crt HASH`; the last
+two may be empty.
 
 Forking is safe, since the process has one thread of Python and calls its SuperNode by plain HTTP
 (Flower 1.41 has no gRPC there), so no lock is held; and since it computes nothing, so neither
@@ -10,6 +11,7 @@ the same, byte for byte. Each message is answered by a child, so none changes th
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib
 import logging
@@ -106,6 +108,27 @@ class InstalledApp(NamedTuple):
         sys.modules.update(self.modules)
 
 
+class AppLog:
+    """Logs each app that runs, once, and refuses others than the one that the site allows."""
+
+    def __init__(self, only: str = "") -> None:
+        self._only = only
+        # Children share it.
+        self._last = multiprocessing.get_context("fork").RawArray(ctypes.c_char, len(only) or 64)
+
+    def check(self, digest: str) -> None:
+        """Log an app by the hash of its FAB, or raise a ValueError."""
+        if self._only and digest != self._only:
+            raise ValueError(
+                f"this device runs no app but {self._only} (--only-app), and the run has {digest}: "
+                "ask those who run the server what has changed, and start fedkin node with the new "
+                "hash to agree."
+            )
+        if self._last.value != digest.encode("ascii"):
+            self._last.value = digest.encode("ascii")
+            _log.info("messages are answered by the app %s", digest)
+
+
 def warm_up() -> InstalledApp:
     """Import what answers need, remove the app, and exclude all objects from garbage collection.
 
@@ -197,19 +220,24 @@ def main(words: list[str]) -> NoReturn:
     configure_logging()
     update_console_handler(timestamps=True)  # of Flower, which prints its log itself
     logging.getLogger("flwr").propagate = False
-    parent, bound, *paths = words
+    parent, bound, path, only_app = words
     die_with_parent(int(parent), signal.SIGTERM)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _end)
-    app = warm_up()
+    app, log = warm_up(), AppLog(only_app)
     # The run's app is compiled once, where Flower installs it, and not for each message.
     sys.dont_write_bytecode = False
     address = resolve_bind_address(bound)
-    authority = Path(paths[0]).expanduser().read_bytes() if paths else None
+    authority = Path(path).expanduser().read_bytes() if path else None
+
+    def use_app(folder: Path, digest: str) -> None:
+        log.check(digest)
+        app.replace_if_equal(folder)
+
     _log.info(READY)
     serve(
         SuperNodeTasks(address, authority),
-        lambda token: answer_task(address, token, authority, app.replace_if_equal),
+        lambda token: answer_task(address, token, authority, use_app),
     )
 
 

@@ -28,7 +28,10 @@ from fl_app.devices.site import node_command
 supernode, warm = sys.argv[1:3]
 node_command._REST = 0.1
 node_command.program_path = lambda name: supernode
-node_command._start_warm = lambda words: subprocess.Popen([warm, node_command._address(words)])
+node_command._REFUSED_REST, node_command._REFUSED_SECONDS = 0.1, 5.0
+node_command._start_warm = lambda words, only_app: subprocess.Popen(
+    [warm, node_command._address(words), *([only_app] if only_app else [])]
+)
 sys.exit(main(["node", *sys.argv[3:]]))
 """
 SLEEPS = 'echo "$$ $@" >> "$0.started"; exec sleep 60'
@@ -180,6 +183,41 @@ def test_the_model_of_a_device_is_no_other_devices(node, tmp_path, monkeypatch, 
     process.terminate()
     assert process.wait(30) == 0
     assert run_node([*config]) == 1  # it starts, and /bin/true ends
+
+
+REFUSED = 'echo "[code: 2004] Failed to activate SuperNode." >&2; exit 1'
+
+
+def test_a_node_whose_predecessor_was_killed_waits_and_says_why(node, tmp_path):
+    """The SuperLink counts that one as connected for a minute."""
+    twice = f'echo "$$" >> "$0.started"; [ $(wc -l < "$0.started") -gt 2 ] || {{ {REFUSED}; }}'
+    process = node(f"{twice}; sleep 1; exit 3")
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert len(starts(tmp_path, "supernode")) == 3
+    assert len(starts(tmp_path, "warm")) == 1
+    assert said.count("it counts one that was killed as connected for a minute") == 2
+    assert said.count("[code: 2004] Failed") == 2
+
+
+def test_a_node_that_is_refused_for_good_ends(node):
+    _, said = (process := node(REFUSED)).communicate(timeout=60)
+    assert process.returncode == 1
+    assert "the server still refuses this device: run `fedkin devices check`" in said
+
+
+def test_the_app_that_a_node_runs_is_passed_on_and_must_be_a_hash(node, tmp_path, capsys):
+    process = node(SLEEPS, SLEEPS, "--only-app", "ab" * 32, "--port", "9095")
+    assert starts(tmp_path, "warm")[0][1] == ["127.0.0.1:9095", "ab" * 32]
+    assert "--only-app" not in starts(tmp_path, "supernode")[0][1]
+    process.terminate()
+    assert process.wait(30) == 0
+    for words, said in (
+        (["--only-app", "abc"], "--only-app is abc, but it must be a SHA-256 hash"),
+        (["--only-app", "ab" * 32, ALONE[2]], "--only-app does not go with a process for each"),
+    ):
+        assert main(["node", *words]) == 2
+        assert said in capsys.readouterr().err
 
 
 def test_what_fails_by_itself_ends_the_node(node, tmp_path):

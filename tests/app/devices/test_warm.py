@@ -10,6 +10,8 @@ import time
 import psutil
 import pytest
 
+from fl_app.devices.site.warm import AppLog
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="a fork that ends with its parent"),
@@ -27,6 +29,20 @@ def wait_for(path, seconds=60.0):
         assert time.monotonic() < deadline, f"no {path.name}"
         time.sleep(0.05)
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_a_node_names_each_app_that_it_runs_and_runs_no_other(caplog):
+    caplog.set_level("INFO")
+    known, edited = "ab" * 32, "cd" * 32
+    log = AppLog()
+    for digest in (known, known, edited, known):
+        log.check(digest)
+    lines = [record.message for record in caplog.records]
+    assert lines == [f"messages are answered by the app {d}" for d in (known, edited, known)]
+    only = AppLog(known)
+    only.check(known)
+    with pytest.raises(ValueError, match=f"no app but {known} .*, and the run has {edited}: ask"):
+        only.check(edited)
 
 
 def test_each_message_has_a_process_of_its_own_of_which_nothing_is_left(tmp_path):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fl_core.extras import MissingExtraError
+from fl_core.proxies import bypass_proxies_on_loopback
 from fl_core.text import error_line, whole_number
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # in a locale that cannot write a table's lines
             stream.reconfigure(errors="backslashreplace")
+    bypass_proxies_on_loopback()
     try:
         options = _parsed(arguments)
         status: int = options.call(options)

@@ -19,6 +19,7 @@ from typing import Any
 
 from fl_app.simulation.processes import guarded, stop_family, uninterrupted
 from fl_core.files import program_path
+from fl_core.proxies import bypass_proxies_on_loopback
 
 RAY_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -98,6 +99,7 @@ def private_superlink(
     Its simulations join the Ray cluster at `ray_address`, or start a private Ray; `settings` are
     more variables of its environment.
     """
+    bypass_proxies_on_loopback()
     http_port, control_port = free_ports(2)
     env = {
         **os.environ,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import socket
 import ssl
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import partial
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 import httpx
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -38,6 +41,7 @@ from fl_core.flower.calls import (
 )
 from fl_core.flower.keys import public_key_to_bytes
 from fl_core.flower.messages import ActivateNodeRequest
+from fl_core.proxies import proxy_for
 from fl_core.text import listed, one_line, printable
 from fl_core.user_code import load_user_code
 
@@ -174,9 +178,32 @@ def _check_own_port(port: int) -> str:
     return f"{port} is free for this site's SuperNode"
 
 
+def _connect(site: Site) -> socket.socket:
+    """Connect to the server as a SuperNode does: through a proxy, if the environment names one."""
+    if (found := proxy_for(site.host, site.port)) is None:
+        return socket.create_connection((site.host, site.port), timeout=_SECONDS)
+    variable, url = found
+    proxy = urlsplit(url if "//" in url else f"http://{url}")
+    headers = {}
+    if proxy.username:
+        login = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}".encode()
+        headers["Proxy-Authorization"] = f"Basic {b64encode(login).decode('ascii')}"
+    try:
+        line = HTTPConnection(proxy.hostname or "", proxy.port or 80, timeout=_SECONDS)
+        line.set_tunnel(site.host, site.port, headers)
+        line.connect()
+    except (OSError, HTTPException, ValueError) as error:
+        raise ValueError(
+            f"{variable} names the proxy {proxy.hostname}:{proxy.port}, which does not lead to "
+            f"{site.host}:{site.port} ({error}): correct it, or add {site.host} to no_proxy."
+        ) from error
+    tunnel: socket.socket = line.sock
+    return tunnel
+
+
 def _server_reached(site: Site) -> str:
     try:
-        with socket.create_connection((site.host, site.port), timeout=_SECONDS) as line:
+        with _connect(site) as line:
             address = line.getpeername()[0]
     except (socket.gaierror, UnicodeError) as error:  # or a part of it is too long
         reason = getattr(error, "strerror", error)
@@ -189,14 +216,16 @@ def _server_reached(site: Site) -> str:
             f"nothing answers at {site.host}, port {site.port} ({error.strerror or error}): ask "
             "whether the gate runs there, and whether its port is open for this machine."
         ) from error
-    return f"{site.host}:{site.port} answers ({address})"
+    through = proxy_for(site.host, site.port)
+    way = f"through the proxy {address} of {through[0]}" if through else address
+    return f"{site.host}:{site.port} answers ({way})"
 
 
 def _certificate_accepted(site: Site) -> str:
     context = ssl.create_default_context(cadata=_authority(site.authority))
     try:
         with (
-            socket.create_connection((site.host, site.port), timeout=_SECONDS) as line,
+            _connect(site) as line,
             context.wrap_socket(line, server_hostname=site.host) as secure,
         ):
             shown = secure.getpeercert() or {}

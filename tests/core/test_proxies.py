@@ -1,0 +1,104 @@
+"""Proxies that the environment names: loopback is reached without them, a server through them."""
+
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import httpx
+import pytest
+
+from fl_app.devices.site.check import Site, _server_reached
+from fl_app.devices.site.device_node import NodeConfig
+from fl_core.proxies import bypass_proxies_on_loopback, proxy_for
+
+VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+NOWHERE = "http://127.0.0.1:9"
+
+
+class Answering(BaseHTTPRequestHandler):
+    """Answers GET, and as a proxy refuses to connect to one host."""
+
+    def do_GET(self):
+        self.send_response(204)
+        self.end_headers()
+
+    def do_CONNECT(self):
+        self.server.asked.append((self.path, self.headers["Proxy-Authorization"]))
+        self.send_response(403 if self.path.startswith("closed") else 200)
+        self.end_headers()
+
+    def log_message(self, *_words):
+        pass
+
+
+@contextmanager
+def listening():
+    with HTTPServer(("127.0.0.1", 0), Answering) as server:
+        server.asked = []
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+        monkeypatch.setenv(name, "")  # so that what is set here is put back
+
+
+@pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY", "all_proxy"])
+@pytest.mark.parametrize("exceptions", ["", "example.org", "*"])
+def test_no_proxy_stands_between_this_machine_and_itself(variable, exceptions, monkeypatch):
+    if variable.isupper():
+        monkeypatch.delenv(variable.lower())
+    monkeypatch.setenv(variable, NOWHERE)
+    monkeypatch.setenv("no_proxy", exceptions)
+    with listening() as server:
+        url = f"http://127.0.0.1:{server.server_port}/"
+        if exceptions != "*":
+            with pytest.raises(httpx.ConnectError):
+                httpx.get(url)
+        bypass_proxies_on_loopback()
+        bypass_proxies_on_loopback()
+        assert httpx.get(url).status_code == 204
+    if exceptions != "*":
+        assert proxy_for("fl.example.com", 9092) == (
+            None if "http" in variable.lower() else (variable, NOWHERE)
+        )
+        assert proxy_for("localhost", 9092) is None
+
+
+def test_a_socks_proxy_that_httpx_cannot_use_is_ignored_and_named(monkeypatch, caplog):
+    monkeypatch.setenv("all_proxy", "socks5://127.0.0.1:9")
+    monkeypatch.setattr("fl_core.proxies.find_spec", lambda _: None)
+    bypass_proxies_on_loopback()
+    assert "all_proxy is socks5://127.0.0.1:9, which is ignored" in caplog.text
+    httpx.Client().close()
+
+
+def site(host):
+    files = (Path("ca.crt"), Path("berlin.key"))
+    return Site(host, 9092, *files, NodeConfig("berlin", Path("/srv"), "", None))
+
+
+def test_a_check_goes_through_the_proxy_that_a_node_uses_and_names_its_variable(monkeypatch):
+    with listening() as server:
+        url = f"http://me:se%20cret@127.0.0.1:{server.server_port}"
+        monkeypatch.setenv("https_proxy", url)
+        said = _server_reached(site("fl.example.com"))
+        assert said == "fl.example.com:9092 answers (through the proxy 127.0.0.1 of https_proxy)"
+        assert server.asked == [("fl.example.com:9092", "Basic bWU6c2UgY3JldA==")]
+        message = rf"https_proxy names the proxy 127\.0\.0\.1:{server.server_port}, which does not"
+        with pytest.raises(ValueError, match=rf"{message} lead to closed\.com:9092 \(.*403") as no:
+            _server_reached(site("closed.com"))
+    assert "cret" not in str(no.value)
+    monkeypatch.setenv("https_proxy", NOWHERE)
+    with pytest.raises(ValueError, match=r"https_proxy names the proxy 127\.0\.0\.1:9"):
+        _server_reached(site("fl.example.com"))

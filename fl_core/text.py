@@ -18,6 +18,14 @@ _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
     "\U000e0100-\U000e01ef]"
 )
+# Small letters, and signs, to those that they look like, or would as capitals.
+_LOOK_ALIKE = str.maketrans(
+    "\u0430\u0432\u0435\u043a\u043c\u043d\u043e\u0440\u0441\u0442\u0443\u0445"  # Cyrillic
+    "\u0456\u0458\u0455\u0501\u051b\u051d"
+    "\u03b1\u03b2\u03b5\u03b6\u03b7\u03b9\u03ba\u03bd\u03bf\u03c1\u03c4\u03c5\u03c7"  # Greek
+    "\u0131\u2010\u2011\u2012\u2013\u2014\u2212\u2019",  # a dotless i, hyphens, an apostrophe
+    "abekmhopctyxijsdqwabezhiknoptyxi------'",
+)
 
 
 def name_if_readable(value: object) -> str | None:
@@ -52,9 +60,10 @@ def strip_and_compose(text: object) -> str:
 
 
 def similar_names(names: Sequence[str]) -> list[list[str]]:
-    """Group names that differ only in case, a last dot, spaces, hyphens and underscores.
+    """Group names that differ only in case, accents, last dots, spaces, hyphens and underscores.
 
-    Hyphens count except between words: a minus before a number, or the one of A-.
+    Letters that look like a Latin one count as that, and invisible signs do not. Hyphens count
+    except between words: a minus before a number, or the one of A-.
 
     Examples
     --------
@@ -63,10 +72,47 @@ def similar_names(names: Sequence[str]) -> list[list[str]]:
     """
     groups: dict[str, list[str]] = {}
     for name in names:
-        joined = re.sub(r"[\s_]+", "", name.casefold()).rstrip(".")
-        letters = re.sub(r"(?<=[^\W\d])-+(?=[^\W\d])", "", joined)
-        groups.setdefault(letters or name, []).append(name)
+        visible = "".join(c for c in name if unicodedata.category(c) != "Cf")
+        folded = unicodedata.normalize("NFKC", _INVISIBLE.sub("", visible)).casefold()
+        latin = unicodedata.normalize("NFD", folded).translate(_LOOK_ALIKE)
+        groups.setdefault(
+            _joined(re.sub("(?<=[a-z])[\u0300-\u036f]+", "", latin)) or name, []
+        ).append(name)
     return [group for group in groups.values() if len(group) > 1]
+
+
+def _joined(name: str) -> str:
+    """Return a name in lower case without what joins words, and without last dots."""
+    joined = re.sub(r"[\s_]+", "", name.casefold()).rstrip(".")
+    return re.sub(r"(?<=[^\W\d])-+(?=[^\W\d])", "", joined)
+
+
+def note_on_spellings(
+    what: str, names: Sequence[str], how: str = "in pandas by column.replace({})"
+) -> str:
+    """Return a note that lists similar names and says how to map them; empty without any.
+
+    `how` has a place for the mapping. Names that differ in letters that may look the same are
+    escaped.
+
+    Examples
+    --------
+    >>> print(note_on_spellings("the classes", ["Male", "cat", "male"], "by {}"))
+    the classes 'Male', 'male' count as different ones: if they are the same, give them one name \
+at all sites, by {'male': 'Male'}
+    """
+    groups = [
+        [*map(repr if len(set(map(_joined, group))) == 1 else ascii, group)]
+        for group in similar_names(names)
+    ]
+    if not groups:
+        return ""
+    mapping = ", ".join(f"{other}: {first}" for first, *others in groups[:5] for other in others)
+    return (
+        f"{what} {listed([', '.join(group) for group in groups], 5, '; ')} count as different "
+        "ones: if they are the same, give them one name at all sites, "
+        + how.format(f"{{{mapping}}}")
+    )
 
 
 def markdown_line(cells: Iterable[str]) -> str:

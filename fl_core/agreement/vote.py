@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from statistics import median_high, mode
 
@@ -14,7 +14,7 @@ from fl_core.data.preparation import sample_columns
 from fl_core.data.table_file import are_whole
 from fl_core.data.tables import MOST_VALUES, common_columns
 from fl_core.models.model_file import MAX_CLASSES
-from fl_core.text import one_line, printable, similar_names
+from fl_core.text import note_on_spellings, one_line, printable
 
 MOST_UNSHARED_CLASSES = 5
 """That one device may have and no other, where most share theirs. Each class of any device is an
@@ -38,11 +38,15 @@ def agree(surveys: Mapping[str, Survey]) -> Agreement:
         columns = common_columns({name: survey.columns for name, survey in surveys.items()})
         shape = (len(sample_columns(columns)),)
         for column, values in columns.items():
-            _warn_of_spellings(f"the values of column {printable(column)}:", values)
+            if note := note_on_spellings(f"the values of column {printable(column)}:", values):
+                logger.warning("%s", note)
     elif first.in_folders:
         shape = _common_shape({name: survey.sample_shape for name, survey in surveys.items()})
     if not first.is_regression:
         names = _common_classes({name: survey.class_names for name, survey in surveys.items()})
+        how = "in pandas by column.replace({})" if columns else "by renaming {}"
+        if note := note_on_spellings("the classes", names, how):
+            logger.warning("%s", note)
     return Agreement(names, shape, first.is_float, first.is_regression, columns)
 
 
@@ -54,7 +58,6 @@ def _common_classes(classes: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
             f'all sites together have the one class "{printable(names[0])}", but at least 2 are '
             "needed: use a folder for each class, or more names of classes."
         )
-    _warn_of_spellings("the classes", names)
     if len(names) > MAX_CLASSES:
         most = sorted(classes, key=lambda name: (-len(classes[name]), name))
         raise ValueError(
@@ -62,15 +65,6 @@ def _common_classes(classes: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
             f"possible: {', '.join(most[:3])} have the most, leave out such sites."
         )
     return tuple(names)
-
-
-def _warn_of_spellings(what: str, names: Sequence[str]) -> None:
-    for similar in similar_names(names):
-        logger.warning(
-            "%s %s count as different ones: if they are the same, give them one name everywhere "
-            "and start again",
-            *(what, ", ".join(map(repr, similar))),
-        )
 
 
 def _common_shape(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:

@@ -33,6 +33,7 @@ from fl_core.data.settings import (
 from fl_core.data.tables import list_site_tables
 from fl_core.data.user_data import read_user_data
 from fl_core.extras import load_extra
+from fl_core.text import note_on_spellings
 from fl_core.user_code import is_import_path
 
 # FLT, section IV: "a 20-class dataset composed of CIFAR10 and 10 classes of CIFAR100", which it
@@ -234,4 +235,5 @@ def join_datasets(first: Dataset, second: Dataset) -> Dataset:
 def read_folder(source: Source) -> Dataset:
     """Read a folder of the user's images."""
     split = read_image_folder(source.root, source.cache)
-    return Dataset(source.name, *split[:5], notes=split.notes)
+    note = note_on_spellings("the classes", split.class_names, "by renaming {}")
+    return Dataset(source.name, *split[:5], notes=(*split.notes, *[note] * bool(note)))

@@ -45,7 +45,7 @@ class Table(NamedTuple):
     label: str  # the column of labels
     labels: NDArray[Any]  # (n,): names of classes; or numbers to predict, float64
     is_test: NDArray[np.bool_]  # (n,)
-    is_in_time: bool  # the last rows test, without a column that says so
+    is_in_time: bool  # the last rows test, so that training rows may be in order of time
 
 
 def category_values(columns: Any) -> CategoriesByColumn:
@@ -77,7 +77,8 @@ def read_table(path: Path, label: str = "", target: str = AUTO_TARGET) -> Table:
         raise ValueError(f"{where} has no column but {label}: add columns to predict it from.")
     labels = _labels(cells[label], f"{where}: column {printable(label)}", target)
     is_test = _is_test(cells, label, where)
-    return Table(site_of(path), columns, label, labels, is_test, SPLIT not in cells)
+    is_in_time = bool((is_test[1:] >= is_test[:-1]).all())
+    return Table(site_of(path), columns, label, labels, is_test, is_in_time)
 
 
 def read_features(path: Path, ignored: Collection[str]) -> Any:
@@ -164,10 +165,11 @@ def _features(cells: Any, ignored: Collection[str], where: str) -> Any:
     for name in sorted(set(cells.columns) - {*ignored, SPLIT}):
         what = f"{where}: column {printable(name)}"
         values = _values(cells[name], what)
-        dates = _dates(values) if values.dtype == object else []
+        texts = values if values.dtype == object else _eight_digits(values)
+        dates = _dates(texts)
         if dates:
             raise ValueError(
-                f"{what} has a date in row {_first(np.isin(values, dates))}, but columns hold "
+                f"{what} has a date in row {_first(np.isin(texts, dates))}, but columns hold "
                 "numbers or categories: write a number, such as days since a day, or leave it out "
                 "at all sites."
             )
@@ -184,6 +186,8 @@ def _dates(values: NDArray[Any]) -> list[str]:
     if iso := [*filter(_DATE.fullmatch, texts)]:
         return iso
     tried = texts[:_TRIED]
+    if not tried:
+        return []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pandas warns of the order of day and month
         parsed = load_extra("pandas", _NEEDS).to_datetime(
@@ -191,6 +195,12 @@ def _dates(values: NDArray[Any]) -> list[str]:
         )
     has_year = np.nan_to_num(np.asarray(parsed.year, np.float64)) > 1  # 1 where none is given
     return tried if has_year.mean() >= NEARLY_ALL else []
+
+
+def _eight_digits(values: NDArray[np.float64]) -> NDArray[Any]:
+    """Return numbers as texts if all are such as 20240131; otherwise nothing."""
+    is_near = ((values >= 1900_01_01) & (values <= 2100_12_31) & (values == values.round())).all()
+    return values.astype(np.int64).astype(str) if is_near else np.empty(0, object)
 
 
 def _values(column: Any, what: str) -> NDArray[Any]:

@@ -35,7 +35,7 @@ from fl_core.data.table_file import (
     read_table,
 )
 from fl_core.options import Refusals
-from fl_core.text import listed, printable, similar_names, strip_and_compose
+from fl_core.text import listed, note_on_spellings, printable, strip_and_compose
 
 MOST_VALUES = 50  # of a category: more are names or numbers of rows, which predict nothing
 MOST_CLASSES = 1_000
@@ -235,33 +235,32 @@ def notes_on_classes(trained: Tensor, tested: Tensor, classes: tuple[str, ...]) 
             f"the label has {len(classes)} different whole numbers, each of which is a class: if "
             f"it is a number to predict, set target={NUMBER_TARGET}"
         )
-    yield from _note_on_spellings("classes", classes)
-
-
-def _note_on_spellings(what: str, names: Sequence[str]) -> Iterator[str]:
-    similar = [", ".join(map(printable, group)) for group in similar_names(names)]
-    if similar:
-        yield (
-            f"the {what} {listed(similar, 5, '; ')} count as different ones: if they are the "
-            "same, give them one name at all sites, in pandas by "
-            f"column.replace({{{similar_names(names)[0][1]!r}: {similar_names(names)[0][0]!r}}})"
-        )
+    if note := note_on_spellings("the classes", classes):
+        yield note
 
 
 def notes_on_tables(tables: Sequence[Table]) -> Iterator[str]:
-    """Yield notes on columns, and on test rows that training rows repeat."""
+    """Yield notes on columns, on the order of rows, and on test rows that training rows repeat."""
     for name in tables[0].columns:
         columns = [table.columns[name] for table in tables]
         if columns[0].dtype != np.float64:
             texts = sorted({text for column in columns for text in column.unique()})
-            yield from _note_on_spellings(f"values of column {printable(name)}:", texts)
-        if all(map(_differs_in_each_row, columns)):
+            if note := note_on_spellings(f"the values of column {printable(name)}:", texts):
+                yield note
+        if sum(map(len, columns)) > _MANY and all(map(_differs_in_each_row, columns)):
             yield (
                 f"column {printable(name)} has a different value in nearly each row: if it is an "
                 "identifier, leave it out at all sites"
             )
     hashes = np.concatenate([_row_hashes(table) for table in tables])
     is_test = np.concatenate([table.is_test for table in tables])
+    between = [table.site for table in tables if not table.is_in_time]
+    if between:
+        yield (
+            f"column {SPLIT} has test rows before training rows in {listed(between, 5, ', ')}, so "
+            "rows that validate are drawn at random: if rows are in order of time, let the last "
+            "ones test"
+        )
     copies = int(np.isin(hashes[is_test], hashes[~is_test]).sum())
     if copies:
         yield (
@@ -273,8 +272,7 @@ def notes_on_tables(tables: Sequence[Table]) -> Iterator[str]:
 def _differs_in_each_row(column: Any) -> bool:
     """Return whether a column is texts or whole numbers, nearly all of which are different."""
     is_fraction = column.dtype == np.float64 and (column != column.round()).any()
-    many = len(column) > _MANY
-    return many and not is_fraction and column.nunique() >= NEARLY_ALL * len(column)
+    return not is_fraction and column.nunique() >= NEARLY_ALL * len(column)
 
 
 def _row_hashes(table: Table) -> NDArray[np.uint64]:

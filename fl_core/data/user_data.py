@@ -20,7 +20,7 @@ from torch import Tensor
 from fl_core.data.dataset import Dataset, check_labelled, described_tensor
 from fl_core.data.given_partition import GivenPartition
 from fl_core.data.scaling import columns_of_few_digits
-from fl_core.text import listed, type_name
+from fl_core.text import listed, note_on_spellings, type_name
 from fl_core.user_code import call_user_code
 
 DATASET = "dataset"
@@ -212,6 +212,8 @@ def _checked(data: Dataset) -> Dataset:
             "standardise to site or all"
         )
     data = _checked_images(data)
+    if note := note_on_spellings("the classes", data.class_names, "by renaming {}"):
+        data = replace(data, notes=(*data.notes, note))
     if data.train_samples.dtype == torch.float32:
         columns = list(map(str, columns_of_few_digits(data.train_samples)))
         if columns:

@@ -11,7 +11,14 @@ from fl_app.report.pictures.figure import shorten
 from fl_app.report.text_table import TextTable, render
 from fl_app.run.progress import Progress
 from fl_core.agreement.agreement import Agreement
-from fl_core.text import csv_cell, one_line, printable, similar_names, strip_and_compose
+from fl_core.text import (
+    csv_cell,
+    note_on_spellings,
+    one_line,
+    printable,
+    similar_names,
+    strip_and_compose,
+)
 from strategies import RoundReport
 
 ODD = ("\x1b[2J", "\u202eevil", "line\nbreak", "\udcff", "\u2028", "\x9b31m")
@@ -38,10 +45,30 @@ def test_text_that_is_text_stays_as_it_is():
         (("A+", "A-"), False),
         (("1-2", "12"), False),
         (("_", " "), False),
+        (("<=50K", "<=50K."), True),
+        (("Straße", "STRASSE"), True),
+        (("İzmir", "izmir"), True),
+        (("IĞDIR", "ığdır"), True),
+        (("café", "cafe\u0301"), True),
+        (("café", "cafe"), True),
+        (("BERN", "\u0412\u0415R\u039d"), True),  # Cyrillic V and E, Greek N
+        (("Мужской", "мужской"), True),
+        (("\uff21\uff22", "ab"), True),  # full width
+        (("a\u200bb", "ab"), True),
+        (("A\u2013B", "A-B"), True),
+        (("男", "女"), False),
+        (("की", "का"), False),  # Hindi vowels are marks
+        (("µg", "mg"), False),
     ],
 )
 def test_names_that_differ_in_how_words_are_joined_are_alike(names, are_alike):
     assert similar_names(names) == ([list(names)] if are_alike else [])
+
+
+def test_the_note_on_spellings_shows_which_letters_differ():
+    note = note_on_spellings("the classes", ["Мужской", "cat", "c\u0430t", "мужской"])
+    assert "'Мужской', 'мужской'; 'cat', 'c\\u0430t' count" in note
+    assert note.endswith("column.replace({'мужской': 'Мужской', 'c\\u0430t': 'cat'})")
 
 
 def test_a_name_is_composed_without_spaces_around_it():

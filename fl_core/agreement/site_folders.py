@@ -8,6 +8,7 @@ from fl_core.agreement.local_data import read_local_images, survey_images
 from fl_core.agreement.vote import agree
 from fl_core.data.dataset import Dataset
 from fl_core.data.folders import folders_and_files, ignored_note, list_site_folders, site_of
+from fl_core.data.image_files import list_images
 from fl_core.data.settings import Source
 from fl_core.data.user_data import Partitions, dataset_of_partitions
 
@@ -29,7 +30,7 @@ def read_sites(source: Source) -> Dataset:
                 "which are held out, or a folder test beside train."
             )
         clients.append(images[:4])
-        notes += images.notes
+        notes += (*list_images(path).notes(path), *images.notes)
     names = tuple(map(site_of, folders))
     given = Partitions(clients, class_names=agreement.class_names, names=names)
     return replace(dataset_of_partitions(source.name, given), notes=tuple(notes))

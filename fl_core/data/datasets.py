@@ -236,4 +236,5 @@ def read_folder(source: Source) -> Dataset:
     """Read a folder of the user's images."""
     split = read_image_folder(source.root, source.cache)
     note = note_on_spellings("the classes", split.class_names, "by renaming {}")
-    return Dataset(source.name, *split[:5], notes=(*split.notes, *[note] * bool(note)))
+    notes = (*list_images(source.root).notes(source.root), *split.notes, *[note] * bool(note))
+    return Dataset(source.name, *split[:5], notes=notes)

@@ -44,13 +44,13 @@ def read_image_folder(path: Path, cache: Path, *, size: tuple[int, int] | None =
     Without a test folder, some images are held out (`hold_out`). Images become uint8 (n, C, H, W),
     upright as their EXIF data say, on white where they are transparent, and stretched to one height
     and width: `size`, or else that of `common_size`. They are decoded once, into the folder
-    `cache`, and again when the path, size or time of any file has changed.
+    `cache`, and again when the path, size or time of any file has changed. Notes are about images,
+    not about files that are not read.
     """
     files = list_images(path)
     decode = partial(decode_images, files, path, size)
     stamp = checksum(files.all_images())
-    images = decode_cached(cache, f"{path.resolve()}\0{size}", stamp, decode)
-    return images._replace(notes=(*files.notes(path), *images.notes))
+    return decode_cached(cache, f"{path.resolve()}\0{size}", stamp, decode)
 
 
 def decode_cached(cache: Path, key: str, stamp: str, decode: Callable[[], Split]) -> Split:

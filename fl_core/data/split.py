@@ -16,4 +16,4 @@ class Split(NamedTuple):
     test_labels: Tensor
     class_names: tuple[str, ...]  # of a number to predict, its name
     is_in_time: bool = False  # training samples are ordered by time, as rows of a table
-    notes: tuple[str, ...] = ()  # about files that are not read
+    notes: tuple[str, ...] = ()  # about samples

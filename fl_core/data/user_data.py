@@ -32,6 +32,7 @@ _PART_EXPECTED = (
     "return (train samples, train labels, test samples, test labels), and class names if they have "
     "some, or the name of what is predicted if labels are numbers"
 )
+_CHANNELS = (1, 3, 4)  # of images
 _MIN_IMAGE_SIDE = 8  # pixels; fewer may be anything
 _MAX_PIXEL = 15  # as a float: more is not scaled, whatever the number of bits
 _MAX_UNNAMED = 999  # a wrong label could otherwise name a billion classes
@@ -227,11 +228,12 @@ def _checked(data: Dataset) -> Dataset:
 
 def _checked_images(data: Dataset) -> Dataset:
     """Return images with their channels first, and notes on channels and values that look wrong."""
-    if len(data.sample_shape) != 3:
+    if len(data.sample_shape) not in (2, 3):
         return data
     notes = [*data.notes]
     first, *_, last = data.sample_shape
-    if last in (1, 3) and min(data.sample_shape[:2]) >= _MIN_IMAGE_SIDE:
+    is_last = len(data.sample_shape) == 3 and last in _CHANNELS
+    if is_last and min(data.sample_shape[:2]) >= _MIN_IMAGE_SIDE:
         shape = "×".join(map(str, data.sample_shape))
         notes.append(
             f"samples of {data.name} have the shape {shape}, which is taken for images of {first} "
@@ -241,18 +243,31 @@ def _checked_images(data: Dataset) -> Dataset:
         moved = (part.movedim(-1, 1) for part in (data.train_samples, data.test_samples))
         train, test = (part.contiguous() for part in moved)
         data = replace(data, train_samples=train, test_samples=test)
-    samples = data.train_samples
-    is_float_image = data.is_float and data.sample_shape[0] in (1, 3)
-    if is_float_image and samples.max() > _MAX_PIXEL and _are_counts(samples):
+    *channels, height, width = data.sample_shape
+    if min(height, width) < _MIN_IMAGE_SIDE or not set(channels) <= set(_CHANNELS):
+        return replace(data, notes=tuple(notes))
+    if data.is_float and _are_unscaled(data.train_samples):
         notes.append(
-            f"samples of {data.name} are whole numbers up to {samples.max():g}, which seem to be "
-            "pixels: if so, divide them by the highest possible value, such as 65535 for 16 bits"
+            f"samples of {data.name} are numbers up to {data.train_samples.max():g}, which seem to "
+            "be pixels: if so, divide them by the highest possible value, such as 65535 for 16 bits"
         )
+    given = data.given_partition
+    sizes = given.train if given else (len(data.train_samples),)
+    for client, images in enumerate(torch.split(data.train_samples, list(sizes))):
+        if len(images) > 1 and torch.equal(images, images[:1].expand_as(images)):
+            raise ValueError(
+                f"all training images{f' of client {client}' if given else ''} have the same "
+                "pixels, so that nothing can be learnt from them; return others"
+            )
     return replace(data, notes=tuple(notes))
 
 
-def _are_counts(samples: Tensor) -> bool:
-    return bool(samples.min() >= 0) and torch.equal(samples, samples.round())
+def _are_unscaled(images: Tensor) -> bool:
+    """Return whether numbers may be pixels of 8 or 16 bits, as they are or resized."""
+    largest = images.max()
+    if images.min() < 0 or largest <= _MAX_PIXEL:
+        return False
+    return bool(largest > 255) or torch.equal(images, images.round())
 
 
 def _tensors(arrays: Sequence[Any], owner: str = "") -> tuple[Tensor, ...]:

@@ -126,7 +126,7 @@ def test_what_is_no_data_set_is_one_sentence(expression, message, tmp_path):
 IMAGES = "np.arange(4 * 8 * 9 * {0}).reshape(4, 8, 9, {0}).astype(np.{1})"
 
 
-@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("channels", [1, 3, 4])
 @pytest.mark.parametrize("kind", ["uint8", "float32"])
 @pytest.mark.parametrize("form", ["({x}, {y}, {x}, {y})", "partitions"])
 def test_channels_that_are_last_are_moved_to_the_front(channels, kind, form, tmp_path):
@@ -154,13 +154,25 @@ def test_other_dimensions_stay(shape, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("scale", "is_noted"), [("1", True), ("65535", False), ("-1", False), ("3", False)]
+    ("scale", "is_noted"),
+    [("1", True), ("255", False), ("-1", False), ("3", False), ("0.3", True), ("1e-3", True)],
 )
-def test_unscaled_pixels_of_sixteen_bits_are_noted(scale, is_noted, tmp_path):
-    x = f"(np.arange(256, dtype=np.float32).reshape(4, 1, 8, 8) / {scale})"
+@pytest.mark.parametrize("shape", ["4, 1, 8, 8", "4, 8, 8, 1", "4, 8, 8"])
+def test_unscaled_pixels_are_noted(scale, is_noted, shape, tmp_path):
+    x = f"(np.arange(256, dtype=np.float32).reshape({shape}) / np.float32({scale}))"
     notes = read(tmp_path, f"({x}, {Y}, {x}, {Y})").notes
-    said = ("samples of mine:load are whole numbers up to 255, which seem to be pixels: if so, ",)
-    assert tuple(note[: len(said[0])] for note in notes) == said * is_noted
+    said = f"samples of mine:load are numbers up to {255 / float(scale):g}, which seem to be pixels"
+    assert any(note.startswith(said) for note in notes) == is_noted
+
+
+@pytest.mark.parametrize("kind", ["uint8", "float32"])
+def test_a_client_whose_images_are_all_equal_is_refused(kind, tmp_path):
+    x = f"np.arange(64 * 4).reshape(4, 1, 8, 8).astype(np.{kind})"
+    part, equal = (f"({one}, {Y}, {x}, {Y})" for one in (x, f"{x}[[1] * 4]"))
+    with pytest.raises(ValueError, match="all training images of client 1 have the same pixels"):
+        read(tmp_path, partitions(f"{part}, {equal}"))
+    with pytest.raises(ValueError, match="all training images have the same pixels"):
+        read(tmp_path, equal)
 
 
 @pytest.mark.parametrize("made", ["np.ones((4, 2), np.float32)", "torch.ones(4, 2)"])
@@ -341,7 +353,7 @@ TWO_SIZES = [np.zeros((4, 5 + i % 2), np.uint8) for i in range(30)]
 )
 def test_samples_of_a_partitioner_that_are_no_numbers_of_one_shape(columns, samples):
     thirds = Thirds(Columns(**columns, label=np.arange(30) % 2))
-    said = rf'column "{", ".join(samples)}" of partition 0 does not have numbers of one shape: nam'
+    said = rf'column "{", ".join(samples)}" of partition 0 does not have numbers of one shape: give'
     with pytest.raises(ValueError, match=said):
         from_partitioner(thirds, samples, "label")
 

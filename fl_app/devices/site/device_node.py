@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -56,7 +56,7 @@ from fl_core.user_code import is_import_path
 
 logger = logging.getLogger(__name__)
 
-_WARNED_KEY = "warned-of-constant-columns"  # in the node's state, which lasts for a run
+_WARNED_KEY = "warnings-of-data"  # in the node's state, which lasts for a run
 
 _KEYS = ("name", "data-path", DATA, "model-path", ALLOWED_CODE, "label", "target")
 _HOW_TO_START = 'start its SuperNode with --node-config \'name="berlin" data-path="/srv/scans"\'.'
@@ -161,16 +161,23 @@ class DeviceNode(Node):
     def _read(self) -> tuple[Split, Scaling | None]:
         """The scaled data, and their scale."""
         read, common = self.node_config.read(self.kind), self.kind.scaling
+        self._warn_once(read.notes)
         if common is not None:
             return common.transform_split(read, self.kind.column_names), common
         if self.config.standardise != SITE:
             return unscaled_split(read, self.kind.column_names), None
         training = self._split(read).train
         alone, scaling, notes = standardise_site(read, training, self.kind.column_names)
-        if notes and _WARNED_KEY not in self.context.state:  # each message reads the data again
-            logger.warning("%s: %s", self.name, notes[0])
-            self.context.state[_WARNED_KEY] = ConfigRecord({_WARNED_KEY: notes})
+        self._warn_once(notes)
         return alone, scaling
+
+    def _warn_once(self, notes: Sequence[str]) -> None:
+        """Log notes on the data once in a run: each message reads the data again."""
+        known = self.context.state.config_records.setdefault(_WARNED_KEY, ConfigRecord())
+        for note in notes:
+            if note not in known:
+                logger.warning("%s: %s", self.name, note)
+                known[note] = True
 
     @property
     def _images(self) -> Split:

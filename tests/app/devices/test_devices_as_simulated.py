@@ -1,11 +1,14 @@
 """The same tables on devices and in a simulation: what validates, what scales, what is a class."""
 
+import numpy as np
 import pandas
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
+from PIL import Image
 
 from fl_app.devices.site.device_node import DeviceNode
 from fl_core.agreement.agreement import Survey
+from fl_core.agreement.local_data import survey_images
 from fl_core.agreement.vote import agree, outvoted, with_whole_numbers
 from fl_core.data.datasets import load_dataset
 from fl_core.messages import protocol
@@ -32,11 +35,11 @@ def devices(folder, **texts):
     return owners, surveys
 
 
-def node(folder, name, surveys, **options):
+def node(folder, name, surveys, path="", **options):
     """Return a device that has a message."""
     config = {protocol.SEED: 0, protocol.SERVER_ROUND: 0, protocol.NUM_CLIENTS: len(surveys)}
     content = RecordDict({protocol.CONFIG: ConfigRecord({**config, **agree(surveys).as_config()})})
-    config = {"name": name, "data-path": str(folder / f"{name}.csv"), "label": "outcome"}
+    config = {"name": name, "data-path": str(folder / (path or f"{name}.csv")), "label": "outcome"}
     words = {**DEFAULTS, "dataset": "devices", "strategy": "local,single"}
     words |= {key.replace("_", "-"): value for key, value in options.items()}
     context = Context(1, 1, config, RecordDict(), words)
@@ -61,10 +64,10 @@ def test_the_last_rows_of_a_table_in_order_of_time_validate(tmp_path):
     assert min(one.validation_data()[0][:, 0].tolist()) >= 32
 
 
-def test_a_column_that_says_which_rows_test_says_nothing_of_time(tmp_path):
+def test_rows_that_test_before_others_train_say_nothing_of_time(tmp_path):
     lines = table().splitlines()
-    split = "\n".join([f"{lines[0]},split", *(f"{one},train" for one in lines[1:-1])])
-    _, surveys = devices(tmp_path, berlin=f"{split}\n{lines[-1]},test\n", oslo=table())
+    split = "\n".join([f"{lines[0]},split", f"{lines[1]},test", *(f"{x},train" for x in lines[2:])])
+    _, surveys = devices(tmp_path, berlin=f"{split}\n", oslo=table())
     drawn = node(tmp_path, "berlin", surveys, validation_share=0.2).validation_data()
     assert min(drawn[0][:, 0].tolist()) < 32
     # The other one's rows are in order of time all the same, on its device and simulated.
@@ -104,6 +107,21 @@ def test_means_are_sent_for_a_common_scale_only(tmp_path, options, reason):
     _, surveys = devices(tmp_path, berlin=table(), oslo=table())
     with pytest.raises(ValueError, match=reason):
         node(tmp_path, "berlin", surveys, **options).column_statistics()
+
+
+def test_a_devices_log_names_transparent_images_once(tmp_path, caplog):
+    pixels = np.random.default_rng(0).integers(0, 255, (4, 28, 28, 4), np.uint8)
+    for place, one in enumerate(pixels):
+        (tmp_path / f"berlin/{'ab'[place % 2]}").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(one).save(tmp_path / f"berlin/{'ab'[place % 2]}/{place}.png")
+    surveys = {"berlin": survey_images(tmp_path / "berlin")}
+    one = node(tmp_path, "berlin", surveys, path="berlin")
+    again = node(tmp_path, "berlin", surveys, path="berlin")
+    again.context.state = one.context.state
+    for each in (one, again):
+        each.training_data()
+    (said,) = caplog.messages
+    assert said.startswith(f"berlin: in {tmp_path / 'berlin'}, 4 of 4 images are transparent")
 
 
 def test_a_devices_log_has_the_warnings_of_a_simulation(tmp_path, caplog):

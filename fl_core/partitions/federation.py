@@ -25,7 +25,7 @@ from fl_core.partitions.federation_checks import (
     check_number_to_predict,
     num_malicious,
 )
-from fl_core.partitions.noise import add_label_noise
+from fl_core.partitions.noise import label_noise
 from fl_core.partitions.partition import (
     Partition,
     Tasks,
@@ -42,7 +42,6 @@ from fl_core.partitions.tasks import are_random, parse_counts, random_tasks
 from fl_core.partitions.validation import STREAM, split_clients
 
 # Each purpose draws from its random stream, so that no draw depends on another.
-_NOISE_STREAM = 0x4015E
 _NEWCOMER_STREAM = 0x4E3C0
 _DRIFT_STREAM = 0xD21F7
 _MALICE_STREAM = 0x3A11C
@@ -203,13 +202,13 @@ def spread(settings: FederationSettings, dataset: Dataset) -> Federation:
         partition = replace(partition, test=tuple(map(test, range(partition.num_clients))))
     truth = dataset.train_labels.numpy()
     labels = tuple(
-        add_label_noise(
+        label_noise(
             truth[indices],
-            partition.tasks[partition.client_tasks[client]],
-            partition.unintended(client),
+            partition,
+            client,
             settings.noise,
             settings.noise_rate,
-            np.random.default_rng([settings.seed, client, _NOISE_STREAM]),
+            settings.seed,
         )
         for client, indices in enumerate(partition.train)
     )

@@ -1,4 +1,9 @@
-"""Label noise of RCC-PFL (section III): some labels become one of another task."""
+"""Label noise of RCC-PFL: some labels become one of another task.
+
+The paper has two readings. Section III flips "for user k" into one label, drawn for each client;
+section II flips the labels "of a given task" into "one specific noisy label of another task", which
+all clients of the task share: the kinds that end in `PER_TASK`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,36 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-NOISES = ("none", "class-independent", "class-dependent")
+from fl_core.partitions.partition import Partition
+
+PER_TASK = "-per-task"
+NOISES = (
+    *("none", "class-independent", "class-dependent"),
+    *(f"class-independent{PER_TASK}", f"class-dependent{PER_TASK}"),
+)
+_STREAM = 0x4015E
+
+
+def label_noise(
+    labels: NDArray[np.int64],
+    partition: Partition,
+    client: int,
+    kind: str,
+    rate: float,
+    seed: int,
+) -> NDArray[np.int64]:
+    """Return a client's labels, (n,), with noise of a kind of `NOISES`.
+
+    The wrong label is drawn for the client, or for its task. Which samples have it is drawn for
+    the client in either case.
+    """
+    rng = np.random.default_rng([seed, client, _STREAM])
+    task, unintended = partition.client_tasks[client], partition.unintended(client)
+    if kind.endswith(PER_TASK) and unintended:
+        of_task = np.random.default_rng([seed, int(task), _STREAM, 1])
+        unintended = (int(of_task.choice(np.asarray(unintended))),)
+    kind = kind.removesuffix(PER_TASK)
+    return add_label_noise(labels, partition.tasks[task], unintended, kind, rate, rng)
 
 
 def add_label_noise(

@@ -117,7 +117,12 @@ class FederationSettings:
         "docs/natural.md",
         needs="dataset=watch|flights",
     )
-    noise: str = option("none", one_of(NOISES), "how labels become wrong (RCC-PFL, section III)")
+    noise: str = option(
+        "none",
+        one_of(NOISES),
+        "how labels become wrong: each client's become one label of another task (RCC-PFL, section "
+        "III); `…-per-task`: one label for all clients of its task (section II)",
+    )
     noise_rate: float = option(
         0.25,
         number(float, 0, 1, high_open=True),

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl_core.partitions.noise import NOISES, add_label_noise
+from fl_core.partitions.noise import NOISES, add_label_noise, label_noise
+from fl_core.partitions.partition import Partition
 
 TASK, OTHERS = (0, 1, 2), (3, 4, 5, 6)
 
@@ -17,7 +18,7 @@ def noisy(labels, kind, rate, seed=0):
 @settings(max_examples=100)
 @given(
     st.lists(st.integers(0, 6), min_size=1, max_size=200),
-    st.sampled_from(NOISES),
+    st.sampled_from(["none", "class-independent", "class-dependent"]),
     st.floats(0, 0.999),
     st.integers(0, 1000),
 )
@@ -63,3 +64,35 @@ def test_one_task_alone_has_no_wrong_labels(kind):
     labels = np.array([0, 1, 2])
     after = add_label_noise(labels, TASK, (), kind, 0.5, np.random.default_rng(0))
     assert np.array_equal(after, labels)
+
+
+def wrong_labels(kind, labels=(0, 0, 1, 1), rate=0.5):
+    """Return each client's wrong labels and how many of each label became it; two tasks of ten."""
+    tasks = np.arange(20) % 2
+    partition = Partition(((0, 1), (2, 3, 4)), tasks, (np.arange(4),) * 20, (np.arange(4),) * 20)
+    found = []
+    for client in range(20):
+        true = np.array(labels) + 2 * tasks[client]
+        after = label_noise(true, partition, client, kind, rate, seed=0)
+        (wrong,) = set(after[after != true].tolist())
+        found.append((wrong, sorted(np.bincount(true[after != true] - 2 * tasks[client]).tolist())))
+    return found[::2], found[1::2]
+
+
+@pytest.mark.parametrize("kind", ["class-independent", "class-dependent"])
+def test_a_noise_per_task_has_one_wrong_label_for_all_of_its_clients(kind):
+    for of_task, others in zip(wrong_labels(f"{kind}-per-task"), [{2, 3, 4}, {0, 1}], strict=True):
+        assert len({wrong for wrong, _ in of_task}) == 1
+        assert {wrong for wrong, _ in of_task} < others
+    for of_task, others in zip(wrong_labels(kind), [{2, 3, 4}, {0, 1}], strict=True):
+        assert {wrong for wrong, _ in of_task} == others
+
+
+def test_which_samples_are_wrong_is_drawn_for_each_client():
+    """Two of four samples: both of one label, or any two."""
+    for of_task in wrong_labels("class-dependent-per-task"):
+        assert {tuple(counts) for _, counts in of_task} <= {(2,), (0, 2)}
+    drawn = {
+        tuple(counts) for part in wrong_labels("class-independent-per-task") for _, counts in part
+    }
+    assert (1, 1) in drawn

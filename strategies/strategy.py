@@ -371,12 +371,10 @@ class ClusteredStrategy(Strategy):
         self._started = time.perf_counter()
         training, report = self.training, self.reports[-1]
         clients: Iterable[int] = ()
-        last = report.round == report.num_rounds
-        if last:
+        if report.round == report.num_rounds or report.round % self.evaluate_every == 0:
             state = training.as_round(self._participants)
-            self._regroup(self.clustering.after_last_round, state, self._conversation)
+            self._regroup(self.clustering.before_test, state, self._conversation)
             report.clusters = dict(self.clusters.of_client)
-        if last or report.round % self.evaluate_every == 0:
             nodes = list(training.registry.nodes)
             clients = draw_testers(nodes, self.fraction_evaluate, self.seed, report.round)
         entries, traffic = {**config, **self.objective_entries}, training.evaluate_traffic

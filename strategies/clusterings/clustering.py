@@ -76,8 +76,8 @@ class Clustering(Stateful, ABC):
         """Return the clusters in which the participants' updates are combined."""
         return state.clusters
 
-    def after_last_round(self, state: Round, conversation: Conversation) -> Clusters:
-        """Return the clusters of the result; `state.participants` are the last round's."""
+    def before_test(self, state: Round, conversation: Conversation) -> Clusters:
+        """Return the clusters in which clients are tested; of the last round, the result's."""
         return state.clusters
 
     def place(

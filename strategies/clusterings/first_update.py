@@ -42,8 +42,8 @@ class OnceByTraining(Clustering):
 
     The papers' training before round 1 is round 1 here: clusters continue with the means of what
     their clients trained in it. A client that has not trained yet waits in an extra cluster with
-    the initial model. It trains that, joins a cluster before the next round, and continues with
-    that cluster's model; what it trained alone is averaged into none (with `lps-gps`, into the
+    the initial model. It trains that, joins a cluster before the next test or round, and continues
+    with that cluster's model; what it trained alone is averaged into none (with `lps-gps`, into the
     common layers).
     """
 
@@ -98,8 +98,8 @@ class OnceByTraining(Clustering):
         waiting = [client for client in state.clusters.of_client if client not in self._moves]
         return found.with_clients(dict.fromkeys(waiting, self._found))
 
-    def after_last_round(self, state: Round, conversation: Conversation) -> Clusters:
-        """Let those that trained first in the last round join a cluster."""
+    def before_test(self, state: Round, conversation: Conversation) -> Clusters:
+        """Let those that have waited and trained join a cluster."""
         return self.before_training(state, conversation)
 
     @abstractmethod

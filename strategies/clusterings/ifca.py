@@ -4,6 +4,9 @@ A. Ghosh, J. Chung, D. Yin, K. Ramchandran, "An Efficient Framework for Clustere
 Learning", NeurIPS 2020, https://arxiv.org/abs/2006.04088 (IFCA, by model averaging).
 A. Ali, A. Arafa, "RCC-PFL", 2025, Algorithm 2 (IFCA-PFL): see `spectral`.
 
+Before each test, all clients choose by their training losses (Algorithm 2, line 10). Ghosh et al.'s
+code lets a client choose by its loss on the test samples, which no client can know; this does not.
+
 The clusters depend on the random initial models. With `initial_models="warm"`, which is ours, all
 clients train one model in round 1. The means of FedHC's groups of these start the clusters.
 """
@@ -24,6 +27,7 @@ from fl_core.messages.protocol import NDArrays
 from fl_core.options import NATURAL, one_of, option
 from strategies.clusterings.agglomeration import agglomerate_distances
 from strategies.clusterings.clustering import Clustering
+from strategies.rounds.ask import Traffic
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.means import cluster_models
 from strategies.rounds.round_state import Clusters, Round
@@ -97,8 +101,9 @@ def inhabit_all(
 class LossClustering(Clustering):
     """Clients are sent all models, and answer their training loss on each (IFCA-PFL, Procedure 2).
 
-    All are asked before training; then, once a round, the participants. The models stay at the
-    client until it has trained one of them: M models go down, not M + 1.
+    All are asked before training and before each test; the participants, once a round. The models
+    stay at the client until it has trained one of them: M models go down, not M + 1. What tests ask
+    counts as testing, not as training.
     """
 
     name: ClassVar[str] = "loss-inhabited"
@@ -144,7 +149,8 @@ class LossClustering(Clustering):
             return Clusters(dict.fromkeys(conversation.nodes, 0), self.num_clusters)
         for draw in range(MAX_DRAWS if self.enforce else 1):
             self._models = self._drawn(draw, conversation.training.private)
-            losses = ask_losses(conversation, self._models, None)
+            traffic = conversation.training.train_traffic
+            losses = ask_losses(conversation, self._models, None, traffic)
             self._check_number(len(losses))
             labels = lowest_loss(np.array(list(losses.values())))
             if not self.enforce or len(set(labels.tolist())) == self.num_clusters:
@@ -161,7 +167,8 @@ class LossClustering(Clustering):
         """Ask the participants again; one that fails stays in its cluster."""
         if state.number == 1 or self._warms_up or self._is_stable():
             return state.clusters
-        return self._associate(state, state.participants, conversation)
+        traffic = conversation.training.train_traffic
+        return self._associate(state, state.participants, conversation, traffic)
 
     def after_training(self, state: Round) -> Clusters:
         """Group the clients by the updates of a warm start's first round, as FedHC does."""
@@ -175,12 +182,15 @@ class LossClustering(Clustering):
         found = {u.client: int(label) for u, label in zip(state.updates, labels, strict=True)}
         return Clusters({**state.clusters.of_client, **found}, self.num_clusters)
 
-    def after_last_round(self, state: Round, conversation: Conversation) -> Clusters:
-        """Ask those that did not take part in the last round: their choice may be outdated."""
-        others = sorted(conversation.nodes.keys() - state.participants)
-        if not others or self._is_stable():
+    def before_test(self, state: Round, conversation: Conversation) -> Clusters:
+        """Ask all clients again; one that fails stays in its cluster."""
+        if self._warms_up or self._is_stable():
             return state.clusters
-        return self._associate(state, others, conversation)
+        quiet, traffic = self._unchanged, conversation.training.evaluate_traffic
+        found = self._associate(state, list(conversation.nodes), conversation, traffic)
+        self._unchanged = min(quiet, self._unchanged)  # rounds count, tests do not
+        conversation.models_at.clear()  # a client may restart before it trains
+        return found
 
     def place(
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
@@ -192,7 +202,7 @@ class LossClustering(Clustering):
         self._unchanged = 0
         if not self._models:
             return clusters.with_all_clients(newcomers)  # of a warm start: asked when they train
-        losses = ask_losses(conversation, self._models, newcomers, for_training=False)
+        losses = ask_losses(conversation, self._models, newcomers)
         found = clusters.with_clients({c: int(np.argmin(values)) for c, values in losses.items()})
         return replace(found, unheld=self._unheld(clusters))
 
@@ -212,11 +222,16 @@ class LossClustering(Clustering):
         return [{n: a for n, a in model.items() if n not in private} for model in models]
 
     def _associate(
-        self, state: Round, clients: Sequence[int], conversation: Conversation
+        self,
+        state: Round,
+        clients: Sequence[int],
+        conversation: Conversation,
+        traffic: Traffic,
     ) -> Clusters:
         """Let clients choose among the clusters' present models."""
         self._models = self._present_models(state)
-        clusters = self._choose(state.clusters, ask_losses(conversation, self._models, clients))
+        losses = ask_losses(conversation, self._models, clients, traffic)
+        clusters = self._choose(state.clusters, losses)
         return replace(clusters, unheld=self._unheld(state.clusters))
 
     def _unheld(self, clusters: Clusters) -> dict[int, NDArrays]:
@@ -258,10 +273,12 @@ def ask_losses(
     conversation: Conversation,
     models: Sequence[NDArrays],
     clients: Sequence[int] | None,
-    *,
-    for_training: bool = True,
+    traffic: Traffic | None = None,
 ) -> dict[int, list[float]]:
-    """Return the losses, one on each model, of each client that answers; None asks all clients."""
+    """Return the losses, one on each model, of each client that answers; None asks all clients.
+
+    `traffic` is as in `Conversation.query`.
+    """
     packed = protocol.pack_models([protocol.to_record(model) for model in models])
     private_of = conversation.training.private_of
     losses = conversation.query(
@@ -269,7 +286,7 @@ def ask_losses(
         lambda content: _read_losses(content, len(models)),
         lambda client: RecordDict({protocol.ARRAYS: packed, **private_of(client)}),
         clients=clients,
-        for_training=for_training,
+        traffic=traffic,
     )
     conversation.models_at.update(dict.fromkeys(losses, models))
     return losses

@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, ConfigRecordValues, RecordDict
 from flwr.serverapp import Grid
 
 from fl_core.messages import protocol
-from strategies.rounds.ask import Answers, Reading, Request, reply_as_it_is
+from strategies.rounds.ask import Answers, Reading, Request, Traffic, reply_as_it_is
 from strategies.rounds.client_registry import ClientRegistry
 from strategies.rounds.training import Training
 
@@ -64,7 +64,7 @@ class Conversation:
         options: Mapping[str, ConfigRecordValues] | None = None,
         *,
         clients: Collection[int] | None = None,
-        for_training: bool = False,
+        traffic: Traffic | None = None,
     ) -> dict[int, Reading]:
         """Return what is read of each client's answer to a query, by client index, ascending.
 
@@ -83,8 +83,9 @@ class Conversation:
             More entries of the config record.
         clients : collection of int, optional
             By default all.
-        for_training : bool
-            Count the bytes as training, during which clients stay even if they fail.
+        traffic : Traffic, optional
+            Where the bytes count, in a round: clients then stay even if they fail. By default they
+            count as finding clusters.
 
         Raises
         ------
@@ -99,9 +100,9 @@ class Conversation:
             content_of,
             lambda _, reply: read(reply),
             options,
-            for_training=for_training,
+            traffic=traffic,
         )
-        stay = self.training.round > 0 and (for_training or all_asked)
+        stay = self.training.round > 0 and (traffic is not None or all_asked)
         if stay:
             self.training.record_failures(answers.failures, action)
         for client, reason in answers.failures.items() if not stay else ():
@@ -119,7 +120,7 @@ class Conversation:
         read: Callable[[int, RecordDict], Reading],
         options: Mapping[str, ConfigRecordValues] | None = None,
         *,
-        for_training: bool = False,
+        traffic: Traffic | None = None,
         timeout: float | None = None,
     ) -> Answers[Reading]:
         """Send a query to nodes, by client; the caller decides what follows for those that fail.
@@ -137,7 +138,7 @@ class Conversation:
             ),
             read,
             self.timeout if timeout is None else timeout,
-            training.train_traffic if for_training else training.pre_round_traffic,
+            training.pre_round_traffic if traffic is None else traffic,
             str(number) if number else protocol.PRE_ROUND,
         )
         return request.ask(self.grid)

@@ -142,10 +142,12 @@ def test_in_training_an_emptied_cluster_gets_a_client_back_unless_it_is_vanilla_
     # and 7 on model 1, but with model 0 at 8 it loses 2: both prefer model 0. Client 0 loses 17
     # on model 1, client 1 only 7, so client 1 is sent back there.
     app = toy_app([0, 1], step=lambda client, task: (8, 0))
+    # Both tests are of these choices, and what Procedure 2 enforces holds there, too.
     found = {}
     for name in ("ifca-pfl", "ifca"):
         strategy = make_strategy(name, 2, constant(0, 9))
         result = run(strategy, LocalGrid(app, 2), rounds=2)
+        assert strategy.reports[0].clusters == strategy.clusters.of_client
         found[name] = (strategy.clusters.of_client, weights(result))
     assert found["ifca-pfl"] == ({0: 0, 1: 1}, [16, 25])
     assert found["ifca"] == ({0: 0, 1: 0}, [16, 17])
@@ -176,28 +178,27 @@ def test_bytes_are_m_models_down_and_one_up():
     )  # the registration
 
 
-def test_only_participants_are_asked_between_the_pre_round_and_the_end():
+def test_participants_are_asked_in_each_round_and_all_clients_before_each_test():
     grid = Notes(toy_app([0, 1, 1, 0]), 4)
-    run(make_strategy("ifca", 2, draw_model, fraction_train=0.5), grid, rounds=4)
-    for number in (2, 3):
-        asked = {c for kind, when, c, *_ in grid.notes if (kind, when) == ("query.losses", number)}
-        assert asked == set(grid.trained(number))
-        assert len(asked) == 2
+    strategy = make_strategy("ifca", 2, draw_model, fraction_train=0.5, evaluate_every=2)
+    run(strategy, grid, rounds=5)
+    asked = {
+        number: [c for kind, when, c, *_ in grid.notes if (kind, when) == ("query.losses", number)]
+        for number in range(6)
+    }
+    assert [len(clients) for clients in asked.values()] == [4, 0, 2 + 4, 2, 2 + 4, 2 + 4]
+    for number in (2, 3, 4, 5):
+        assert set(asked[number][:2]) == set(grid.trained(number))
         assert "whole" not in grid.trained(number).values()
-
-
-def test_after_the_last_round_the_others_choose_again_too():
-    grid = Notes(toy_app([0, 1, 1, 0]), 4)
-    run(make_strategy("ifca", 2, draw_model, fraction_train=0.5), grid, rounds=4)
-    asked = [c for kind, when, c, *_ in grid.notes if (kind, when) == ("query.losses", 4)]
-    assert sorted(asked) == [0, 1, 2, 3]
-    assert set(asked[:2]) == set(grid.trained(4))
+    model = sum(len(array.data) for array in MODEL.values())
+    # What tests ask counts as testing: three times 4 clients, of 2 models and then of one.
+    assert strategy.training.evaluate_traffic.down == 3 * 4 * 3 * model
 
 
 def test_clients_are_no_longer_asked_once_no_client_has_moved_for_some_rounds():
     grid = Notes(toy_app([0, 1], step=lambda client, task: (0.1, 0)), 2)
     result = run(make_strategy("ifca-pfl", 2, draw_model, stop_after=2), grid, rounds=5)
-    assert grid.rounds_of("query.losses") == [0, 2, 3]
+    assert grid.rounds_of("query.losses") == [0, 1, 2, 3]
     assert grid.trained(3) == {0: 0, 1: 1}
     assert grid.trained(4) == grid.trained(5) == {0: "whole", 1: "whole"}
     assert weights(result) == pytest.approx([0.5, 10.5])
@@ -207,7 +208,7 @@ def test_a_move_starts_the_count_of_quiet_rounds_again():
     # One client, target 20. Model 1 goes 25, 31, 37, 43: it is further away than model 0 in round
     # 4, the client moves, and rounds 5, 6 and 7 are quiet: in round 8 it is not asked.
     grid = Notes(toy_app([2], step=lambda client, task: (6, 0)), 1)
-    strategy = make_strategy("ifca", 2, constant(0, 25), stop_after=3)
+    strategy = make_strategy("ifca", 2, constant(0, 25), stop_after=3, evaluate_every=9)
     run(strategy, grid, rounds=9)
     assert [report.clusters[0] for report in strategy.reports] == [1, 1, 1, 0, 0, 0, 0, 0, 0]
     assert grid.rounds_of("query.losses") == [0, 2, 3, 4, 5, 6, 7]
@@ -266,15 +267,15 @@ def test_a_client_with_invalid_losses_is_named(word, corrupt, caplog):
 def test_by_hand_warm_models_are_the_means_of_groups_of_first_updates(name):
     # All train the model at 0: clients 0 and 2 to (4, 0) and (6, 0), client 1 to (0, 3). The plain
     # means, 5 and (0, 3), then compete: |5 − 10·0| > 0 for task 0, so all prefer the second,
-    # and IFCA-PFL sends back the client that loses least on the first: all 5, so client 0.
+    # and IFCA-PFL sends back the client that loses least on the first: all 5, so client 0. In round
+    # 2, IFCA's second model moves by (4 + 0 + 6)/3; IFCA-PFL's by (0 + 6)/2, and the first by 4.
     steps = {0: (4, 0), 1: (0, 3), 2: (6, 0)}
     grid = Notes(toy_app(step=lambda client, task: steps[client]), 3)
-    strategy = make_strategy(name, 2, draw_model, initial_models="warm")
-    result = run(strategy, grid)
+    strategy = make_strategy(name, 2, draw_model, initial_models="warm", evaluate_every=2)
+    result = run(strategy, grid, rounds=2)
     assert strategy.reports[0].clusters == {0: 0, 1: 1, 2: 0}
-    assert weights(result) == [5, 0]
-    assert grid.rounds_of("query.losses") == []
-    run(make_strategy(name, 2, draw_model, initial_models="warm"), grid, rounds=2)
+    assert strategy.clusters.of_client == {0: 1 if name == "ifca" else 0, 1: 1, 2: 1}
+    assert weights(result) == pytest.approx([5, 10 / 3] if name == "ifca" else [9, 3])
     assert grid.rounds_of("query.losses") == [2]
 
 

@@ -30,9 +30,9 @@ from fl_core.json_records import checker
 HERE = "Written by `python -m benchmarks.pages` from the files that each section names."
 ALL = "All strategies"
 COMPARED = {"mnist-5k": "all", "MNIST": "mnist", "Fashion-MNIST": "fashion-mnist"}
-# `strategy=all` has grown since: PACFL, FedClust and FlexCFL have another section.
+# `strategy=all` has grown since: PACFL, FedClust and FedGroup have another section.
 THEN_ALL = (
-    "strategy=rcc-pfl,mt-hfl,flt,flt-graph,fedhc,ifca-pfl,ifca,fedsem,cfl,pca-km-hc,optimum,random,"
+    "strategy=rcc-pfl,mt-hfl,flt,flt-graph,fedhc,ifca-pfl,ifca,fedsem,cfl-stable,pca-km-hc,optimum,random,"
     "single,local"
 )
 COMMON = "repeats=5 num-tasks=3 noise=class-dependent model=mlp weighted-mean=false"
@@ -56,20 +56,21 @@ RUNS = {
         "fashion-mnist": f"{THEN_ALL} {COMMON} dataset=fashion-mnist num-server-rounds=6 "
         "evaluate-every=6",
     },
-    "PACFL, FedClust and FlexCFL": {
-        "grouped-once": f"strategy=pacfl,fedclust,flexcfl {COMMON} {TWENTY}",
+    "PACFL, FedClust and FedGroup": {
+        "grouped-once": f"strategy=pacfl,fedclust,fedgroup {COMMON} {TWENTY}",
         "fedclust-ward": f"strategy=fedclust linkage=ward {COMMON} {TWENTY}",
-        "grouped-once-right-labels": "strategy=fedclust,flexcfl repeats=5 num-tasks=3 model=mlp "
+        "grouped-once-right-labels": "strategy=fedclust,fedgroup repeats=5 num-tasks=3 model=mlp "
         f"weighted-mean=false {TWENTY}",
     },
     "FedHC, IFCA-PFL and PCA read otherwise": {
         "other-readings": f"strategy=fedhc,ifca-pfl,pca-km-hc {COMMON} {TWENTY} "
         "update-reference=received initial-models=warm centroid-coordinates=pixels",
     },
-    "CFL with the other optimizer": {
-        "cfl-sgd": f"strategy=cfl,single {COMMON} {SGD} num-server-rounds=20 evaluate-every=20",
-        "cfl-sgd-mnist": f"strategy=cfl,single {COMMON} {SGD} {MNIST}",
-        "cfl-sgd-fashion-mnist": f"strategy=cfl,single {COMMON} {SGD} dataset=fashion-mnist "
+    "CFL-stable with the other optimizer": {
+        "cfl-sgd": f"strategy=cfl-stable,single {COMMON} {SGD} num-server-rounds=20 "
+        "evaluate-every=20",
+        "cfl-sgd-mnist": f"strategy=cfl-stable,single {COMMON} {SGD} {MNIST}",
+        "cfl-sgd-fashion-mnist": f"strategy=cfl-stable,single {COMMON} {SGD} dataset=fashion-mnist "
         "num-server-rounds=8 evaluate-every=8",
     },
     "FLT with a fifth of the clients in each round": {
@@ -77,7 +78,8 @@ RUNS = {
         "evaluate-every=10 fraction-train=0.2",
     },
     "Labels that mean different things": {
-        "concept-shift": f"strategy=rcc-pfl,flt,fedhc,ifca,fedsem,cfl,optimum,single {CONCEPT}",
+        "concept-shift": "strategy=rcc-pfl,flt,fedhc,ifca,fedsem,cfl-stable,optimum,single "
+        f"{CONCEPT}",
     },
     "IFCA's rotated MNIST": {
         "ifca-rotated-mnist": f"strategy=ifca {ROTATED}",
@@ -111,14 +113,18 @@ def compared() -> str:
     titles = [f"{name}, {seeds[name]} seeds: accuracy % | ARI" for name in summaries]
     lines = [f"| strategy | {' | '.join(titles)} |", "| --- " * (1 + 2 * len(titles)) + "|"]
     tables = [{row["strategy"]: row for row in s["table"]} for s in summaries.values()]
+    (warm,) = (r for r in run_of("other-readings")["table"] if r["strategy"] == "ifca-pfl")
     for strategy in tables[0]:
-        cells = [
-            f"{100 * row['accuracy-mean']:.1f} ± {100 * row['accuracy-std']:.1f}"
-            f" | {row['ari-mean']:.2f}"
-            for row in (table[strategy] for table in tables)
-        ]
+        if strategy == "ifca-pfl":
+            lines.append(f"| ifca-pfl, warm models | {_scores(warm)} | – | – | – | – |")
+        cells = [_scores(table[strategy]) for table in tables]
         lines.append(f"| {strategy} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _scores(row: Mapping[str, float]) -> str:
+    accuracy = f"{100 * row['accuracy-mean']:.1f} ± {100 * row['accuracy-std']:.1f}"
+    return f"{accuracy} | {row['ari-mean']:.2f}"
 
 
 def _page(title: str, sections: Mapping[str, str]) -> str:

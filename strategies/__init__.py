@@ -12,7 +12,7 @@ from strategies.aggregations.robust import (
     TrimmedMean,
 )
 from strategies.catalogue import make_strategy
-from strategies.clusterings.cfl import RecursiveBipartition
+from strategies.clusterings.cfl import RecursiveBipartition, StableBipartition
 from strategies.clusterings.clustering import (
     Clustering,
     ClusterPerClient,
@@ -21,7 +21,7 @@ from strategies.clusterings.clustering import (
     SingleCluster,
 )
 from strategies.clusterings.fedhc import UpdateClustering
-from strategies.clusterings.fedsem import ModelClustering
+from strategies.clusterings.fedsem import AllModelsClustering, ModelClustering
 from strategies.clusterings.first_update import FirstDirectionClustering, FirstUpdateClustering
 from strategies.clusterings.flt import SignatureClustering
 from strategies.clusterings.ifca import LossClustering
@@ -37,6 +37,7 @@ from strategies.strategy import ClusteredStrategy
 
 __all__ = [
     "Aggregation",
+    "AllModelsClustering",
     "ClientRegistry",
     "ClusterMean",
     "ClusterPerClient",
@@ -65,6 +66,7 @@ __all__ = [
     "SignatureClustering",
     "SingleCluster",
     "SpectralClustering",
+    "StableBipartition",
     "Training",
     "TrimmedMean",
     "Update",

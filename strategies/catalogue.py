@@ -27,7 +27,7 @@ from strategies.aggregations.robust import (
     MultiKrum,
     TrimmedMean,
 )
-from strategies.clusterings.cfl import RecursiveBipartition
+from strategies.clusterings.cfl import RecursiveBipartition, StableBipartition
 from strategies.clusterings.clustering import (
     Clustering,
     ClusterPerClient,
@@ -36,7 +36,7 @@ from strategies.clusterings.clustering import (
     SingleCluster,
 )
 from strategies.clusterings.fedhc import UpdateClustering
-from strategies.clusterings.fedsem import ModelClustering
+from strategies.clusterings.fedsem import AllModelsClustering, ModelClustering
 from strategies.clusterings.first_update import FirstDirectionClustering, FirstUpdateClustering
 from strategies.clusterings.flt import SignatureClustering
 from strategies.clusterings.ifca import FreeLossClustering, LossClustering
@@ -99,10 +99,12 @@ SYSTEMS: dict[str, System] = {
     "ifca-pfl": System(LossClustering, ClusterMean, False, "Ali and Arafa, 2025"),
     "ifca": System(FreeLossClustering, ClusterMean, False, "Ghosh et al., 2020"),
     "fedsem": System(ModelClustering, ClusterMean, False, "Xie et al., 2020"),
+    "fedsem-flt": System(AllModelsClustering, ClusterMean, False, "Jamali-Rad et al., 2022"),
     "cfl": System(RecursiveBipartition, ClusterMean, False, "Sattler et al., 2021"),
+    "cfl-stable": System(StableBipartition, ClusterMean, False, "Sattler et al., 2021"),
     "pacfl": System(PrincipalAngleClustering, ClusterMean, True, "Vahidian et al., 2023"),
     "fedclust": System(FirstUpdateClustering, ClusterMean, True, "Islam et al., 2024"),
-    "flexcfl": System(FirstDirectionClustering, ClusterMean, True, "Duan et al., 2021"),
+    "fedgroup": System(FirstDirectionClustering, ClusterMean, True, "Duan et al., 2020"),
     "pca-km-hc": System(LinearSignatureClustering, ClusterMean, True, "Jamali-Rad et al., 2022"),
     "optimum": System(GivenClusters, ClusterMean, False),
     "random": System(RandomClusters, ClusterMean, False),

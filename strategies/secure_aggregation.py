@@ -422,7 +422,12 @@ class SecureAggregation:
             return {}
         nodes = {client: self._conversation.nodes[client] for client in clients}
         answers = self._conversation.ask(
-            action, nodes, content_for, read, traffic=self._training.train_traffic, timeout=self._timeout
+            action,
+            nodes,
+            content_for,
+            read,
+            traffic=self._training.train_traffic,
+            timeout=self._timeout,
         )
         self._training.record_failures(answers.failures, action)
         for client in sorted(answers.unreadable):

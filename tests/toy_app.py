@@ -45,6 +45,11 @@ def toy_step(client: int, task: int) -> Sequence[float]:
     return (client + 1, (client + 1) * task)
 
 
+def small_step(client: int, task: int) -> Sequence[float]:
+    """Train so little that each client's loss stays lowest on its task's model."""
+    return ((client + 1) / 10, (client + 1) * task / 10)
+
+
 def draw_model(number: int) -> protocol.NDArrays:
     """Clients of task t are nearest to model t."""
     return {"w": np.array([10 * number, 0], np.float32), "steps": np.array(0, np.int64)}
@@ -78,10 +83,11 @@ STRATEGIES: dict[str, Callable[..., ClusteredStrategy]] = {
     "ifca-pfl": lambda m=3, **o: make_strategy("ifca-pfl", m, draw_model, **o),
     "ifca": lambda m=3, **o: make_strategy("ifca", m, draw_model, **o),
     "fedsem": lambda m=3, **o: make_strategy("fedsem", m, **o),
+    "fedsem-flt": lambda m=3, **o: make_strategy("fedsem-flt", m, **o),
     "cfl": lambda m=3, **o: make_strategy("cfl", *((2, 0.1) if m == 3 else (0.4, 0.6)), **o),
     "pacfl": lambda m=3, **o: make_strategy("pacfl", m, **o),
     "fedclust": lambda m=3, **o: make_strategy("fedclust", m, **o),
-    "flexcfl": lambda m=3, **o: make_strategy("flexcfl", m, **o),
+    "fedgroup": lambda m=3, **o: make_strategy("fedgroup", m, **o),
     "pca-km-hc": lambda m=3, **o: make_strategy("pca-km-hc", m, **o),
     "optimum": _optimum,
     "random": _random,

@@ -27,6 +27,7 @@ from fl_core.options import number, option
 from strategies.aggregations.aggregation import PerCluster
 from strategies.rounds.means import mean_model
 from strategies.rounds.round_state import Update
+from strategies.rounds.updates import trained_names
 
 Float64 = NDArray[np.float64]
 logger = getLogger(__name__)
@@ -158,12 +159,13 @@ def _squared_distances_between(products: Float64) -> Float64:
 def inner_products(updates: Sequence[Update]) -> Float64:
     """Return the models' inner products, shape (n, n), about the medians of their parameters.
 
-    There honest models are short, in spite of the others, and differences lose no digits. Integer
-    buffers are left out.
+    There honest models are short, in spite of the others, and differences lose no digits. Buffers
+    are left out.
     """
     products = np.zeros((len(updates), len(updates)))
+    trained = trained_names(updates[0].arrays)
     for name, _, values in _blocks(updates):
-        if np.issubdtype(updates[0].arrays[name].dtype, np.floating):
+        if name in trained:
             centred = values - np.median(values, axis=0)
             products += centred @ centred.T
     return products

@@ -7,11 +7,12 @@ https://doi.org/10.1109/TNNLS.2020.3015958.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fl_core.options import COUNT, POSITIVE, number, option
 from strategies.clusterings.agglomeration import agglomerate, canonical_labels
@@ -19,7 +20,13 @@ from strategies.clusterings.clustering import Clustering
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.round_state import Clusters, Round
 from strategies.rounds.state import state_field
-from strategies.rounds.updates import cosine_similarities, update_vector
+from strategies.rounds.updates import (
+    Float64,
+    Vector,
+    cosine_similarities,
+    inner_products,
+    update_vector,
+)
 
 
 @dataclass
@@ -27,12 +34,11 @@ class RecursiveBipartition(Clustering):
     """Sattler et al.'s clustered federated learning (2021, Algorithms 1 and 2).
 
     A cluster is split when ‖mean of updates‖ < ε₁, so it is near a stationary point of its clients'
-    common objective, while max ‖update‖ > ε₂, so the point does not suit all of them. The paper's
-    two parts are those with the lowest maximal cosine similarity across, which single linkage
-    finds; its authors' code takes complete linkage. With noisy labels both tend to cut single
-    clients off, and average linkage, the default, does so least. The paper advises thresholds in
-    proportion to the longest mean update seen; they are given that way here, and so fit any model
-    and learning rate.
+    common objective, while max ‖update‖ > ε₂, so the point does not suit all of them. The two parts
+    are those with the lowest maximal cosine similarity across, which single linkage finds; the
+    authors' code (felisat/clustered-federated-learning) takes "complete" linkage. Thresholds are in
+    proportion to the longest mean update seen, as the paper advises, and so fit any model and
+    learning rate.
 
     In the paper all clients train in every round. Where only some do, the mean and the two parts
     are of the last update of each client of the cluster, and the maximum is of the round's updates
@@ -54,13 +60,10 @@ class RecursiveBipartition(Clustering):
         "and some client's update is above this share of it",
         key="cfl-max-norm",
     )
-    # "single", as in the paper; "complete", as in its authors' code
-    split_linkage: Literal["average", "complete", "single"] = "average"
-    min_size: int = option(
-        5, COUNT, "split only into parts of at least so many clients", key="cfl-min-size"
-    )
+    split_linkage: Literal["single", "complete", "average"] = "single"
+    min_size: int = 1  # of each part
     _longest: float = state_field(float)
-    _last: dict[int, NDArray[np.float64]] = state_field(dict)
+    _last: dict[int, Vector] = state_field(dict)
 
     def find(self, conversation: Conversation) -> Clusters:
         """Return one cluster with all clients: none has trained."""
@@ -74,19 +77,24 @@ class RecursiveBipartition(Clustering):
         trained: dict[int, list[int]] = {}
         for update in state.updates:
             trained.setdefault(update.cluster, []).append(update.client)
-        asked = {
+        known = {
             cluster: [client for client in state.clusters.members(cluster) if client in self._last]
             for cluster in sorted(trained)
             if len(trained[cluster]) > 1
         }
-        # The longest of all clusters, before any of them is judged by it.
-        means = {
-            c: float(np.linalg.norm(self._updates(clients).mean(0))) for c, clients in asked.items()
+        products = {
+            cluster: inner_products([self._last[client] for client in clients])
+            for cluster, clients in known.items()
         }
+        # The longest of all clusters, before any of them is judged by it.
+        means = {c: math.sqrt(max(of_c.mean(), 0.0)) for c, of_c in products.items()}
         self._longest = max([self._longest, *means.values()])
-        for cluster, known in asked.items():
-            if self._is_stuck(means[cluster], trained[cluster]):
-                part = self._smaller_part(known)
+        for cluster, clients in known.items():
+            of_trained = np.isin(clients, trained[cluster])
+            longest = math.sqrt(products[cluster].diagonal()[of_trained].max())
+            is_short = means[cluster] < self.mean_norm * self._longest
+            if is_short and longest > self.max_norm * self._longest:
+                part = self._smaller_part(clients, products[cluster])
                 labels.update(dict.fromkeys(part, fresh))
                 fresh += bool(part)
         if fresh == state.clusters.count:
@@ -94,20 +102,25 @@ class RecursiveBipartition(Clustering):
         names = canonical_labels(list(labels.values())).tolist()
         return Clusters(dict(zip(labels, names, strict=True)))
 
-    def _is_stuck(self, mean: float, trained: list[int]) -> bool:
-        """Return whether a cluster's mean is short while one of those that trained moves far."""
-        longest = float(np.linalg.norm(self._updates(trained), axis=1).max())
-        return mean < self.mean_norm * self._longest and longest > self.max_norm * self._longest
-
-    def _smaller_part(self, known: list[int]) -> list[int]:
+    def _smaller_part(self, clients: Sequence[int], products: Float64) -> list[int]:
         """Return the clients that leave, if both parts are large enough."""
-        similarities = cosine_similarities(self._updates(known))
-        labels = agglomerate(similarities, 2, self.split_linkage).labels
+        labels = agglomerate(cosine_similarities(products), 2, self.split_linkage).labels
         sizes = np.bincount(labels)
         if sizes.min() < self.min_size:
             return []
         smaller = int(sizes.argmin())
-        return [client for client, label in zip(known, labels, strict=True) if label == smaller]
+        return [client for client, label in zip(clients, labels, strict=True) if label == smaller]
 
-    def _updates(self, clients: list[int]) -> NDArray[np.float64]:
-        return np.stack([self._last[client] for client in clients])
+
+@dataclass
+class StableBipartition(RecursiveBipartition):
+    """Ours: CFL by average linkage, which with wrong labels cuts single clients off least.
+
+    A split into a part of fewer than `min_size` clients is put off.
+    """
+
+    name: ClassVar[str] = "stable-bipartition"
+    split_linkage: Literal["single", "complete", "average"] = "average"
+    min_size: int = option(
+        5, COUNT, "split only into parts of at least so many clients", key="cfl-min-size"
+    )

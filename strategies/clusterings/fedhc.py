@@ -12,9 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
-import numpy as np
-from numpy.typing import NDArray
-
 from fl_core.options import one_of, option
 from strategies.clusterings.agglomeration import (
     COUNT_RULES,
@@ -25,7 +22,13 @@ from strategies.clusterings.clustering import Clustering
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.round_state import Clusters, Comparison, Round
 from strategies.rounds.state import state_field
-from strategies.rounds.updates import cosine_similarities, direction_distances, update_vector
+from strategies.rounds.updates import (
+    Vector,
+    cosine_similarities,
+    direction_distances,
+    inner_products,
+    update_vector,
+)
 
 Reference = Literal["initial", "received"]
 
@@ -55,7 +58,7 @@ class UpdateClustering(Clustering):
         "`received`, with which the tasks are lost after a few rounds",
         key="update-reference",
     )
-    _vectors: dict[int, NDArray[np.float64]] = state_field(dict)
+    _vectors: dict[int, Vector] = state_field(dict)
 
     def find(self, conversation: Conversation) -> Clusters:
         """Return one cluster with all clients: none has trained."""
@@ -74,7 +77,7 @@ class UpdateClustering(Clustering):
         for update in state.updates:
             self._vectors[update.client] = update_vector(update, since)
         clients = sorted(self._vectors)
-        similarity = cosine_similarities(np.stack([self._vectors[client] for client in clients]))
+        similarity = cosine_similarities(inner_products([self._vectors[c] for c in clients]))
         number = self.num_clusters
         grouping = agglomerate_distances(
             direction_distances(similarity),

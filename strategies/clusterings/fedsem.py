@@ -1,25 +1,27 @@
 """FedSEM: in every round, each client joins the cluster with the model nearest to its model.
 
 M. Xie, G. Long, T. Shen, T. Zhou, X. Wang, J. Jiang, "Multi-center federated learning", 2020,
-https://arxiv.org/abs/2005.01026.
+https://arxiv.org/abs/2005.01026. H. Jamali-Rad et al., 2022 (see `flt`) compare with another one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.spatial.distance import cdist
 
+from fl_core.messages.protocol import NDArrays
 from strategies.clusterings.agglomeration import k_means
 from strategies.clusterings.clustering import Clustering
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.means import cluster_models
 from strategies.rounds.round_state import Clusters, Round
 from strategies.rounds.state import state_field
-from strategies.rounds.updates import flatten
+from strategies.rounds.updates import Vector, coordinates, inner_products, model_vector
+
+_STARTS = 20  # of the first k-means of `AllModelsClustering`, of which the best counts
 
 
 @dataclass
@@ -30,10 +32,7 @@ class ModelClustering(Clustering):
     the nearest cluster model (the E-step), and the aggregation moves that model (the M-step).
 
     In the paper all clients take part in every round. Where only a share does, a client trains in
-    every round until it has sent a first model, so that the first grouping is of all. FLT's authors
-    compare with a FedSEM (hjraad/FLT, `clustering_multi_center`) that groups the last models of all
-    clients in every round: that is less accurate (experiments/models_of_all.py, docs/results/flt-
-    code.md).
+    every round until it has sent a first model, so that the first grouping is of all.
     """
 
     name: ClassVar[str] = "model"
@@ -49,23 +48,78 @@ class ModelClustering(Clustering):
 
     def after_training(self, state: Round) -> Clusters:
         """Assign this round's participants; others stay where they are."""
-        trained = np.stack([flatten(update.arrays) for update in state.updates])
+        trained = [model_vector(update.arrays, state.initial) for update in state.updates]
         if not self._grouped:  # in the first round in which anybody answers
             self._grouped = True
-            labels = self._first_labels(trained)
+            points = coordinates(inner_products(trained))
+            labels = k_means(points, self.num_clusters, self.seed)
             largest = int(np.bincount(labels).argmax())
             before = dict.fromkeys(state.clusters.of_client, largest)
         else:
-            centres = np.stack([flatten(model) for model in cluster_models(state)])
+            models = cluster_models(state)
             inhabited = sorted(set(state.clusters.of_client.values()))
-            nearest = cdist(trained, centres[inhabited]).argmin(axis=1)
-            labels = np.array(inhabited)[nearest]
+            centres = [model_vector(models[cluster], state.initial) for cluster in inhabited]
+            labels = np.array(inhabited)[[_nearest(vector, centres) for vector in trained]]
             before = state.clusters.of_client
         found = {u.client: int(label) for u, label in zip(state.updates, labels, strict=True)}
         return Clusters({**before, **found}, self.num_clusters)
 
-    def _first_labels(self, trained: NDArray[np.float64]) -> NDArray[np.int64]:
-        # n models span at most n dimensions: there, distances are the same and k-means is fast.
-        left, scale, _ = np.linalg.svd(trained, full_matrices=False)
-        number = min(self.num_clusters, len(np.unique(trained, axis=0)))
-        return k_means(left * scale, number, self.seed)
+
+@dataclass
+class AllModelsClustering(Clustering):
+    """k-means over all clients' last models, in each round from the last round's centres.
+
+    So FLT's authors compare with FedSEM (hjraad/FLT, `clustering_multi_center`). A client that has
+    not trained yet has the initial model.
+    """
+
+    name: ClassVar[str] = "all-models"
+    retains_models: ClassVar[bool] = True
+    num_clusters: int
+    seed: int = 0
+    _trained: dict[int, Vector] = state_field(dict)
+    _centres: list[Vector] = state_field(list)
+
+    def find(self, conversation: Conversation) -> Clusters:
+        """Return one inhabited cluster, with all clients: none has trained."""
+        return Clusters(dict.fromkeys(conversation.nodes, 0), self.num_clusters)
+
+    def after_training(self, state: Round) -> Clusters:
+        """Return the clusters of all clients' last models."""
+        # On a device, each message starts a process, which imports this file but never sklearn.
+        from sklearn.cluster import KMeans  # noqa: PLC0415 - it takes a second
+
+        for update in state.updates:
+            self._trained[update.client] = self.vector(update.arrays, state.initial)
+        untrained = np.zeros_like(next(iter(self._trained.values())))
+        vectors = [self._trained.get(client, untrained) for client in state.clusters.of_client]
+        points = coordinates(inner_products([*vectors, *self._centres]))
+        count = len(vectors)
+        number = min(self.num_clusters, len(np.unique(points[:count], axis=0)))
+        goes_on = len(self._centres) == number
+        found = KMeans(
+            number,
+            init=points[count:] if goes_on else "k-means++",
+            n_init=1 if goes_on else _STARTS,
+            random_state=self.seed,
+        )
+        labels = found.fit_predict(points[:count])
+        self._centres = [
+            np.mean([v for v, one in zip(vectors, labels, strict=True) if one == label], axis=0)
+            for label in range(number)
+        ]
+        of_client = dict(zip(state.clusters.of_client, labels.tolist(), strict=True))
+        return Clusters(of_client, self.num_clusters)
+
+    def vector(self, model: NDArrays, initial: NDArrays) -> Vector:
+        """Return what is compared of a model."""
+        return model_vector(model, initial)
+
+
+def _nearest(vector: Vector, centres: Sequence[Vector]) -> int:
+    """Return the index of the nearest centre, of equals the first."""
+    squares: list[float] = []
+    for centre in centres:
+        difference = np.subtract(vector, centre, dtype=np.float64)
+        squares.append(float(difference @ difference))
+    return int(np.argmin(squares))

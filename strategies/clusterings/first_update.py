@@ -1,10 +1,10 @@
-"""FedClust and FlexCFL: group clients once, by how their first training moved the model.
+"""FedClust and FedGroup: group clients once, by how their first training moved the model.
 
 M. S. Islam, S. Javaherian, F. Xu, X. Yuan, L. Chen, N.-F. Tzeng, "FedClust: Tackling Data
 Heterogeneity in Federated Learning through Weight-Driven Client Clustering", 2024,
 https://arxiv.org/abs/2407.07124.
-M. Duan, D. Liu, X. Ji, Y. Wu, L. Liang, X. Chen, Y. Tan, "Flexible Clustered Federated Learning for
-Client-Level Data Distribution Shift" (FlexCFL), 2021, https://arxiv.org/abs/2108.09749.
+M. Duan, D. Liu, X. Ji, R. Liu, L. Liang, X. Chen, Y. Tan, "FedGroup: Efficient Clustered Federated
+Learning via Decomposed Data-Driven Measure", 2020, https://arxiv.org/abs/2010.06870.
 """
 
 from __future__ import annotations
@@ -31,7 +31,13 @@ from strategies.rounds.conversation import Conversation
 from strategies.rounds.means import cluster_models
 from strategies.rounds.round_state import Clusters, Comparison, Round, Update
 from strategies.rounds.state import state_field
-from strategies.rounds.updates import directions, last_layer, update_vector
+from strategies.rounds.updates import (
+    Vector,
+    coordinates,
+    inner_products,
+    last_layer,
+    update_vector,
+)
 
 Float64 = NDArray[np.float64]
 
@@ -49,7 +55,7 @@ class OnceByTraining(Clustering):
 
     retains_models: ClassVar[bool] = True
     knows_by_training: ClassVar[bool] = True
-    _moves: dict[int, Float64] = state_field(dict)  # each client's first movement, shape (p,)
+    _moves: dict[int, Vector] = state_field(dict)  # each client's first movement, shape (p,)
     _found: int = state_field(int)  # number of clusters; waiting clients are in the next one
     _grouped: list[int] = state_field(list)  # the clients of the clustering, which others join
 
@@ -72,8 +78,7 @@ class OnceByTraining(Clustering):
         if not fresh:
             return clusters
         moves, known = (
-            np.stack([self._moves[client] for client in clients])
-            for clients in (fresh, self._grouped)
+            [self._moves[client] for client in clients] for clients in (fresh, self._grouped)
         )
         members = np.array([clusters.of_client[client] for client in self._grouped])
         labels, late = self.nearest(moves, known, members)
@@ -93,7 +98,7 @@ class OnceByTraining(Clustering):
         if self._found:
             return state.clusters
         clients = sorted(self._moves)
-        found = self.group(clients, np.stack([self._moves[client] for client in clients]))
+        found = self.group(clients, [self._moves[client] for client in clients])
         self._found, self._grouped = found.count, clients
         waiting = [client for client in state.clusters.of_client if client not in self._moves]
         return found.with_clients(dict.fromkeys(waiting, self._found))
@@ -103,21 +108,21 @@ class OnceByTraining(Clustering):
         return self.before_training(state, conversation)
 
     @abstractmethod
-    def move(self, update: Update) -> Float64:
+    def move(self, update: Update) -> Vector:
         """Return the vector by which a client is compared, shape (p,)."""
 
     @abstractmethod
-    def group(self, clients: Sequence[int], moves: Float64) -> Clusters:
-        """Return the clusters of K clients by their movements, shape (K, p)."""
+    def group(self, clients: Sequence[int], moves: Sequence[Vector]) -> Clusters:
+        """Return the clusters of K clients by their movements, shapes (p,)."""
 
     @abstractmethod
     def nearest(
-        self, moves: Float64, known: Float64, members: NDArray[np.int64]
+        self, moves: Sequence[Vector], known: Sequence[Vector], members: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], Sequence[Float64]]:
         """Return the cluster that each of n others joins; and its nearness, for `Comparison.late`.
 
-        `moves` and `known`, shapes (n, p) and (K, p), are the movements of these and of the grouped
-        clients; `members`, shape (K,), are the clusters of the latter.
+        `moves` and `known` are the movements of these and of the K grouped clients; `members`,
+        shape (K,), are the clusters of the latter.
         """
 
 
@@ -134,11 +139,11 @@ class FirstUpdateClustering(OnceByTraining):
     num_clusters: NumClusters = "elbow"  # an upper bound; the paper cuts at a height instead
     linkage: str = SpectralClustering.linkage
 
-    def move(self, update: Update) -> Float64:
+    def move(self, update: Update) -> Vector:
         """Return how far the last layer has moved."""
         return update_vector(update, layer=last_layer(update.arrays))
 
-    def group(self, clients: Sequence[int], moves: Float64) -> Clusters:
+    def group(self, clients: Sequence[int], moves: Sequence[Vector]) -> Clusters:
         """Agglomerate by distance."""
         distances, number = cdist(moves, moves), self.num_clusters
         number = number if isinstance(number, str) else min(number, len(clients))
@@ -156,7 +161,7 @@ class FirstUpdateClustering(OnceByTraining):
         )
 
     def nearest(
-        self, moves: Float64, known: Float64, members: NDArray[np.int64]
+        self, moves: Sequence[Vector], known: Sequence[Vector], members: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], Sequence[Float64]]:
         """Go by the mean distance; of equals, the first."""
         distances = cdist(moves, known)
@@ -165,7 +170,7 @@ class FirstUpdateClustering(OnceByTraining):
 
 @dataclass
 class FirstDirectionClustering(OnceByTraining):
-    """k-means of round 1's updates along the directions that they have in common (FlexCFL).
+    """k-means of round 1's updates along the directions that they have in common (FedGroup).
 
     A client's coordinates are the cosines between its update and the M leading singular vectors of
     all updates (`decomposed_cosines`), so the length of an update does not matter. Later clients
@@ -176,39 +181,42 @@ class FirstDirectionClustering(OnceByTraining):
     num_clusters: int  # type: ignore[misc] # M, an upper bound; no default, on purpose
     seed: int = 0
 
-    def move(self, update: Update) -> Float64:
+    def move(self, update: Update) -> Vector:
         """Return how far the whole model has moved."""
         return update_vector(update)
 
-    def group(self, clients: Sequence[int], moves: Float64) -> Clusters:
+    def group(self, clients: Sequence[int], moves: Sequence[Vector]) -> Clusters:
         """Run k-means on the coordinates."""
         # Rounded, so that those who moved the same way are at one point.
-        coordinates = decomposed_cosines(moves, self.num_clusters).round(9)
-        labels = k_means(coordinates, self.num_clusters, self.seed)
+        points = decomposed_cosines(inner_products(moves), self.num_clusters).round(6)
+        labels = k_means(points, self.num_clusters, self.seed)
         return Clusters.of_labels(clients, labels)
 
     def nearest(
-        self, moves: Float64, known: Float64, members: NDArray[np.int64]
+        self, moves: Sequence[Vector], known: Sequence[Vector], members: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], Sequence[Float64]]:
         """Go by the cosine with each cluster's mean update; of equals, the first."""
-        means = np.stack([known[members == c].mean(axis=0) for c in range(members.max() + 1)])
-        return (directions(moves) @ directions(means).T).argmax(axis=1), ()
+        shares = np.eye(members.max() + 1)[members]  # of known clients in the clusters' means
+        shares /= shares.sum(axis=0)
+        squares = np.diagonal(shares.T @ inner_products(known) @ shares)
+        lengths = np.sqrt(np.maximum(squares, np.finfo(float).tiny))
+        return (inner_products(moves, known) @ shares / lengths).argmax(axis=1), ()
 
 
-def decomposed_cosines(vectors: Float64, count: int) -> Float64:
-    """Return the cosines of vectors, shape (n, p), with their `count` leading singular vectors.
+def decomposed_cosines(products: Float64, count: int) -> Float64:
+    """Return the cosines of n vectors with their `count` leading singular vectors.
 
-    Between these, FlexCFL takes Euclidean distances: EDC, section 4.1. The result has shape (n,
-    min(count, n, p)); 0 for a vector of zeros. The sign of a column is arbitrary.
+    Between these, FedGroup takes Euclidean distances: EDC. `products` are the vectors' inner
+    products. The result has shape (n, min(count, n)); 0 for a vector of zeros. The sign of a column
+    is arbitrary.
 
     Examples
     --------
-    >>> found = decomposed_cosines(np.array([[3.0, 0], [5, 0], [0, -1]]), 2)
-    >>> np.abs(found.round(6)).tolist()
+    >>> vectors = np.array([[3.0, 0], [5, 0], [0, -1]])
+    >>> np.abs(decomposed_cosines(vectors @ vectors.T, 2)).round(6).tolist()
     [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
     """
-    left, lengths, _ = np.linalg.svd(vectors, full_matrices=False)
-    along = (left * lengths)[:, :count]
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    along = coordinates(products)[:, :count]
+    norms = np.sqrt(products.diagonal())[:, None]
     cosines: Float64 = np.divide(along, norms, out=np.zeros_like(along), where=norms > 0)
     return cosines

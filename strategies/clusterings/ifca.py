@@ -32,7 +32,12 @@ from strategies.rounds.conversation import Conversation
 from strategies.rounds.means import cluster_models
 from strategies.rounds.round_state import Clusters, Round
 from strategies.rounds.state import state_field
-from strategies.rounds.updates import cosine_similarities, direction_distances, update_vector
+from strategies.rounds.updates import (
+    cosine_similarities,
+    direction_distances,
+    inner_products,
+    update_vector,
+)
 
 Float64 = NDArray[np.float64]
 DrawModel = Callable[[int], NDArrays]
@@ -175,9 +180,9 @@ class LossClustering(Clustering):
         if not self._warms_up:
             return state.clusters
         self._warms_up = False
-        vectors = np.stack([update_vector(update) for update in state.updates])
-        distances = direction_distances(cosine_similarities(vectors))
-        number = min(self.num_clusters, len(vectors))
+        products = inner_products([update_vector(update) for update in state.updates])
+        distances = direction_distances(cosine_similarities(products))
+        number = min(self.num_clusters, len(products))
         labels = agglomerate_distances(distances, number, "ward").labels
         found = {u.client: int(label) for u, label in zip(state.updates, labels, strict=True)}
         return Clusters({**state.clusters.of_client, **found}, self.num_clusters)

@@ -18,10 +18,10 @@ from fl_core.messages.protocol import NDArrays
 from fl_core.metrics import Metrics
 from fl_core.text import one_line
 from strategies.rounds.round_state import Update
+from strategies.rounds.updates import RUNNING_STATISTICS
 
 _MOST_GROWTH = 1e3  # of an array's largest number, or of 1 if that is more, in all of a training
 _MOST_EXAMPLES = 1e12  # more is no number of samples
-_STATISTICS = ("running_mean", "running_var")  # of normalising layers
 _MOST_STATISTIC = 1e12
 _LARGEST = float(np.finfo(np.float32).max)  # of what samples can be
 _MOST_COMPARED, _LONGEST_LABEL = 500, 500
@@ -181,7 +181,7 @@ def _implausible(name: str, array: NDArray[Any], initial: NDArray[Any]) -> str |
         return "NaN or infinity: learning-rate may be too high"
     if is_variance(name) and array.min(initial=0) < 0:  # one makes a mean's root NaN
         return "negative variances"
-    if name.endswith(_STATISTICS):  # of samples of any scale
+    if name.endswith(RUNNING_STATISTICS):  # of samples of any scale
         return f"{largest:.3g}, which no samples can have" if largest > _MOST_STATISTIC else None
     # What it began with is looked at only where it can matter: it is the same for all.
     if largest > _MOST_GROWTH and largest > _MOST_GROWTH * np.abs(initial).max():

@@ -62,7 +62,7 @@ def test_every_argument_of_a_name_is_an_option_or_found():
     fields = [field for part in parts for field in c.parameters(part).values()]
     known = {*DEFAULTS, *(name.replace("_", "-") for name in PROVIDERS)}
     options = {key_of(field) for field in fields}
-    without_key = {"weighted", "enforce", "split-linkage"}
+    without_key = {"weighted", "enforce", "split-linkage", "min-size"}
     assert options - known == without_key  # of the catalogue and constructors
 
 
@@ -82,7 +82,8 @@ def test_every_argument_of_a_name_is_an_option_or_found():
         ({"num-eigenvectors": "auto"}, "principal-angle", {"num_eigenvectors": 3}),
         ({"stop-reassociation": 2}, "loss", {"stop_after": 2, "enforce": False}),
         ({"stop-reassociation": 2}, "loss-inhabited", {"stop_after": 2, "enforce": True}),
-        ({"cfl-mean-norm": 0.3}, "bipartition", {"mean_norm": 0.3, "max_norm": 0.7}),
+        ({"cfl-mean-norm": 0.3}, "bipartition", {"mean_norm": 0.3, "split_linkage": "single"}),
+        ({"cfl-min-size": 3}, "stable-bipartition", {"min_size": 3, "split_linkage": "average"}),
         ({"linkage": "ward"}, "linear-signature", {"linkage": "ward"}),
         ({"num-eigenvectors": 4}, "principal-angle", {"num_eigenvectors": 4, "threshold": None}),
         (

@@ -4,14 +4,19 @@ import numpy as np
 import pytest
 
 from fl_core.messages import protocol
-from strategies import Clusters, RecursiveBipartition, Round, Update, make_strategy
+from strategies import (
+    Clusters,
+    RecursiveBipartition,
+    Round,
+    StableBipartition,
+    Update,
+    make_strategy,
+)
 from tests.local_grid import LocalGrid
 from tests.toy_app import TASKS, groups, run, toy_app
 
-# The paper's bipartition, into parts of any size.
-PAPER = {"split_linkage": "single", "min_size": 1}
 # The mean is never twice the longest mean, and updates are not that short.
-ALWAYS = {"mean_norm": 2, "max_norm": 0.1, **PAPER}
+ALWAYS = {"mean_norm": 2, "max_norm": 0.1}
 
 
 def split(clustering, steps, of_client=None):
@@ -40,7 +45,7 @@ def split(clustering, steps, of_client=None):
     ],
 )
 def test_by_hand_a_cluster_is_split_exactly_when_both_norms_say_so(mean_norm, max_norm, parts):
-    clustering = RecursiveBipartition(mean_norm, max_norm, **PAPER)
+    clustering = RecursiveBipartition(mean_norm, max_norm)
     # The longest mean update so far is (4, 0), which is no reason to split.
     assert split(clustering, {0: (4, 0), 1: (4, 0)}) == {0: 0, 1: 0}
     # Now updates (1, 3) and (1, −3), each √10 long, with mean (1, 0).
@@ -48,7 +53,7 @@ def test_by_hand_a_cluster_is_split_exactly_when_both_norms_say_so(mean_norm, ma
 
 
 def test_by_hand_updates_as_long_as_the_bound_are_no_reason_to_split():
-    clustering = RecursiveBipartition(0.5, 1, **PAPER)
+    clustering = RecursiveBipartition(0.5, 1)
     assert split(clustering, {0: (4, 0), 1: (4, 0)}) == {0: 0, 1: 0}
     assert split(clustering, {0: (0, 4), 1: (0, -4)}) == {0: 0, 1: 0}
     assert groups(split(clustering, {0: (0, 5), 1: (0, -5)})) == [[0], [1]]
@@ -95,7 +100,7 @@ def test_two_successive_splits_of_interleaved_clients():
 
 @pytest.mark.parametrize("numbers", [(0, 1), (1, 0)])
 def test_by_hand_all_clusters_of_a_round_are_judged_by_the_same_longest_mean(numbers):
-    clustering = RecursiveBipartition(0.5, 1, **PAPER)
+    clustering = RecursiveBipartition(0.5, 1)
     assert split(clustering, {0: (1, 0), 1: (1, 0)}) == {0: 0, 1: 0}
     # One's mean is 0.6 long, the other's 2: whichever is first, the first's is below half of that.
     steps = {0: (0.6, 3), 1: (0.6, -3), 2: (2, 0), 3: (2, 0)}
@@ -122,21 +127,21 @@ FOUR = {0: (0, -4), 1: (0, -4), 2: (0, 4), 3: (0, 4)}
 
 
 def test_by_hand_clients_that_sit_a_split_out_go_by_their_last_update():
-    clustering = RecursiveBipartition(min_size=1)
+    clustering = StableBipartition(min_size=1)
     assert split(clustering, SIX) == TOGETHER
     assert split(clustering, FOUR, TOGETHER) == {0: 0, 1: 0, 2: 1, 3: 1, 4: 0, 5: 1}
 
 
 def test_by_hand_a_cluster_stands_still_when_all_its_clients_last_updates_say_so():
     # Of the two that train, the mean is 0, but of all it is (16, 0)/6 = 2.67.
-    clustering = RecursiveBipartition(min_size=1)
+    clustering = StableBipartition(min_size=1)
     split(clustering, SIX)
     assert split(clustering, {0: (0, -4), 1: (0, 4)}, TOGETHER) == TOGETHER
 
 
 def test_by_hand_an_old_update_is_no_reason_to_split():
     # All four are half as long: 2 is not above 0.7·4, and the 5 of clients 4 and 5 is old.
-    clustering = RecursiveBipartition(min_size=1)
+    clustering = StableBipartition(min_size=1)
     split(clustering, SIX)
     short = {client: (0, step / 2) for client, (_, step) in FOUR.items()}
     assert split(clustering, short, TOGETHER) == TOGETHER
@@ -146,7 +151,7 @@ def test_by_hand_an_old_update_is_no_reason_to_split():
 
 def test_the_smallest_part_counts_those_that_sat_out():
     for min_size, parts in ((3, [[0, 1, 4], [2, 3, 5]]), (4, [[0, 1, 2, 3, 4, 5]])):
-        clustering = RecursiveBipartition(min_size=min_size)
+        clustering = StableBipartition(min_size=min_size)
         split(clustering, SIX)
         assert groups(split(clustering, FOUR, TOGETHER)) == parts
 

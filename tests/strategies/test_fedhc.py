@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial.distance import cdist
 
 from strategies import Clusters, Round, Update, UpdateClustering, make_strategy
-from strategies.rounds.updates import cosine_similarities, directions, flatten, update_vector
+from strategies.rounds import updates as u
 from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import TASKS, fail, groups, in_rounds, run, toy_app, weights, with_arrays
 
@@ -39,16 +42,36 @@ def angles(*degrees, length=1.0):
 
 def test_by_hand_an_update_is_what_training_took_off_a_model():
     (update,) = updates((3, -4))  # from (1, 1) to (4, −3)
-    assert update_vector(update).tolist() == [-3, 4]
-    assert update_vector(update, model((2, -4))).tolist() == [-2, -1]
-    assert flatten(update.received).tolist() == [1, 1]  # integers say nothing
+    assert u.update_vector(update).tolist() == [-3, 4]
+    assert u.update_vector(update, model((2, -4))).tolist() == [-2, -1]
+    assert u.model_vector(update.received).tolist() == [1, 1]  # integers say nothing
 
 
-def test_by_hand_directions_and_cosines():
+def test_running_statistics_are_no_part_of_a_vector_and_no_layer():
+    names = ("conv.weight", "norm.running_mean", "norm.running_var")
+    before = {name: np.zeros(2, np.float32) for name in names}
+    after = {name: np.full(2, 10.0**place, np.float32) for place, name in enumerate(names)}
+    vector = u.model_vector(after, before)
+    assert (vector.tolist(), vector.dtype) == ([1, 1], np.float32)
+    assert u.last_layer(after) == ["conv.weight"]
+
+
+@given(st.integers(1, 5), st.integers(1, 9), st.integers(1, 30))
+def test_products_of_blocks_are_those_of_all_columns(count, width, block):
+    vectors = np.random.default_rng(width).normal(size=(count, width)).astype(np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(u, "_BLOCK", block)
+        products = u.inner_products(list(vectors))
+    exact = vectors.astype(np.float64)
+    assert np.allclose(products, exact @ exact.T)
+    found = u.coordinates(products)
+    assert np.allclose(cdist(found, found), cdist(exact, exact), atol=1e-5)
+
+
+def test_by_hand_cosines():
     vectors = np.array([[3.0, 4], [6, 8], [-4, 3], [0, 0]])
-    assert directions(vectors).tolist() == [[0.6, 0.8], [0.6, 0.8], [-0.8, 0.6], [0, 0]]
     expected = [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
-    assert np.allclose(cosine_similarities(vectors), expected)
+    assert np.allclose(u.cosine_similarities(vectors @ vectors.T), expected)
 
 
 def test_by_hand_ward():

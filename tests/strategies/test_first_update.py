@@ -1,4 +1,4 @@
-"""FedClust and FlexCFL: clients are grouped once, by their first training, and then stay."""
+"""FedClust and FedGroup: clients are grouped once, by their first training, and then stay."""
 
 import numpy as np
 import pytest
@@ -62,17 +62,19 @@ def test_by_hand_fedclust_does_not_look_at_other_layers():
     assert grouped(FirstDirectionClustering(2), mixed).of_client == {0: 0, 1: 1, 2: 1}
 
 
-def test_by_hand_flexcfls_coordinates_are_cosines_with_the_leading_directions():
+def test_by_hand_fedgroups_coordinates_are_cosines_with_the_leading_directions():
     # The directions are the axes: 3² + 5² is more than 2² + 1².
-    found = decomposed_cosines(np.array([[3.0, 0], [0, 2], [5, 0], [0, -1], [0, 0]]), 2)
+    vectors = np.array([[3.0, 0], [0, 2], [5, 0], [0, -1], [0, 0]])
+    found = decomposed_cosines(vectors @ vectors.T, 2)
     signs = np.sign(found[[0, 1], [0, 1]])
     assert np.allclose(found * signs, [[1, 0], [0, 1], [1, 0], [0, -1], [0, 0]])
     # Of one direction, (1, 1) and (1, −1), both at 45° to the axes, are seen equally.
-    (long, up, down) = decomposed_cosines(np.array([[9.0, 0], [1, 1], [1, -1]]), 1)
+    vectors = np.array([[9.0, 0], [1, 1], [1, -1]])
+    (long, up, down) = decomposed_cosines(vectors @ vectors.T, 1)
     assert np.abs([long, up, down]).ravel() == pytest.approx([1, np.sqrt(0.5), np.sqrt(0.5)])
 
 
-def test_by_hand_flexcfl_groups_by_direction_and_not_by_length():
+def test_by_hand_fedgroup_groups_by_direction_and_not_by_length():
     steps = ((1, 0), (0, 9), (8, 0), (0, 1), (9, 0))
     assert groups(grouped(FirstDirectionClustering(2), updates(*steps)).of_client) == [
         [0, 2, 4],
@@ -97,7 +99,7 @@ def test_updates_that_are_all_similar_or_zero_and_a_single_client_are_no_error(k
 
 def test_all_train_in_round_1_for_any_share_and_then_none_moves():
     grid = LocalGrid(toy_app(TASKS), 7)
-    strategy = make_strategy("flexcfl", 3, fraction_train=0.3)
+    strategy = make_strategy("fedgroup", 3, fraction_train=0.3)
     run(strategy, grid, rounds=4)
     trained = [m.metadata.group_id for m in grid.sent if m.metadata.message_type == "train"]
     assert [trained.count(str(number)) for number in (1, 2, 3, 4)] == [7, 2, 2, 2]
@@ -105,7 +107,7 @@ def test_all_train_in_round_1_for_any_share_and_then_none_moves():
     assert len({tuple(report.clusters.items()) for report in strategy.reports}) == 1
 
 
-@pytest.mark.parametrize("name", ["fedclust", "flexcfl"])
+@pytest.mark.parametrize("name", ["fedclust", "fedgroup"])
 def test_by_hand_clusters_go_on_with_the_means_of_what_round_1_trained(name):
     # Clients 0 and 2 (10 and 30 images) move right, client 1 up: (4·10 + 6·30)/40 = 5.5.
     steps = {0: (4, 0), 1: (0, 40), 2: (6, 0)}
@@ -122,7 +124,7 @@ def moves_right_or_up(corrupt=None):
     return toy_app(corrupt=corrupt, step=lambda client, _: RIGHT_OR_UP[client])
 
 
-@pytest.mark.parametrize("name", ["fedclust", "flexcfl"])
+@pytest.mark.parametrize("name", ["fedclust", "fedgroup"])
 def test_by_hand_who_fails_in_round_1_joins_later_and_what_it_trained_alone_counts_nowhere(name):
     # Round 1: {0, 1} at (1, 0), {2} at (0, 1). Round 2: they are at (2, 0) and (0, 2); client 3
     # trains the first model, to (1, 0), and joins before the test. Round 3: it starts from (2, 0),
@@ -151,15 +153,15 @@ def test_fedclusts_newcomers_are_in_the_picture_and_joined_by_mean_distance():
     assert np.allclose(1 / strategy.clusters.comparison.late[3] - 1, expected)
 
 
-def test_by_hand_flexcfls_newcomers_join_by_the_direction_of_the_mean_update():
+def test_by_hand_fedgroups_newcomers_join_by_the_direction_of_the_mean_update():
     # (2, 3) is at 34° to (0, 1) and at 56° to (9, 0), with which its product is larger.
     steps = {0: (9, 0), 1: (9, 0), 2: (0, 1), 3: (2, 3)}
-    strategy = make_strategy("flexcfl", 2)
+    strategy = make_strategy("fedgroup", 2)
     run(strategy, Visits(toy_app(step=lambda c, _: steps[c]), 4, {3: {0, 1}}), rounds=2)
     assert strategy.clusters.of_client == {0: 0, 1: 0, 2: 1, 3: 1}
 
 
-@pytest.mark.parametrize("name", ["fedclust", "flexcfl"])
+@pytest.mark.parametrize("name", ["fedclust", "fedgroup"])
 def test_newcomers_are_compared_with_what_round_1_moved_and_nothing_later(name):
     # Round 1: 0 and 1 go right, 2 goes up. Round 2: each goes the other way, to (1, 1).
     # Client 3 comes in round 2 and goes right.

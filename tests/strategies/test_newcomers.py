@@ -18,6 +18,7 @@ from tests.toy_app import (
     groups,
     in_rounds,
     run,
+    small_step,
     toy_app,
     weights,
     with_metrics,
@@ -51,7 +52,8 @@ TOGETHER = [[0, 2, 5], [1, 4], [3, 6]]
 def test_newcomers_land_where_their_like_are(name):
     # Clients 2 and 6 come in round 2; with the others there are clusters {0, 5}, {1, 4}, {3}.
     strategy = STRATEGIES[name]()
-    run(strategy, Visits(toy_app(TASKS), 7, {2: {0, 1}, 6: {0, 1}}), rounds=2)
+    app = toy_app(TASKS, step=small_step)
+    run(strategy, Visits(app, 7, {2: {0, 1}, 6: {0, 1}}), rounds=2)
     assert groups(strategy.reports[0].clusters) == [[0, 5], [1, 4], [3]]
     assert groups(strategy.reports[1].clusters) == TOGETHER
 
@@ -148,7 +150,7 @@ def test_a_newcomer_that_fails_its_query_is_named_and_left_out(name, query, capl
 
 @pytest.mark.parametrize(("name", "query"), QUERIES)
 def test_a_client_left_out_in_the_pre_round_is_let_in_when_it_reconnects(name, query):
-    app = toy_app(TASKS, {(f"query.{query}", 6): in_rounds(0)})
+    app = toy_app(TASKS, {(f"query.{query}", 6): in_rounds(0)}, step=small_step)
     grid = Visits(app, 7, {6: {1}})
     strategy = STRATEGIES[name]()
     run(strategy, grid, rounds=3)

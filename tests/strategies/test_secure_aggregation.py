@@ -54,7 +54,7 @@ def logged(caplog):
 
 REFUSED = (
     *("mt-hfl", "flt", "flt-graph", "fedhc", "ifca", "ifca-pfl", "fedsem", "cfl", "local"),
-    *("fedclust", "flexcfl"),
+    *("fedsem-flt", "fedclust", "fedgroup"),
 )
 
 

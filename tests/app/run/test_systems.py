@@ -114,7 +114,7 @@ def test_strategies_that_look_at_images_before_training_find_the_tasks(every_str
 @pytest.mark.slow
 def test_strategies_that_look_at_the_first_training_find_the_tasks_of_right_labels(every_strategy):
     _, summary, _ = every_strategy
-    assert {of_strategy(summary, name)["ari"] for name in ("fedclust", "flexcfl")} == {1}
+    assert {of_strategy(summary, name)["ari"] for name in ("fedclust", "fedgroup")} == {1}
 
 
 def test_the_triples_hold_every_pair_of_parts_that_they_should():

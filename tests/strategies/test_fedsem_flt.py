@@ -1,10 +1,10 @@
-"""FedSEM as FLT's authors compare with it, which experiments/flt-code.toml takes."""
+"""fedsem-flt: all clients' last models are grouped again in each round."""
 
 import numpy as np
 
 from experiments.last_models import MeanOfLastTrained
-from experiments.models_of_all import ModelsOfAll, OutputLayersOfAll
-from strategies import ClusteredStrategy
+from experiments.output_layers import OutputLayersOfAll
+from strategies import AllModelsClustering, ClusteredStrategy
 from strategies.rounds.round_state import Clusters, Round, Update
 from tests.local_grid import LocalGrid
 from tests.toy_app import TASKS, run, toy_app
@@ -15,7 +15,7 @@ def model(*values):
 
 
 def test_by_hand_all_clients_are_grouped_in_each_round():
-    clustering, clusters = ModelsOfAll(2), Clusters(dict.fromkeys(range(4), 0), 2)
+    clustering, clusters = AllModelsClustering(2), Clusters(dict.fromkeys(range(4), 0), 2)
     found = []
     for trained in ({0: (8, 0)}, {1: (0, 2)}, {2: (9, 0)}, {0: (0, 1)}):
         updates = [Update(client, 0, model(*values), 10) for client, values in trained.items()]
@@ -35,7 +35,7 @@ def test_by_hand_all_clients_are_grouped_in_each_round():
 
 def test_it_goes_on_as_if_it_had_not_stopped():
     def strategy():
-        return ClusteredStrategy(ModelsOfAll(2), MeanOfLastTrained(), fraction_train=0.5)
+        return ClusteredStrategy(AllModelsClustering(2), MeanOfLastTrained(), fraction_train=0.5)
 
     whole, first, second = strategy(), strategy(), strategy()
     grid = LocalGrid(toy_app(TASKS), len(TASKS))
@@ -57,6 +57,6 @@ def test_by_hand_the_output_layer_alone_is_compared():
     }
     updates = [Update(client, 0, model, 10) for client, model in models.items()]
     state = Round(1, Clusters(dict.fromkeys(range(3), 0), 2), [], updates, initial=models[0])
-    for clustering, like in ((ModelsOfAll(2), 1), (OutputLayersOfAll(2), 2)):
+    for clustering, like in ((AllModelsClustering(2), 1), (OutputLayersOfAll(2), 2)):
         of_client = clustering.after_training(state).of_client
         assert [c for c in (1, 2) if of_client[c] == of_client[0]] == [like]

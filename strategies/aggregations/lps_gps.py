@@ -26,7 +26,8 @@ class LpsGps(Aggregation):
 
     Each cluster's local parameter server (LPS) runs FedAvg. Every `local_rounds` rounds, the LPSs
     send their common layers to the global parameter server (GPS), which averages them, weighted by
-    the number of samples of each LPS's clients, and sends them back; the other layers stay.
+    the number of samples of each LPS's clients, and sends them back; the other layers stay. Lines 4
+    to 7 loop over all LPSs: one without an update since the last exchange shares what it has.
     """
 
     name: ClassVar[str] = "lps-gps"

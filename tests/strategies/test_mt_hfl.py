@@ -9,7 +9,7 @@ from strategies import Clusters, LpsGps, Round, make_strategy
 from strategies.aggregations.lps_gps import common_layers
 from strategies.rounds.ask import Traffic
 from tests.local_grid import LocalGrid
-from tests.toy_app import run, toy_app
+from tests.toy_app import in_rounds, run, toy_app
 
 TWO_LAYERS = protocol.to_record(
     {
@@ -21,11 +21,11 @@ TWO_LAYERS = protocol.to_record(
 TASKS = [0, 1, 0]
 
 
-def after(rounds, *, layers=("conv",), tasks=TASKS, weighted_mean=True, **options):
+def after(rounds, *, layers=("conv",), tasks=TASKS, weighted_mean=True, corrupt=None, **options):
     """Return the models, and the strategy: LPS 0 has clients 0 and 2, LPS 1 has client 1."""
     options |= {"num_eigenvectors": 3, "weighted_mean": weighted_mean}
     strategy = make_strategy("mt-hfl", 2, common_layers=layers, **options)
-    result = run(strategy, LocalGrid(toy_app(tasks), len(tasks)), rounds, TWO_LAYERS)
+    result = run(strategy, LocalGrid(toy_app(tasks, corrupt), len(tasks)), rounds, TWO_LAYERS)
     return [protocol.to_arrays(model) for model in protocol.unpack_models(result.arrays)], strategy
 
 
@@ -66,6 +66,17 @@ def test_by_hand_lpss_exchange_after_every_so_many_local_rounds():
     third, _ = after(3, local_rounds=2)
     assert np.allclose(values(third, "conv.w"), [[14 / 3 + 2.5, 4 / 3], [14 / 3 + 2, 4 / 3 + 2]])
     assert values(third, "head.w") == [[7.5, 0], [6, 6]]
+
+
+@pytest.mark.parametrize("local_rounds", [1, 2])
+def test_by_hand_an_lps_without_an_update_shares_what_it_has(local_rounds):
+    # Client 1 fails in round 2. LPS 0 is 2.5 above the last exchange, at 7/3: 7/3 + 2.5·40/60 = 4.
+    # Without an exchange after round 1: (5·40 + 2·20)/60 = 4. Who never trained weighs nothing.
+    for failing, expected in (({2}, 4), ({1, 2}, 5)):
+        corrupt = {("train", 1): in_rounds(*failing)}
+        models, strategy = after(2, local_rounds=local_rounds, corrupt=corrupt)
+        assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0}
+        assert [value[0] for value in values(models, "conv.w")] == pytest.approx([expected] * 2)
 
 
 def test_bytes_between_servers_are_counted_separately():

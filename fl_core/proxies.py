@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 import os
 from importlib.util import find_spec
-from urllib.request import getproxies_environment, proxy_bypass_environment
+from urllib.request import (
+    getproxies_environment,
+    proxy_bypass_environment,  # type: ignore[attr-defined]
+)
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import os
 from importlib.util import find_spec
-from urllib.request import (
+from urllib.request import (  # type: ignore[attr-defined]
     getproxies_environment,
-    proxy_bypass_environment,  # type: ignore[attr-defined]
+    proxy_bypass_environment,
 )
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")

@@ -68,7 +68,7 @@ class Posterior:
     @cached_property
     def better(self) -> Floats:
         """Return each client's probability that the strategy is better than staying alone."""
-        return np.minimum(self.cells[:, len(_CENTRES) // 2 :].sum(axis=1), 1)
+        return np.asarray(np.minimum(self.cells[:, len(_CENTRES) // 2 :].sum(axis=1), 1))
 
     def within(self, client: int, margin: float) -> float:
         """Return the probability that a client's gain is at most `margin` from 0, by its index."""

@@ -223,7 +223,7 @@ def _parser() -> argparse.ArgumentParser:
     # Here, where Ctrl-C is handled: the imports take a while.
     from importlib.metadata import version  # noqa: PLC0415
 
-    from fl_app.devices import certificates  # noqa: PLC0415
+    from fl_app.devices.certificates_command import add_command as add_certificates  # noqa: PLC0415
     from fl_app.devices.devices_command import add_command as add_devices  # noqa: PLC0415
     from fl_app.devices.gate.gate_command import add_command as add_gate  # noqa: PLC0415
     from fl_app.devices.site.check_command import add_command as add_check  # noqa: PLC0415
@@ -267,7 +267,7 @@ def _parser() -> argparse.ArgumentParser:
     add_place(commands)
     add_report(commands)
     add_sweep(commands)
-    certificates.add_command(commands)
+    add_certificates(commands)
     add_gate(commands)
     add_check(add_devices(commands))
     add_node(commands)

@@ -1,8 +1,7 @@
-"""`fedkin certificates`: a private authority, the server's certificate, and the devices' keys."""
+"""A private authority, the server's certificate, and the devices' keys."""
 
 from __future__ import annotations
 
-import argparse
 import ipaddress
 import os
 import re
@@ -30,36 +29,6 @@ _HOST_LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)", re.ASCII)
 class _Authority(NamedTuple):
     key: ec.EllipticCurvePrivateKey
     certificate: x509.Certificate
-
-
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add `certificates` to the command line."""
-    parser = commands.add_parser(
-        "certificates",
-        help="make the certificates and keys that real devices need",
-        description="Make a private certificate authority, the certificate of the server, and one "
-        "key pair for each device. No file is ever overwritten: run it again with other --device "
-        "names to add devices.",
-    )
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where to write them")
-    parser.add_argument(
-        "--server",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="HOST_OR_IP",
-        help="make the server's certificate for these host names or addresses, by which devices "
-        "reach it (localhost is always added)",
-    )
-    parser.add_argument(
-        "--device",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="NAME",
-        help="make a key pair for each of these devices: letters, digits, '.', '_' and '-'",
-    )
-    parser.set_defaults(call=_make)
 
 
 def make_certificates(
@@ -148,30 +117,6 @@ def _device_keys(name: str) -> tuple[tuple[str, bytes], tuple[str, bytes]]:
         serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
     )
     return (".key", private), (".pub", public + f" {name}\n".encode("ascii"))
-
-
-def _make(options: argparse.Namespace) -> int:
-    folder: Path = options.folder
-    written = make_certificates(folder, options.server, options.device)
-    names = {path.relative_to(folder).as_posix() for path in written}
-    print(f"Written to {folder}:")
-    for path in written:
-        print(f"  {path.relative_to(folder)}")
-    if "server.crt" in names:
-        print("To the server: ca.crt, server.crt and server.key.")
-        print(f"server.crt expires on {expiry_date(folder / 'server.crt')}.")
-    for name in dict.fromkeys(options.device):
-        print(
-            f"To device {name}: ca.crt and devices/{name}.key. To the server, only to register "
-            f"the device: devices/{name}.pub."
-        )
-    if (folder / "ca.crt").exists():
-        print(f"ca.crt expires on {expiry_date(folder / 'ca.crt')}.")
-    print(
-        "Do not store ca.key on the server or on a device: with it, anyone can pose as the server. "
-        "Every .key file is as secret as a password."
-    )
-    return 0
 
 
 def expiry_date(path: Path) -> str:

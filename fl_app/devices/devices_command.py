@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from fl_app.devices.certificates import expiry_date
 from fl_app.devices.tls import parse_address
 
 
@@ -64,6 +63,7 @@ def _add_server_options(parser: argparse.ArgumentParser, *, suppressed: bool = F
 
 def _list(options: argparse.Namespace) -> int:
     from fl_app.devices import registry  # noqa: PLC0415
+    from fl_app.devices.certificates import expiry_date  # noqa: PLC0415
     from fl_app.report.text_table import render  # noqa: PLC0415
 
     parse_address(options.superlink, "--superlink")

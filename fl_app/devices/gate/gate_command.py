@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import logging
 import socket
 from contextlib import suppress
 from pathlib import Path
 
-import httpx
-import uvicorn
-
-from fl_app.devices.gate.application import Gate
 from fl_app.devices.tls import context_for_devices, context_to_superlink, parse_address
 
-_TIMEOUT = httpx.Timeout(60.0, connect=5.0)
-# The SuperLink closes what is idle for 5 s; a connection must not be reused in that moment.
-_LIMITS = httpx.Limits(max_connections=200, max_keepalive_connections=50, keepalive_expiry=2.0)
 # Longer than the 5 s for which SuperNodes keep idle connections, for the same reason.
 _KEEP_ALIVE_SECONDS = 15
 _LOOPBACK = ("127.0.0.1", "::1")
@@ -64,12 +56,19 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def _run(options: argparse.Namespace) -> int:
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    import asyncio  # noqa: PLC0415
+
     with suppress(KeyboardInterrupt):  # Ctrl-C or SIGTERM ends a gate
         asyncio.run(_serve(options.certificates, options.listen, options.superlink))
     return 0
 
 
 async def _serve(folder: Path, listen: str, superlink: str) -> None:
+    import httpx  # noqa: PLC0415
+    import uvicorn  # noqa: PLC0415
+
+    from fl_app.devices.gate.application import Gate  # noqa: PLC0415
+
     host, port = parse_address(listen, "--listen")
     parse_address(superlink, "--superlink")
     for_devices, for_superlink = context_for_devices(folder), context_to_superlink(folder)
@@ -84,10 +83,13 @@ async def _serve(folder: Path, listen: str, superlink: str) -> None:
             f"--listen {listen} cannot be used ({error.strerror}): give a free port of an address "
             "of this machine."
         ) from error
+    timeout = httpx.Timeout(60.0, connect=5.0)
+    # The SuperLink closes what is idle for 5 s; a connection must not be reused in that moment.
+    limits = httpx.Limits(max_connections=200, max_keepalive_connections=50, keepalive_expiry=2.0)
     with listener:
         # No proxy of the environment comes between the gate and the SuperLink.
         async with httpx.AsyncClient(
-            verify=for_superlink, timeout=_TIMEOUT, limits=_LIMITS, trust_env=False
+            verify=for_superlink, timeout=timeout, limits=limits, trust_env=False
         ) as client:
             config = uvicorn.Config(
                 Gate(superlink, client, lambda: server.should_exit),

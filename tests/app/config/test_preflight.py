@@ -433,6 +433,14 @@ def test_the_version_is_the_packages(capsys):
     assert capsys.readouterr().out.startswith("fedkin 0.")
 
 
+def test_help_loads_nothing_that_takes_long():
+    program = "import sys\nfrom fl_app.cli import main\ntry:\n    main(['--help'])\nfinally:\n"
+    heavy = {"flwr", "numpy", "httpx", "uvicorn", "cryptography", "rich", "asyncio"}
+    program += f"    print(sorted({heavy!r} & set(sys.modules)))"
+    done = subprocess.check_output([sys.executable, "-c", program], text=True)
+    assert done.splitlines()[-1] == "[]"
+
+
 def test_no_command_at_all_is_answered_with_all_commands(capsys):
     assert main([]) == 2
     said = capsys.readouterr().err

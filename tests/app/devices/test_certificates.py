@@ -15,7 +15,8 @@ from cryptography.hazmat.primitives.serialization import (
 from flwr.cli.supernode.register import try_load_public_key
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
-from fl_app.devices.certificates import add_command, make_certificates
+from fl_app.devices.certificates import make_certificates
+from fl_app.devices.certificates_command import add_command
 from fl_app.devices.tls import context_for_devices, context_to_superlink
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import uvicorn
 from flwr.proto.fleet_pb2 import ActivateNodeRequest
 from flwr.proto.message_pb2 import PushObjectRequest
 from flwr.supercore.primitives.asymmetric import generate_key_pairs
@@ -18,7 +19,7 @@ from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 
 from fl_app.devices.certificates import make_certificates
 from fl_app.devices.gate import application as gate_application
-from fl_app.devices.gate import callers, gate_command, sizes
+from fl_app.devices.gate import callers, sizes
 from fl_app.devices.gate.application import (
     FLEET_PATHS,
     MOST_BYTES,
@@ -532,7 +533,7 @@ def test_a_gate_that_the_network_reaches_says_that_nginx_belongs_in_front(
     async def nothing(self, sockets):
         pass
 
-    monkeypatch.setattr(gate_command.uvicorn.Server, "serve", nothing)
+    monkeypatch.setattr(uvicorn.Server, "serve", nothing)
     (port,) = free_ports(1)
     caplog.set_level("INFO")
     call("--certificates", str(certificates), "--listen", f"{host}:{port}")
@@ -558,7 +559,7 @@ def test_only_a_proxy_on_this_machine_says_who_calls(
             self.config.loaded_app, sending(said(b"")), headers=headers, key=None, address=address
         )
 
-    monkeypatch.setattr(gate_command.uvicorn.Server, "serve", one_request)
+    monkeypatch.setattr(uvicorn.Server, "serve", one_request)
     (port,) = free_ports(1)
     call("--certificates", str(certificates), "--listen", f"127.0.0.1:{port}")
     assert f"refused {expected} with 401" in caplog.text

@@ -16,7 +16,9 @@ from fl_app.config.allowed_code import ALLOWED_CODE, client_code_paths
 from fl_app.config.run_config import DEFAULTS, Config, parse_config
 from fl_app.config.tuning import num_trainings
 from fl_app.config.unused_options import find_unused_options
+from fl_app.results.layout import output_folder
 from fl_app.run.watch import cut_short
+from fl_app.simulation import resources
 from fl_app.simulation.flower_app import toml_lines, write_app
 from fl_app.simulation.preflight import check_simulation
 from fl_app.simulation.superlink import print_line, private_superlink, run_app
@@ -173,13 +175,15 @@ def prepare(
     for package in ("ray", *DRAWING) if workers else DRAWING:
         need_extra(package, "a simulation")
     elsewhere = bool(ray_address)
-    folder, share = check_simulation(
-        config, workers=max(1, workers), gpus=gpus_per_client, elsewhere=elsewhere
-    )
+    folder = output_folder(config.output_dir, config.resume)
+    count = max(1, workers)
+    check_simulation(config, folder, workers=count, gpus=gpus_per_client, elsewhere=elsewhere)
     whole = {**given, "num-clients": config.simulated_clients, "output-dir": str(folder)}
     if elsewhere:  # the nodes have other variables and working folders
         whole["data-dir"] = str(resolve_data_dir(config.data_dir))
         share = gpus_per_client or 0.0
+    else:
+        share = resources.gpus_per_client(config.device, count, gpus_per_client)
     if config.resume:
         from fl_app.run.checkpoints import Checkpoints  # noqa: PLC0415
 

@@ -7,7 +7,6 @@ the server that key and its name. So a device cannot use another's name.
 from __future__ import annotations
 
 import base64
-import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key, ss
 from fl_app.devices.tls import context_to_superlink
 from fl_app.report.text_table import TextTable
 from fl_app.results.layout import SUMMARY
+from fl_app.results.reading import read_summary
 from fl_core.flower.basics import NodeStatus
 from fl_core.flower.calls import FlowerError
 from fl_core.flower.messages import ListNodesRequest, NodeInfo
@@ -199,14 +199,13 @@ def last_clusters(folder: Path) -> tuple[str, dict[str, int]]:
     summaries = (folder / "results").glob(f"*/{SUMMARY}")
     for path in sorted(summaries, key=lambda path: path.stat().st_mtime_ns, reverse=True):
         try:
-            runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
-            if runs and "models-not-stored" in runs[0]:  # a simulation has no such key
-                run = runs[0]
-                pairs = zip(run["names"], run["clusters"], strict=True)
-                of_name = {name: cluster for name, cluster in pairs if cluster >= 0}
-                return f"clusters: {run['strategy']}, seed {run['seed']}, {path}", of_name
-        except (OSError, ValueError, TypeError, KeyError):
-            _log.warning("%s is ignored: it is not the summary of a run", path)
+            run = read_summary(path.parent).runs[0]
+        except ValueError as error:
+            _log.warning("%s", error)
+            continue
+        if run.models_not_stored is not None:  # a simulation has none
+            of_name = {run.names[client]: cluster for client, cluster in run.of_client.items()}
+            return f"clusters: {run.strategy}, seed {run.seed}, {path}", of_name
     return "", {}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 from base64 import b64encode
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fl_app.results.layout import CELLS, CLIENTS, METRICS, SUMMARY, SWEEP, VERDICTS, similarity_path
+from fl_app.results.reading import read_summary
+from fl_app.results.schema import Summary
 from fl_core.extras import load_extra
 
 if TYPE_CHECKING:  # it comes by the extra simulation
@@ -54,21 +55,22 @@ class Pictures(dict[str, Picture]):
 class Results:
     """The results of a run: `simulate` and `load_results` return them.
 
-    `summary` is summary.json (docs/results.md). Data frames are read when they are first used.
+    `summary` is summary.json (docs/results.md), as attributes. Data frames are read when they are
+    first used.
     """
 
-    def __init__(self, folder: Path, summary: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, summary: Summary) -> None:
         self.folder, self.summary = folder, summary
 
     def __repr__(self) -> str:
         """Return the strategies and the folder."""
-        names = ", ".join(row["strategy"] for row in self.summary["table"])
+        names = ", ".join(row["strategy"] for row in self.summary.table)
         return f"Results({names} in {self.folder})"
 
     @cached_property
     def table(self) -> DataFrame:
         """A row per strategy: means over seeds, as the run printed them."""
-        return _pandas().DataFrame(self.summary["table"]).set_index("strategy")
+        return _pandas().DataFrame(self.summary.table).set_index("strategy")
 
     @cached_property
     def accuracy(self) -> DataFrame:
@@ -84,14 +86,11 @@ class Results:
     def clusters(self) -> DataFrame:
         """A row per strategy, seed and client: cluster (−1: left out), task and name if known."""
         rows = []
-        for run in self.summary["runs"]:
-            for client, cluster in enumerate(run["clusters"]):
-                known = {
-                    column: run[key][client]
-                    for column, key in (("name", "names"), ("task", "tasks"))
-                    if key in run
-                }
-                key = {"strategy": run["strategy"], "seed": run["seed"], "client": client}
+        for run in self.summary.runs:
+            columns = {"name": run.given_names, "task": run.tasks}
+            for client, cluster in enumerate(run.clusters):
+                known = {name: values[client] for name, values in columns.items() if values}
+                key = {"strategy": run.strategy, "seed": run.seed, "client": client}
                 rows.append({**key, "cluster": cluster, **known})
         return _pandas().DataFrame(rows)
 
@@ -111,9 +110,9 @@ class Results:
         ValueError
             If there is no such matrix.
         """
-        for run in self.summary["runs"]:
-            if strategy in ("", run["strategy"]) and seed in (None, run["seed"]):
-                path = similarity_path(self.folder, run["strategy"], run["seed"])
+        for run in self.summary.runs:
+            if strategy in ("", run.strategy) and seed in (None, run.seed):
+                path = similarity_path(self.folder, run.strategy, run.seed)
                 if not path.is_file():
                     continue
                 with np.load(path, allow_pickle=False) as arrays:
@@ -174,16 +173,9 @@ def load_results(folder: str | Path) -> Results:
         If the folder has no results.
     """
     path = Path(folder).expanduser()
-    file = path / SUMMARY
-    if not file.is_file():
+    if not (path / SUMMARY).is_file():
         raise ValueError(f"{path} has no summary.json: give the results folder of a run.")
-    try:
-        summary = json.loads(file.read_text(encoding="utf-8"))
-        for key in ("config", "runs", "table"):
-            summary[key]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{file} is not the summary of a run ({error}).") from error
-    return Results(path, summary)
+    return Results(path, read_summary(path))
 
 
 def load_sweep(folder: str | Path) -> SweepResults:

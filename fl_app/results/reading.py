@@ -72,7 +72,7 @@ def read_result(folder: Path) -> Result:
         raise ValueError(f"{neither}: give the results folder of a run that has ended.")
     parts: dict[str, Any] = {}
     if summary.is_file():
-        parts = vars(_read(summary, lambda: checker(Summary).validate_python(_json(summary))))
+        parts = vars(read_summary(folder))
         metrics = folder / METRICS
         if metrics.is_file():
             parts["curves"] = _read(metrics, lambda: _curves(metrics))
@@ -94,6 +94,13 @@ def read_result(folder: Path) -> Result:
             one = _read(similarities[0], lambda: _matrix(similarities[0], "", *clients))
             parts["matrices"] = [] if one is None else [one]
     return Result(name=printable(folder.resolve().name), **parts)
+
+
+def read_summary(folder: Path) -> Summary:
+    """Read summary.json in a folder; a ValueError if this software would not write it so."""
+    path = folder / SUMMARY
+    found: Summary = _read(path, lambda: checker(Summary).validate_python(_json(path)))
+    return found
 
 
 def _read(path: Path, read: Callable[[], Read]) -> Read:

@@ -12,8 +12,7 @@ from pathlib import Path
 from fl_app.config.allowed_code import client_code_paths
 from fl_app.config.rules import check_num_clusters
 from fl_app.config.run_config import Config
-from fl_app.results.layout import output_folder
-from fl_app.simulation.resources import gpus_per_client
+from fl_app.simulation import resources
 from fl_core.data.dataset_info import dataset_info, num_sites
 from fl_core.data.folders import resolve_data_dir
 from fl_core.data.image_files import list_images
@@ -29,18 +28,18 @@ _OF_THE_PACKAGE = ("mnist-5k", SYNTHETIC)
 
 def check_simulation(
     config: Config,
-    folder: Path | None = None,
+    folder: Path,
     *,
     workers: int = 1,
     gpus: float | None = None,
     elsewhere: bool = False,
-) -> tuple[Path, float]:
-    """Refuse a simulation that cannot run on this machine, and return its folder and GPU share.
+) -> None:
+    """Refuse a simulation that cannot run on this machine.
 
     Parameters
     ----------
-    folder : Path, optional
-        The folder of several simulations; by default, the configuration's.
+    folder : Path
+        Where it, or several simulations, write.
     workers, gpus
         Ray's workers, and the share of a GPU that each of them is given.
     elsewhere : bool
@@ -50,11 +49,11 @@ def check_simulation(
     _check_values(config)
     from fl_app.run.tracking import check_tracker  # noqa: PLC0415
 
-    folder = check_output_folder(config, folder)
+    _check_folder(folder)
     check_tracker(config.track)
-    share = 0.0 if elsewhere else gpus_per_client(config.device, workers, gpus)
+    if not elsewhere:
+        resources.gpus_per_client(config.device, workers, gpus)
     _check_data(config)
-    return folder, share
 
 
 def check_has_rounds(config: Config) -> None:
@@ -66,9 +65,8 @@ def check_has_rounds(config: Config) -> None:
         )
 
 
-def check_output_folder(config: Config, folder: Path | None = None) -> Path:
-    """Return the absolute folder of the results; a ValueError if it cannot be written."""
-    folder = folder or output_folder(config.output_dir, config.resume)
+def _check_folder(folder: Path) -> None:
+    """Refuse a folder of results that cannot be written, by a ValueError."""
     if (shown := printable(str(folder))) != str(folder):  # Flower cannot pass it on
         raise ValueError(f"output-dir is {shown}, but must be printable text: give another folder.")
     there = next(path for path in (folder, *folder.parents) if path.exists())
@@ -79,7 +77,6 @@ def check_output_folder(config: Config, folder: Path | None = None) -> Path:
             f"output-dir is {folder}, but you may not write to {there}: give another folder, or "
             "have it made writable for you."
         )
-    return folder
 
 
 def _check_values(config: Config) -> None:

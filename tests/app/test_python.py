@@ -1,6 +1,5 @@
 """`simulate`, its results as data frames, and strategies in a file of one's own."""
 
-import json
 import os
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from fl_app.results.frames import Pictures, Results
 from fl_app.simulation.superlink import run_app
 from fl_core.user_code import unload_user_modules
 from tests.app_runs import ROOT, run
+from tests.report_data import write_results
 
 
 def test_the_package_is_light():
@@ -63,9 +63,7 @@ def played(monkeypatch, tmp_path):
             return False
         if folder.name == "silent":
             return False
-        folder.mkdir(parents=True)
-        summary = {"config": {}, "runs": [], "table": []}
-        (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+        write_results(folder, seeds=1, strategies=("single",))
         return True
 
     monkeypatch.setattr("fl_app.plan.Plan._run_on_ray", play)
@@ -187,10 +185,10 @@ def test_rounds_and_clients_are_frames(results):
 def test_clusters_are_those_of_the_summary(results):
     clusters = results.clusters
     assert list(clusters.columns) == ["strategy", "seed", "client", "cluster", "task"]
-    for one in results.summary["runs"]:
-        mine = clusters.query(f"strategy == '{one['strategy']}' and seed == {one['seed']}")
-        assert list(mine["cluster"]) == one["clusters"]
-        assert list(mine["task"]) == one["tasks"]
+    for one in results.summary.runs:
+        mine = clusters.query(f"strategy == '{one.strategy}' and seed == {one.seed}")
+        assert list(mine["cluster"]) == one.clusters
+        assert list(mine["task"]) == one.tasks
 
 
 def test_names_of_clients_are_texts(tmp_path):
@@ -255,7 +253,7 @@ def test_folders_that_hold_no_results(tmp_path):
     with pytest.raises(ValueError, match=r"has no sweep\.csv"):
         load_sweep(tmp_path)
     (tmp_path / "summary.json").write_text("[]", encoding="utf-8")
-    with pytest.raises(ValueError, match="is not the summary of a run"):
+    with pytest.raises(ValueError, match="is not a valid result file"):
         load_results(tmp_path)
 
 

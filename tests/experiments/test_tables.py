@@ -274,7 +274,7 @@ def test_a_cell_names_the_gpu_that_its_clients_had(
     monkeypatch.setattr("fl_app.plan.Plan._run_on_ray", simulate)
     monkeypatch.setattr("clients.accelerator.gpu_name", {"auto": "H100"}.get)
     one = find_missing(experiment, tmp_path / "digits.json.xz", 1)[0]
-    monkeypatch.setattr("fl_app.simulation.preflight.gpus_per_client", lambda *_: share)
+    monkeypatch.setattr("fl_app.simulation.resources.gpus_per_client", lambda *_: share)
     monkeypatch.setattr(store, "revision", lambda: "abc")
     _, ran = run_into(one, tmp_path, 1)
     assert {key: ran[key] for key in ran if key == "gpu"} == stored

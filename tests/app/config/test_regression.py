@@ -143,7 +143,7 @@ def test_every_strategy_learns_a_number(sites, capsys, names):
 @pytest.mark.parametrize("name", IMAGES_ONLY)
 def test_who_compares_images_says_so(sites, name):
     with pytest.raises(ValueError, match=f"strategy names {name}, but its encoder takes"):
-        check_simulation(parse_config({**given(sites, strategy=name), "output-dir": "other"}))
+        check_simulation(parse_config(given(sites, strategy=name)), sites / "other")
 
 
 @pytest.mark.slow
@@ -208,7 +208,7 @@ def test_results_of_classes_and_of_a_number_share_no_page(sites):
 def test_what_a_number_does_not_suit_is_refused_before_anything_starts(options, message, sites):
     values = given(sites, strategy="rcc-pfl", **options)
     with pytest.raises(ValueError, match=message):
-        check_simulation(parse_config(values))
+        check_simulation(parse_config(values), sites / "other")
 
 
 def test_a_loss_is_empty_or_a_path(sites, capsys):

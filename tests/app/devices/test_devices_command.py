@@ -1,8 +1,6 @@
 """`fedkin devices` without processes: lists, revocation, and the check of a site."""
 
 import errno
-import json
-import os
 import re
 import socket
 import threading
@@ -25,6 +23,7 @@ from fl_app.devices.site import check as site_check
 from fl_app.devices.site import model_files
 from fl_app.devices.site.node_command import run_node
 from fl_app.devices.tls import context_for_devices
+from tests.report_data import write_results
 
 LEFT = "2026-11-21T16:45:01+00:00"
 
@@ -79,7 +78,7 @@ class SuperLink:
 def test_devices_are_listed_by_name(certificates, nodes, tmp_path, monkeypatch, capsys):
     superlink = SuperLink(nodes)
     monkeypatch.setattr(registry, "control_client", lambda *_: nullcontext(superlink))
-    write_summary(tmp_path, "one", [{"names": ["berlin", "lyon", "gone"], "clusters": [1, 0, -1]}])
+    write_summary(tmp_path, "one", [1, 0, -1])
     words = ["devices", "--folder", str(tmp_path), "--certificates", str(certificates)]
     assert main(words) == 0
     said = capsys.readouterr().out
@@ -103,55 +102,30 @@ def test_devices_are_listed_by_name(certificates, nodes, tmp_path, monkeypatch, 
     assert len(capsys.readouterr().out.splitlines()) == 9
 
 
-def write_summary(folder, name, runs):
-    path = folder / f"results/{name}/summary.json"
-    path.parent.mkdir(parents=True)
-    runs = [{"strategy": "rcc-pfl", "seed": 0, "models-not-stored": {}, **run} for run in runs]
-    path.write_text(json.dumps({"runs": runs}), encoding="utf-8")
+def write_summary(folder, name, clusters, names=("berlin", "lyon", "gone")):
+    def change(summary):
+        for run in summary["runs"][:1]:
+            run["clusters"] = clusters
+
+    write_results(folder / f"results/{name}", clients=3, seeds=1, names=names, change=change)
+    return folder / f"results/{name}/summary.json"
 
 
-def test_the_clusters_are_those_of_the_last_run_on_devices(tmp_path):
+def test_the_clusters_are_those_of_the_last_run_on_devices(tmp_path, caplog):
     assert last_clusters(tmp_path) == ("", {})
-    first = {"names": ["berlin", "lyon"], "clusters": [0, 1]}
-    last = {"names": ["berlin", "lyon"], "clusters": [2, -1]}
-    single = {"names": ["berlin", "lyon"], "clusters": [0, 0], "strategy": "single"}
-    write_summary(tmp_path, "b", [first])
-    write_summary(tmp_path, "a", [last, single])
-    write_summary(tmp_path, "c", [])
-    simulated = {"runs": [{"names": ["berlin", "lyon"], "clusters": [0, 1]}]}
-    (tmp_path / "results/c/summary.json").write_text(json.dumps(simulated), encoding="utf-8")
-    said = f"clusters: rcc-pfl, seed 0, {tmp_path / 'results/a/summary.json'}"
-    assert last_clusters(tmp_path) == (said, {"berlin": 2})
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *('{"runs"', "[]", "7", "{}", '{"runs": 7}', '{"runs": {"a": 1}}', '{"runs": [7]}'),
-        *('{"runs": [{"names": ["lyon"]}]}', '{"runs": [{"names": ["lyon"], "clusters": []}]}'),
-        '{"runs": [{"names": ["lyon"], "clusters": ["x"]}]}',
-        '{"runs": [{"names": [[]], "clusters": [1]}]}',
-        "\xff",
-    ],
-)
-def test_a_summary_that_is_none_is_passed_over(tmp_path, caplog, text):
-    write_summary(tmp_path, "good", [{"names": ["berlin"], "clusters": [0]}])
-    write_summary(tmp_path, "bad", [])
+    write_summary(tmp_path, "b", [0, 1, 0])
+    last = write_summary(tmp_path, "a", [2, -1, 0])
+    write_summary(tmp_path, "simulated", [0, 0, 0], names=None)
+    (tmp_path / "results/folder/summary.json").mkdir(parents=True)
     bad = tmp_path / "results/bad/summary.json"
-    text = text.replace('{"names"', '{"models-not-stored": {}, "names"')
-    bad.write_bytes(text.encode("latin-1"))
-    os.utime(bad, (2**32, 2**32))  # it is the last
-    assert last_clusters(tmp_path)[1] == {"berlin": 0}
-    assert caplog.messages == [f"{bad} is ignored: it is not the summary of a run"]
-
-
-def test_a_summary_that_cannot_be_read_is_passed_over(tmp_path, caplog):
-    write_summary(tmp_path, "good", [{"names": ["berlin"], "clusters": [0]}])
-    bad = tmp_path / "results/bad/summary.json"
-    bad.mkdir(parents=True)
-    os.utime(bad, (2**32, 2**32))
-    assert last_clusters(tmp_path)[1] == {"berlin": 0}
-    assert caplog.messages == [f"{bad} is ignored: it is not the summary of a run"]
+    bad.parent.mkdir()
+    bad.write_text(last.read_text(encoding="utf-8").replace("[2, -1, 0]", "[0]"), encoding="utf-8")
+    said = f"clusters: rcc-pfl, seed 0, {last}"
+    assert last_clusters(tmp_path) == (said, {"berlin": 2, "gone": 0})
+    assert sorted(message.partition(" (")[0] for message in caplog.messages) == [
+        f"{bad} is not a valid result file",
+        f"{tmp_path / 'results/folder/summary.json'} is not a valid result file",
+    ]
 
 
 def test_a_device_is_called_by_its_name_or_its_key(certificates, nodes):

@@ -25,6 +25,7 @@ from fl_app.sweeps.running import NUMBERS, default_processes, run_missing, worke
 from fl_app.sweeps.sweep_command import _write_report, run_sweep
 from fl_app.sweeps.sweep_pictures import across_key, draw
 from fl_app.sweeps.sweep_tables import printed_tables, tidy
+from fl_core.json_records import to_json
 from tests.app_runs import undrawn_pictures
 from tests.processes import fedkin, processes_with, wait_for_line
 
@@ -503,7 +504,8 @@ def test_simulations_are_separate_runs_and_end_with_the_sweep(tmp_path, capsys):
 
 
 def numbers_of(summary):
-    return [{k: v for k, v in run.items() if k != "seconds"} for run in summary["runs"]]
+    runs = (json.loads(to_json(run)) for run in summary.runs)
+    return [{k: v for k, v in run.items() if k != "seconds"} for run in runs]
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from clients.training.personal import Personal
 from clients.training.train import OtherTest, evaluate
 from fl_core.data.scaling import Scaling
 from fl_core.messages import protocol
+from fl_core.objectives.objective import LocalObjective
 
 Images = tuple[torch.Tensor, torch.Tensor]
 """uint8, shape (n, C, H, W), and labels, int64, shape (n,)."""
@@ -110,6 +111,10 @@ class Client:
             model.load_state_dict(arrays.to_torch_state_dict())
             found.append(evaluate(model, *data, loss=self.loss()).loss)
         return found
+
+    def user_objectives(self) -> Collection[type[LocalObjective]]:
+        """Return the user-defined local objectives that a message may name; by default, none."""
+        return ()
 
     def personal(self) -> Personal:
         """Return its store from round to round: by default, in its context's state."""

@@ -30,17 +30,17 @@ from clients.signatures.answers import (
 from clients.signatures.shift import data_shift, image_sketch
 from clients.training.local_training import (
     Instructions,
-    model_to_test,
+    load_tested_model,
     train_by_objective,
     whole_model,
 )
 from clients.training.losses import measure_of
 from clients.training.paired_comparison import compare_candidate
-from clients.training.train import Errors, Scores, each_score, evaluate_both, train
+from clients.training.train import Errors, Scores, UsualTraining, each_score, evaluate_both
 from fl_core.data.scaling import Scaling
 from fl_core.messages import protocol
 from fl_core.models.build import seeded
-from fl_core.objectives.objective import Fit, GradientTerm
+from fl_core.objectives.objective import Fit, GradientTerm, no_term
 
 # What waits at a client between messages.
 _MODELS = "models"
@@ -147,45 +147,50 @@ def _trained(client: Client) -> RecordDict:
     """Train the model that the message carries, by its local objective; return what is shared."""
     message, model = client.message, client.model()
     restore_model(message, client.context)
-    images, labels = client.training_data()
+    usual = UsualTraining(client.training_data, client.training_settings, seed_of(client, 0x7EA1))
+    images, labels = usual.data
     metrics = MetricRecord({protocol.NUM_EXAMPLES: len(labels)})
     if is_private := client.promise().training_epsilon > 0:
         _check_noise(client, len(labels))
-    fit = _fit(client, images, labels, is_private=is_private)
-    shared, loss = train_by_objective(message, client.personal(), model, fit)
+    fit = _with_noise(client, images, labels) if is_private else usual
+    handed = message, client.personal(), model, fit, client.user_objectives()
+    with seeded(seed_of(client, 0x10CA), images.device):
+        shared, loss = train_by_objective(*handed)
     if not is_private:  # neither would have noise
         metrics.update({protocol.LOSS: loss, **change_flag(message, images)})
     return RecordDict({protocol.ARRAYS: shared, protocol.METRICS: metrics})
 
 
-def _fit(client: Client, images: torch.Tensor, labels: torch.Tensor, *, is_private: bool) -> Fit:
-    """Return the usual training, or one with noise, which has the loss NaN.
+def _with_noise(client: Client, images: torch.Tensor, labels: torch.Tensor) -> Fit:
+    """Return a training with noise, which has the loss NaN."""
+    settings, seed = client.training_settings(), seed_of(client, 0xD409)
 
-    Each call draws again, from the same seed, the order of the samples and what a model draws, such
-    as dropout.
-    """
-    settings, seed = client.training_settings(), seed_of(client, 0xD409 if is_private else 0x7EA1)
-
-    def fit(model: nn.Module, add_term: GradientTerm, epochs: int | None) -> float:
+    def fit(model: nn.Module, add_term: GradientTerm = no_term, epochs: int | None = None) -> float:
         chosen = settings if epochs is None else replace(settings, local_epochs=epochs)
         with seeded(seed, images.device):
-            if not is_private:
-                generator = torch.Generator().manual_seed(seed)
-                return train(model, images, labels, chosen, generator, add_term)
             noise = client.randomness()
             train_privately(model, images, labels, chosen, client.promise(), noise, add_term)
-            return math.nan
+        return math.nan
 
     return fit
 
 
+def tested_model(client: Client) -> nn.Module:
+    """Return the model that a client tests and saves, for the one that its message carries."""
+    seed, model = seed_of(client, 0x7E57), client.model()
+    usual = UsualTraining(client.training_data, client.training_settings, seed)
+    with seeded(seed, next((tensor.device for tensor in model.state_dict().values()), None)):
+        load_tested_model(client.message, client.personal(), model, usual, client.user_objectives())
+    return model
+
+
 def _check_noise(client: Client, number: int) -> None:
     """Refuse what the promise does not cover."""
-    objective = Instructions.of(client.message).objective
+    objective = Instructions.of(client.message, client.user_objectives()).objective
     if not objective.may_be_noisy:
         raise ValueError(
             f"training-epsilon is {client.promise().training_epsilon:g}, which does not cover all "
-            f"that {objective.name} trains: choose another local objective, or set "
+            f"that {objective.sent_name()} trains: choose another local objective, or set "
             "training-epsilon to 0."
         )
     # Each round's noise is reckoned as if all rounds had its batches: a mix of them spends more.
@@ -218,9 +223,7 @@ def _count_training(client: Client, number: int) -> None:
 
 def _evaluated(client: Client) -> RecordDict:
     """Test the client's model and return its scores."""
-    model, (images, labels) = client.model(), client.test_data()
-    arrays = model_to_test(client.message, client.personal())
-    model.load_state_dict(arrays.to_torch_state_dict())
+    model, (images, labels) = tested_model(client), client.test_data()
     loss, scaling = client.loss(), client.scaling()
     measure = measure_of(client.metric(), scaling)
     other = client.other_test_data()

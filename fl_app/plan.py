@@ -118,7 +118,7 @@ class Plan:
         # The user's own process may run the user's code.
         shared = {
             "num-partitions": count,
-            ALLOWED_CODE: ",".join(client_code_paths(config).values()),
+            ALLOWED_CODE: ",".join(client_code_paths(config)),
         }
         nodes = [{"partition-id": client, **shared} for client in range(count)]
         try:

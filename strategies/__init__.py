@@ -3,6 +3,7 @@
 `make_strategy("rcc-pfl", num_clusters=3)` makes a strategy of the catalogue.
 """
 
+from fl_core.objectives.objective import LocalObjective, LocalTraining
 from strategies.aggregations.aggregation import Aggregation, ClusterMean, GraphMean
 from strategies.aggregations.lps_gps import LpsGps
 from strategies.aggregations.robust import (
@@ -52,6 +53,8 @@ __all__ = [
     "GraphMean",
     "Krum",
     "LinearSignatureClustering",
+    "LocalObjective",
+    "LocalTraining",
     "LossClustering",
     "LpsGps",
     "Median",

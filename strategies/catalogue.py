@@ -10,14 +10,18 @@ from dataclasses import Field, dataclass, fields, is_dataclass
 from inspect import get_annotations
 from typing import Any
 
+from fl_core.objectives.apfl import Apfl
 from fl_core.objectives.ditto import Ditto
+from fl_core.objectives.fine_tune import FineTune
 from fl_core.objectives.known import OBJECTIVES
 from fl_core.objectives.objective import LocalObjective
+from fl_core.objectives.pfedme import PFedMe
 from fl_core.objectives.plain import Plain
 from fl_core.objectives.private_head import PrivateHead
 from fl_core.objectives.private_layers import PrivateLayers
 from fl_core.objectives.private_norms import PrivateNorms
 from fl_core.objectives.prox import Prox
+from fl_core.objectives.scaffold import Scaffold
 from fl_core.user_code import is_import_path, load_user_code
 from strategies.aggregations.aggregation import Aggregation, ClusterMean, GraphMean
 from strategies.aggregations.lps_gps import LpsGps
@@ -113,6 +117,10 @@ SYSTEMS: dict[str, System] = {
     "fedavg": System(SingleCluster, ClusterMean, True, "McMahan et al., 2017"),
     "fedprox": System(SingleCluster, ClusterMean, True, "Li et al., 2020", Prox),
     "ditto": System(SingleCluster, ClusterMean, False, "Li et al., 2021", Ditto),
+    "fedavg-ft": System(SingleCluster, ClusterMean, True, "Wang et al., 2019", FineTune),
+    "apfl": System(SingleCluster, ClusterMean, False, "Deng et al., 2020", Apfl),
+    "pfedme": System(SingleCluster, ClusterMean, False, "Dinh et al., 2020", PFedMe),
+    "scaffold": System(SingleCluster, ClusterMean, False, "Karimireddy et al., 2020", Scaffold),
     "fedper": System(SingleCluster, ClusterMean, True, "Arivazhagan et al., 2019", PrivateLayers),
     "fedrep": System(SingleCluster, ClusterMean, False, "Collins et al., 2021", PrivateHead),
     "fedbn": System(SingleCluster, ClusterMean, False, "Li et al., 2021", PrivateNorms),
@@ -132,9 +140,9 @@ AGGREGATIONS: dict[str, type[Aggregation]] = {
 def system_of(strategy: str) -> System:
     """Return the system of a name in `SYSTEMS`, or of parts, `CLUSTERING+AGGREGATION+OBJECTIVE`.
 
-    Without an objective, it is the plain one. A clustering and an aggregation may be the import
-    path of a user-defined class; alone, the other is `mean` or `spectral`. A KeyError says that
-    there is no such name, a ValueError what is wrong with a user-defined class.
+    Without an objective, it is the plain one. Each may be the import path of a user-defined class;
+    a clustering or an aggregation alone, and the other is `mean` or `spectral`. A KeyError says
+    that there is no such name, a ValueError what is wrong with a user-defined class.
     """
     if strategy in SYSTEMS:
         return SYSTEMS[strategy]
@@ -145,8 +153,14 @@ def system_of(strategy: str) -> System:
         first, second = (strategy, "mean") if issubclass(alone, Clustering) else ("spectral", first)
     clustering: type[Clustering] = _part_of("clustering", first, CLUSTERINGS, Clustering)
     aggregation: type[Aggregation] = _part_of("aggregation", second, AGGREGATIONS, Aggregation)
-    local = OBJECTIVES[objective] if third else Plain
+    local = objective_class(objective) if third else Plain
     return System(clustering, aggregation, aggregation.weighted, objective=local)
+
+
+def objective_class(name: str) -> type[LocalObjective]:
+    """Return the local objective of a name or an import path; errors are as of `system_of`."""
+    found: type[LocalObjective] = _part_of("local objective", name, OBJECTIVES, LocalObjective)
+    return found
 
 
 def _part_of(key: str, name: str, known: Mapping[str, Any], kind: type) -> Any:

@@ -24,7 +24,6 @@ from flwr.serverapp.strategy import Result, Strategy
 from fl_core.masking import FEWEST, Words
 from fl_core.messages import protocol
 from fl_core.metrics import OF_CLASSES, Metrics
-from fl_core.models.layers import split
 from fl_core.objectives.objective import LocalObjective
 from fl_core.objectives.plain import Plain
 from strategies.aggregations.aggregation import Aggregation, ClusterMean
@@ -43,7 +42,7 @@ from strategies.rounds.training import (
     offset_rounds,
 )
 from strategies.secure_aggregation import SecureAggregation, check_fraction, check_has_summed
-from strategies.validation import P, clusters_by, combine
+from strategies.validation import P, clusters_by, combine, set_models
 
 logger = logging.getLogger(__name__)
 
@@ -120,11 +119,6 @@ class ClusteredStrategy(Strategy):
         return self.training.model_of_client
 
     @property
-    def has_personal_models(self) -> bool:
-        """Return whether clients test other models than those that the server has."""
-        return bool(self.training.private) or self.local.tests_personal_model
-
-    @property
     def reports(self) -> list[RoundReport]:
         """Return a report of each round so far."""
         return self.training.reports
@@ -183,19 +177,19 @@ class ClusteredStrategy(Strategy):
             check_fraction(self.fraction_train, len(training.registry.nodes))
         if checkpoint is None:
             training.identity = str(self.objective_entries.get(protocol.TRAINING, ""))
-            initial, training.private = split(initial, self.local.private_layers_of(initial))
+            initial = training.split(initial, self.local)
             training.start_from(initial, clusters_by(training, self.clustering.find, conversation))
             training.seconds.pre_round = time.perf_counter() - started
         # Flower counts from 1 in a resumed run, too; everything here counts `training.reports`.
         done = training.round
         test = evaluate_fn and (lambda number, arrays: evaluate_fn(number + done, arrays))
         left = num_rounds - done
-        models = protocol.pack_models(training.records)
+        models = protocol.pack_models(training.shared_models)
         result = super().start(grid, models, left, timeout, train_config, evaluate_config, test)
         if self._secure is not None:
             check_has_summed(self._secure.has_summed)
         offset_rounds(done, result)
-        result.arrays = protocol.pack_models(training.records)  # of the last clusters
+        result.arrays = protocol.pack_models(training.shared_models)  # of the last clusters
         return result
 
     def group(
@@ -285,7 +279,7 @@ class ClusteredStrategy(Strategy):
         drawn = draw_participants(
             training, share, self.seed, untrained=untrained, without=out, at_least=least
         )
-        self._regroup(self.clustering.before_training, training.as_round(drawn), conversation)
+        self._regroup(self.clustering.before_training, training.as_compared(drawn), conversation)
         self._participants = [client for client in drawn if client in conversation.nodes]
         if secure:
             self._participants = secure.exchange_keys(training.clusters, self._participants)
@@ -342,14 +336,14 @@ class ClusteredStrategy(Strategy):
             report.train_loss = float(np.mean(known))
         report.clusters = dict(self.clusters.of_client)
         training.seconds.train += time.perf_counter() - self._started
-        return protocol.pack_models(training.records), MetricRecord(
+        return protocol.pack_models(training.shared_models), MetricRecord(
             {protocol.LOSS: report.train_loss, "num-clients": len(losses)}
         )
 
     def _combine(self, updates: list[Update]) -> list[float | None]:
         """Aggregate the models of the replies, and return the clients' losses."""
         if updates:
-            combine(updates, self.training, self.clustering, self.aggregation)
+            combine(updates, self.training, self.clustering, self.aggregation, self.local)
         self.reports[-1].samples = {update.client: update.num_examples for update in updates}
         return [update.loss for update in updates]
 
@@ -360,8 +354,8 @@ class ClusteredStrategy(Strategy):
         training = self.training
         totals = secure.unmask(masked, training.models)
         self.reports[-1].left_out_of_sums = dict(secure.left_out)
-        current = enumerate(training.models)
-        training.set_models([totals[c].model if c in totals else model for c, model in current])
+        models = [totals[c].model if c in totals else m for c, m in enumerate(training.models)]
+        set_models(models, training, self.local, masked)
         return [total.loss for total in totals.values() for _ in range(total.num_clients)]
 
     def configure_evaluate(
@@ -372,7 +366,7 @@ class ClusteredStrategy(Strategy):
         training, report = self.training, self.reports[-1]
         clients: Iterable[int] = ()
         if report.round == report.num_rounds or report.round % self.evaluate_every == 0:
-            state = training.as_round(self._participants)
+            state = training.as_compared(self._participants)
             self._regroup(self.clustering.before_test, state, self._conversation)
             report.clusters = dict(self.clusters.of_client)
             nodes = list(training.registry.nodes)

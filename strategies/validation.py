@@ -6,13 +6,17 @@ project. The project's parts are tested for all this, and not checked.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from fl_core.messages import protocol
 from fl_core.messages.protocol import NDArrays
+from fl_core.models.layers import split, with_layer, without_layer
+from fl_core.objectives.objective import LocalObjective
 from fl_core.text import listed, type_name
 from fl_core.user_code import describe_error, is_shutdown
 from strategies.aggregations.aggregation import Aggregation
@@ -25,21 +29,48 @@ Returned = TypeVar("Returned")
 
 
 def combine(
-    updates: list[Update], training: Training, clustering: Clustering, aggregation: Aggregation
+    updates: list[Update],
+    training: Training,
+    clustering: Clustering,
+    aggregation: Aggregation,
+    local: LocalObjective,
 ) -> None:
     """Let the clustering see the updates, then aggregate them."""
     training.num_examples.update({u.client: u.num_examples for u in updates})
     participants = [u.client for u in updates]
-    seen = training.as_round(participants, updates)
+    seen = training.as_compared(participants, updates)
     clusters = clusters_by(training, clustering.after_training, seen)
     training.regroup(clusters, clustering.retains_models)
     of_client = training.clusters.of_client
     moved = [replace(u, cluster=of_client[u.client]) for u in updates]
     state = training.as_round(participants, moved)
-    training.set_models(models_by(aggregation, state))
+    set_models(models_by(aggregation, state), training, local, participants)
     sent = _called(aggregation.bytes_between_servers, state)
     training.server_traffic.up += sent
     training.server_traffic.down += sent
+
+
+def set_models(
+    models: list[NDArrays], training: Training, local: LocalObjective, participants: Iterable[int]
+) -> None:
+    """Set the combined models, and beside each what the objective makes of it, checked."""
+    names = split(training.initial, [protocol.BESIDE])[1].keys()
+    if not names:
+        training.set_models(models)
+        return
+    trained, members = set(participants), defaultdict[int, list[int]](list)
+    for client, number in training.model_of_client.items():
+        members[number].append(client)
+    found = []
+    for number, (model, old) in enumerate(zip(models, training.models, strict=True)):
+        before, combined = (
+            without_layer({name: one[name] for name in names}) for one in (old, model)
+        )
+        if share := len(trained & {*members[number]}) / max(1, len(members[number])):
+            combined = _called(local.combine_beside, before, combined, share)
+            _check_arrays(_name(local.combine_beside), "", combined, before)
+        found.append({**model, **with_layer(protocol.BESIDE, combined)})
+    training.set_models(found)
 
 
 def clusters_by(
@@ -107,15 +138,20 @@ def models_by(aggregation: Aggregation, state: Round) -> list[NDArrays]:
         if (both := (id(model), id(before))) in seen:
             continue
         seen.add(both)
-        if not isinstance(model, dict) or model.keys() != before.keys():
-            raise RuntimeError(
-                f"{where} returned {_kind(model)} as model {place}, but a dict of "
-                f"{_some(before)} is expected."
-            )
-        for name, array in model.items():
-            if wrong := _wrong(array, before[name]):
-                raise RuntimeError(f"{where} returned model {place}, but its {name} {wrong}.")
+        _check_arrays(where, f"model {place}", model, before)
     return found
+
+
+def _check_arrays(where: str, what: str, found: Any, before: NDArrays) -> None:
+    """Raise a RuntimeError unless arrays have the names, shapes and types of those before."""
+    if not isinstance(found, dict) or found.keys() != before.keys():
+        raise RuntimeError(
+            f"{where} returned {_kind(found)}{what and f' as {what}'}, but a dict of "
+            f"{_some(before)} is expected."
+        )
+    for name, array in found.items():
+        if wrong := _wrong(array, before[name]):
+            raise RuntimeError(f"{where} returned {what or 'arrays'}, but its {name} {wrong}.")
 
 
 def _called(method: Callable[P, Returned], *arguments: P.args, **named: P.kwargs) -> Returned:

@@ -12,9 +12,8 @@ from torch import nn
 
 from clients.settings import TrainingSettings
 from clients.training.personal import Personal
-from clients.training.train import train
+from clients.training.train import UsualTraining
 from fl_core.messages import protocol
-from fl_core.objectives.objective import no_term
 
 IDENTITY = "00ff"
 
@@ -62,12 +61,7 @@ def two_numbers(value: float = 0.0) -> nn.Module:
     return model
 
 
-def sgd(epochs: int = 1, **options: Any):
+def sgd(epochs: int = 1, **options: Any) -> UsualTraining:
     """Return a training by steps of one image with rate 0.1."""
-    settings = TrainingSettings("sgd", learning_rate=0.1, batch_size=1, **options)
-
-    def fit(model, add_term=no_term, passes=None):
-        own = TrainingSettings(**{**vars(settings), "local_epochs": passes or epochs})
-        return train(model, *one_image(), own, torch.Generator(), add_term)
-
-    return fit
+    given = {"learning_rate": 0.1, "batch_size": 1, "local_epochs": epochs, **options}
+    return UsualTraining(one_image, lambda: TrainingSettings("sgd", **given), 0)

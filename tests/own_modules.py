@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from fl_app.client_app import app
-from fl_app.config.allowed_code import ALLOWED_CODE
+from fl_app.config.allowed_code import ALLOWED_CODE, client_code_paths
 from fl_app.config.run_config import parse_config
 from fl_app.run.experiment import run_experiment
 from fl_app.simulation.simulated_clients import Simulation
 from fl_core.data import datasets
 from fl_core.partitions.federation import simulate_federation
-from fl_core.user_code import is_import_path, unload_user_modules
+from fl_core.user_code import unload_user_modules
 from tests.app_runs import undrawn_pictures
 from tests.local_grid import LocalGrid
 from tests.toy_app import CorruptedApp
@@ -75,8 +75,7 @@ def run_alone(
     corrupt: Mapping[tuple[str, int], Any] | None = None,
 ) -> dict[str, Any]:
     """Run the app in this process, on nodes that allow what is named, or `allowed`."""
-    values = [str(run_config[key]) for key in ("model", "dataset", "features", "loss", "metric")]
-    named = ", ".join(filter(is_import_path, values))
+    named = ", ".join(client_code_paths(parse_config(run_config)))
     corrupted = CorruptedApp(app, corrupt or {})
     grid = LocalGrid(corrupted, int(run_config["num-clients"]), run_config=run_config)
     for context in grid.contexts.values():

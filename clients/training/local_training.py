@@ -1,12 +1,13 @@
-"""Training by local objective: what a client optimises, sends and stores.
+"""Training by local objective: what a client optimises, sends, stores and tests.
 
-The server names the objective with each message, and its `train` (fl_core/objectives) does it. Any
-ClientApp follows that trains by `train_by_objective` and tests by `model_to_test`, with any
-training loop, `Fit`.
+The server names the objective with each message, and its `train` and `personalise`
+(fl_core/objectives) do the rest. Any ClientApp follows that trains by `train_by_objective` and
+tests by `load_tested_model`, with any training loop, `Fit`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import fields
 from typing import NamedTuple, cast
 
@@ -15,9 +16,12 @@ from torch import nn
 
 from clients.training.personal import Personal
 from fl_core.messages import protocol
-from fl_core.models.layers import split
+from fl_core.models.layers import split, with_layer, without_layer
 from fl_core.objectives.known import OBJECTIVES
-from fl_core.objectives.objective import Fit, LocalObjective
+from fl_core.objectives.objective import Fit, LocalObjective, LocalTraining
+
+UserDefined = Collection[type[LocalObjective]]
+"""The objectives that a client knows beside those of `OBJECTIVES`."""
 
 
 class Instructions(NamedTuple):
@@ -27,7 +31,7 @@ class Instructions(NamedTuple):
     layers: tuple[str, ...]  # those that stay here
 
     @classmethod
-    def of(cls, message: Message) -> Instructions:
+    def of(cls, message: Message, user_defined: UserDefined = ()) -> Instructions:
         """Read them; without any, the objective is the plain one.
 
         A ValueError says that this client does not know the objective, or that an option is
@@ -36,12 +40,13 @@ class Instructions(NamedTuple):
         said = message.content.config_records.get(protocol.CONFIG, ConfigRecord())
         objective = str(said.get(protocol.OBJECTIVE, "plain"))
         version = "install the server's version of this app here."
-        if objective not in OBJECTIVES:
+        known = {**{kind.sent_name(): kind for kind in user_defined}, **OBJECTIVES}
+        if objective not in known:
             raise ValueError(
                 f'the server asks for the local objective "{objective}", but this client knows '
-                f"{', '.join(OBJECTIVES)}: {version}"
+                f"{', '.join(known)}: {version}"
             )
-        kind = OBJECTIVES[objective]
+        kind = known[objective]
         keys = {one.name: one.name.replace("_", "-") for one in fields(kind)}
         if absent := [key for key in keys.values() if key not in said]:
             raise ValueError(
@@ -55,9 +60,13 @@ class Instructions(NamedTuple):
 
 
 def train_by_objective(
-    message: Message, personal: Personal, model: nn.Module, fit: Fit
+    message: Message,
+    personal: Personal,
+    model: nn.Module,
+    fit: Fit,
+    user_defined: UserDefined = (),
 ) -> tuple[ArrayRecord, float]:
-    """Train by the objective that a message names; return the shared model, and the loss.
+    """Train by the objective that a message names; return what is shared, and the loss.
 
     Parameters
     ----------
@@ -68,12 +77,14 @@ def train_by_objective(
     model : nn.Module
         Of the right architecture; any weights.
     fit : callable
-        Trains a model: see `Fit`.
+        Trains a model: see `Fit`, and `Loop` for objectives with a loop of their own.
+    user_defined : collection of type
+        Objectives that a message may name by `LocalObjective.sent_name`.
 
     Returns
     -------
     ArrayRecord
-        The shared model after its training, by the names that the message has.
+        The shared model after its training, and what goes beside it, by the names of the message.
     float
         Its mean loss, as `fit` returns it.
 
@@ -82,15 +93,41 @@ def train_by_objective(
     ValueError
         If the objective is unknown, or this client has lost its private layers.
     """
-    instructions = Instructions.of(message)
     personal.forget_others()
-    shared = message.content.array_records[protocol.ARRAYS]
-    model.load_state_dict(whole_model(message, personal, shared).to_torch_state_dict())
-    loss = instructions.objective.train(model, fit, personal, instructions.layers)
-    left, private = split(model.state_dict(), instructions.layers)
+    objective, local = _loaded(message, personal, model, fit, user_defined)
+    loss = objective.train(model, local)
+    left, private = split(model.state_dict(), local.private_layers)
     if private:
         personal.save(ArrayRecord(private))
-    return ArrayRecord(left), loss
+    return ArrayRecord({**left, **with_layer(protocol.BESIDE, local.beside)}), loss
+
+
+def load_tested_model(
+    message: Message,
+    personal: Personal,
+    model: nn.Module,
+    fit: Fit,
+    user_defined: UserDefined = (),
+) -> None:
+    """Give a model the weights that this client tests and saves, for the shared ones of a message.
+
+    Parameters are as in `train_by_objective`.
+    """
+    objective, local = _loaded(message, personal, model, fit, user_defined)
+    objective.personalise(model, local)
+
+
+def _loaded(
+    message: Message, personal: Personal, model: nn.Module, fit: Fit, user_defined: UserDefined
+) -> tuple[LocalObjective, LocalTraining]:
+    """Load the model of a message; return its objective, and what that is handed."""
+    objective, layers = Instructions.of(message, user_defined)
+    received = message.content.array_records[protocol.ARRAYS]
+    model.load_state_dict(whole_model(message, personal, received).to_torch_state_dict())
+    device = next((tensor.device for tensor in model.state_dict().values()), None)
+    beside = ArrayRecord(split(received, [protocol.BESIDE])[1]).to_torch_state_dict()
+    there = {name: tensor.to(device) for name, tensor in without_layer(beside).items()}
+    return objective, LocalTraining(fit, personal, layers, there)
 
 
 def whole_model(message: Message, personal: Personal, shared: ArrayRecord) -> ArrayRecord:
@@ -98,23 +135,13 @@ def whole_model(message: Message, personal: Personal, shared: ArrayRecord) -> Ar
 
     A ValueError says that there are neither.
     """
-    if not Instructions.of(message).layers:
-        return shared
+    arrays = split(shared, [protocol.BESIDE])[0]
+    config = message.content.config_records.get(protocol.CONFIG, ConfigRecord())
+    if protocol.PRIVATE_LAYERS not in config:
+        return ArrayRecord(arrays)
     private = personal.load() or message.content.array_records.get(protocol.PRIVATE)
     if private is None:
         raise ValueError(
             "this client has lost its private layers; it gets initial ones when it next trains."
         )
-    return ArrayRecord({**shared, **private})
-
-
-def model_to_test(message: Message, personal: Personal) -> ArrayRecord:
-    """Return the client's model, for the shared one that a message carries.
-
-    With `ditto`, its personal model; with private layers, the shared ones and these; otherwise the
-    model received.
-    """
-    received = message.content.array_records[protocol.ARRAYS]
-    if Instructions.of(message).objective.tests_personal_model:
-        return personal.load() or received
-    return whole_model(message, personal, received)
+    return ArrayRecord({**arrays, **private})

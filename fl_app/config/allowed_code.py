@@ -16,9 +16,16 @@ _AT_CLIENTS = ("model", "dataset", "features", "loss", "metric")
 
 
 def client_code_paths(config: Config) -> dict[str, str]:
-    """Return the import paths of user-defined code that clients run, by run-config key."""
-    paths = {key: str(getattr(config, key)) for key in _AT_CLIENTS}
-    return {key: path for key, path in paths.items() if is_import_path(path)}
+    """Return the run-config keys of user-defined code that clients run, by import path."""
+    keys = {str(getattr(config, key)): key for key in _AT_CLIENTS}
+    keys |= dict.fromkeys(objective_paths(config), "strategy")
+    return {path: key for path, key in keys.items() if is_import_path(path)}
+
+
+def objective_paths(config: Config) -> list[str]:
+    """Return the import paths of the strategies' local objectives."""
+    third = [name.rpartition("+")[2] for name in config.strategy if name.count("+") == 2]
+    return [name for name in dict.fromkeys(third) if is_import_path(name)]
 
 
 def check_code_allowed(config: Config, node_config: Mapping[str, object]) -> None:
@@ -29,7 +36,7 @@ def check_code_allowed(config: Config, node_config: Mapping[str, object]) -> Non
     named = client_code_paths(config)
     allowed = allowed_paths(node_config) if named else ()
     device = f"{node_config['name']}: " if node_config.get("name") else ""
-    for key, path in named.items():
+    for path, key in named.items():
         if path not in allowed and not _is_simulated():
             raise ValueError(
                 f'{device}{key} is "{path}", code that the owner of this node does not allow: to '

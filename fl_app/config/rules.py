@@ -74,6 +74,10 @@ def _strategies(values: Values) -> Broken:
         names = ", ".join(systems)
         yield "weighted-mean", f"{names} weights all clients equally: set weighted-mean to false"
     for name, system in systems.items():
+        if system.objective.assumes_sgd and (values["optimizer"] != "sgd" or values["momentum"]):
+            advice = "set optimizer to sgd and momentum to 0"
+            yield "optimizer", f"{name} assumes SGD without momentum: {advice}"
+    for name, system in systems.items():
         reason = why_not(system.clustering, system.aggregation)
         if values["secure_aggregation"] and reason:
             advice = f"leave the strategy {name} out, or set secure-aggregation to false"
@@ -107,8 +111,9 @@ def _privacy(values: Values) -> Broken:
         if training and not objective.may_be_noisy:
             yield (
                 "training-epsilon",
-                f"{name} has the local objective {objective.name}, and noise does not cover all of "
-                "its training: choose plain, prox or private-layers, or set training-epsilon to 0",
+                f"{name} has the local objective {objective.sent_name()}, and noise does not cover "
+                "all of its training: choose plain, prox or private-layers, or set "
+                "training-epsilon to 0",
             )
     if training and values["model"] == "cnn-norm":
         advice = "choose another, such as a user-defined one with group normalisation"

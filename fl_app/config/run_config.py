@@ -69,8 +69,8 @@ Settings = TypeVar("Settings")
 
 _STRATEGY_WORDS = (
     f"one of {', '.join(SYSTEMS)}, several separated by commas, or all (those without a "
-    "special local objective); or parts such as spectral+lps-gps or spectral+mean+ditto, where the "
-    "first two may be user-defined as MODULE:NAME"
+    "special local objective); or parts such as spectral+lps-gps or spectral+mean+ditto, each of "
+    "which may be user-defined as MODULE:NAME"
 )
 
 
@@ -91,7 +91,7 @@ def _parse_strategies(value: Any) -> tuple[str, ...]:
             or_import_path(one_of(CLUSTERINGS)).read("strategy's clustering", clustering)
             or_import_path(one_of(AGGREGATIONS)).read("strategy's aggregation", aggregation)
             if third:
-                one_of(OBJECTIVES).read("strategy's local objective", objective)
+                or_import_path(one_of(OBJECTIVES)).read("strategy's local objective", objective)
         elif name not in SYSTEMS and not is_import_path(name):
             raise refusal("strategy", name, _STRATEGY_WORDS, SYSTEMS)
     if len(set(names)) < len(names):

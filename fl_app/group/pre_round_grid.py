@@ -28,7 +28,7 @@ class PreRoundGrid(InProcessGrid):
         answer_queries(app, self._open)
         app.query(protocol.MOMENTS)(handler(moments, self._open))
         # The user of this process named the code: it may run.
-        own_code = {ALLOWED_CODE: ",".join(client_code_paths(config).values())}
+        own_code = {ALLOWED_CODE: ",".join(client_code_paths(config))}
         count = config.num_clients
         nodes = [{"partition-id": i, "num-partitions": count, **own_code} for i in range(count)]
         super().__init__(app, nodes, config.as_run_config())

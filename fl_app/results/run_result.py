@@ -182,9 +182,14 @@ def isolated(clusters: Sequence[int], malicious: Collection[int]) -> float:
     return float(np.mean([c not in honest for c in grouped])) if grouped else math.nan
 
 
+def has_personal_models(strategy: ClusteredStrategy) -> bool:
+    """Return whether clients test other models than those that the server has."""
+    return bool(strategy.training.private) or strategy.local.is_personal
+
+
 def _named_models(strategy: ClusteredStrategy) -> dict[str, ArrayRecord]:
-    models = strategy.training.records
-    if strategy.has_personal_models:  # which the server does not have
+    models = strategy.training.shared_models
+    if has_personal_models(strategy):
         return {}
     if strategy.aggregation.per_client:
         return {f"client-{c}": models[number] for c, number in strategy.model_of_client.items()}

@@ -19,7 +19,7 @@ from clients.features.compute import FeatureMap, feature_map
 from clients.privacy import Promise
 from clients.settings import TrainingSettings
 from clients.signatures.uninformative import why_little_to_compare
-from fl_app.config.allowed_code import check_code_allowed
+from fl_app.config.allowed_code import check_code_allowed, objective_paths
 from fl_app.config.rules import field_of
 from fl_app.config.run_config import Config, parse_config
 from fl_app.config.tuning import read_tuned_values
@@ -30,6 +30,8 @@ from fl_core.data.samples import sample_word
 from fl_core.data.scaling import ColumnStatistics
 from fl_core.messages import protocol
 from fl_core.models.build import empty_model
+from fl_core.objectives.objective import LocalObjective
+from strategies.catalogue import objective_class
 
 
 def config_of(context: Context) -> Config:
@@ -95,6 +97,10 @@ class Node(Client, ABC):
     def metric(self) -> str:
         """Return the configured one."""
         return self.config.metric
+
+    def user_objectives(self) -> list[type[LocalObjective]]:
+        """Return those of the run's strategies, which the owner of this node allows."""
+        return [objective_class(path) for path in objective_paths(self.config)]
 
     def promise(self) -> Promise:
         """Return the configured one, for the rounds of a strategy, and of all together."""

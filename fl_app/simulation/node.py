@@ -10,13 +10,13 @@ from typing import ClassVar
 import numpy as np
 import threadpoolctl
 import torch
-from flwr.app import Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 
 from clients.attacks import flip_labels
 from clients.client import Images
+from clients.handlers import tested_model
 from clients.privacy import Randomness
 from clients.settings import CPU
-from clients.training.local_training import model_to_test
 from clients.training.train import OtherTest
 from fl_app.run.node import Node
 from fl_core.agreement.local_data import DATA
@@ -63,7 +63,7 @@ class SimulatedNode(Node):
 
     def tested_model(self) -> RecordDict:
         """Return the model that this client tests, which is not the one that it was sent."""
-        return RecordDict({protocol.ARRAYS: model_to_test(self.message, self.personal())})
+        return RecordDict({protocol.ARRAYS: ArrayRecord(tested_model(self).state_dict())})
 
     def save_state(self) -> RecordDict:
         """Return its private state, and the round after which it was saved."""

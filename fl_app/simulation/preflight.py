@@ -125,7 +125,7 @@ def _check_data(config: Config) -> None:
         if kind is not None:
             check_samples(config, kind, federation)
         else:
-            for key, path in client_code_paths(config).items():
+            for path, key in client_code_paths(config).items():
                 load_user_code(key, path)
     wrong.refuse()
 

@@ -14,7 +14,7 @@ from clients.features.compute import feature_map
 from clients.signatures.uninformative import why_little_to_compare
 from fl_app.config.run_config import PAPER_CLIENTS, Config
 from fl_app.config.strategy_factory import Setting
-from fl_app.results.run_result import RunResult
+from fl_app.results.run_result import RunResult, has_personal_models
 from fl_app.run.checkpoints import Checkpoints
 from fl_app.run.client_pool import ClientPool
 from fl_app.run.client_states import ConfigValues, restore_states, save_states, tested_models
@@ -149,7 +149,7 @@ class Simulation(ClientPool):
 
     def end_run(self, run: RunResult, strategy: ClusteredStrategy, sent: ConfigValues) -> None:
         """Fetch the models that clients tested, where these are not the server's."""
-        if strategy.has_personal_models:
+        if has_personal_models(strategy):
             found = tested_models(self._arriving, strategy, sent, self._config.round_deadline)
             run.models.update({f"client-{client}": model for client, model in found.items()})
 

@@ -75,7 +75,7 @@ def identifying_options(config: Config) -> dict[str, Scalar]:
     """Return the options of a simulation, and a checksum of user-defined code and data, if any."""
     parts = {part for name in config.strategy for part in system_of(name).parts}
     named = {part.__module__ for part in parts if not is_ours(part)}
-    named |= {*client_code_paths(config).values()}
+    named |= {*client_code_paths(config)}
     digest = hashlib.sha256()
     for path in sorted({path for name in named for path in user_code_files(name)}):
         digest.update(path.name.encode() + path.read_bytes())

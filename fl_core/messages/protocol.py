@@ -48,6 +48,8 @@ OTHER_TEST = "other-test"
 """Metrics of a second test, only in simulations."""
 VALIDATION = "validation"
 """Scores of a client's model on its validation samples, and compared to other strategies."""
+BESIDE = "beside-the-model"
+"""What an objective lets travel beside a model: in its record, as the arrays of such a layer."""
 PRIVATE = "private"
 """The initial private layers, for a client without any."""
 

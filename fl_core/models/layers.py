@@ -47,6 +47,16 @@ def split(
     return outside, within
 
 
+def with_layer(layer: str, arrays: Mapping[str, Value]) -> dict[str, Value]:
+    """Return arrays under the names that they have within a layer."""
+    return {f"{layer}.{name}": array for name, array in arrays.items()}
+
+
+def without_layer(arrays: Mapping[str, Value]) -> dict[str, Value]:
+    """Return arrays of a layer under the names that they had for `with_layer`."""
+    return {name.partition(".")[2]: array for name, array in arrays.items()}
+
+
 def tensor_in_both(arrays: Mapping[str, Tensor], layers: Sequence[str]) -> tuple[str, str] | None:
     """Return two names of a shared tensor, the first within these layers, the second outside."""
     outside, within = split(arrays, layers)

@@ -5,20 +5,10 @@ At ICML 2021.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from flwr.app import ArrayRecord
-
-from fl_core.objectives.objective import (
-    Fit,
-    LocalObjective,
-    PersonalStore,
-    no_term,
-    proximal_term,
-    weights_of,
-)
+from fl_core.objectives.objective import LocalObjective, LocalTraining, proximal_term, weights_of
 from fl_core.options import number, option
 
 if TYPE_CHECKING:
@@ -36,8 +26,6 @@ class Ditto(LocalObjective):
 
     name: ClassVar[str] = "ditto"
     has_state: ClassVar[bool] = True
-    may_be_noisy: ClassVar[bool] = False
-    tests_personal_model: ClassVar[bool] = True
     ditto_weight: float = option(
         1.0,
         number(float, 0),
@@ -45,19 +33,22 @@ class Ditto(LocalObjective):
         "scripts for Fashion-MNIST; 0: not at all",
     )
 
-    def train(
-        self, model: nn.Module, fit: Fit, personal: PersonalStore, layers: Sequence[str]
-    ) -> float:
+    def train(self, model: nn.Module, local: LocalTraining) -> float:
         """Train the shared model as usual, and the personal one (Algorithm 1, lines 4 and 5)."""
         received, first = weights_of(model), _copy_of(model)
-        stored = personal.load()
-        loss = fit(model, no_term, None)
+        stored = local.load()
+        loss = local.fit(model)
         shared = _copy_of(model)
-        model.load_state_dict(first if stored is None else stored.to_torch_state_dict())
-        fit(model, proximal_term(model, self.ditto_weight, received), None)
-        personal.save(ArrayRecord(dict(model.state_dict())))
+        model.load_state_dict(first if stored is None else stored)
+        local.fit(model, proximal_term(model, self.ditto_weight, received))
+        local.save(model.state_dict())
         model.load_state_dict(shared)
         return loss
+
+    def personalise(self, model: nn.Module, local: LocalTraining) -> None:
+        """Take the personal model; a client that never trained has the received one."""
+        if (stored := local.load()) is not None:
+            model.load_state_dict(stored)
 
 
 def _copy_of(model: nn.Module) -> dict[str, torch.Tensor]:

@@ -1,13 +1,21 @@
 """The local objectives by name."""
 
+from fl_core.objectives.apfl import Apfl
 from fl_core.objectives.ditto import Ditto
+from fl_core.objectives.fine_tune import FineTune
 from fl_core.objectives.objective import LocalObjective
+from fl_core.objectives.pfedme import PFedMe
 from fl_core.objectives.plain import Plain
 from fl_core.objectives.private_head import PrivateHead
 from fl_core.objectives.private_layers import PrivateLayers
 from fl_core.objectives.private_norms import PrivateNorms
 from fl_core.objectives.prox import Prox
+from fl_core.objectives.scaffold import Scaffold
 
 OBJECTIVES: dict[str, type[LocalObjective]] = {
-    part.name: part for part in (Plain, Prox, Ditto, PrivateLayers, PrivateHead, PrivateNorms)
+    part.name: part
+    for part in (
+        *(Plain, Prox, FineTune, Ditto, PrivateLayers, PrivateHead, PrivateNorms),
+        *(Apfl, PFedMe, Scaffold),
+    )
 }

@@ -1,18 +1,19 @@
 """A local objective: what both sides know of it, and what a client needs to train by it.
 
-A server reads its options, sends its name and options to clients, and learns which layers stay
-private; a client builds it from a message, and trains.
+A server reads its options, sends its name and options to clients, and learns what stays at the
+clients and what travels beside the model; a client builds it from a message, and trains.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 from flwr.app import ArrayRecord, ConfigRecordValues
 
 from fl_core.messages import protocol
+from fl_core.messages.protocol import NDArrays
 
 if TYPE_CHECKING:
     import torch
@@ -20,13 +21,6 @@ if TYPE_CHECKING:
 
 GradientTerm = Callable[[], None]
 """Adds something to a model's gradients: called between `backward` and the optimizer's step."""
-Fit = Callable[["nn.Module", GradientTerm, int | None], float]
-"""Train a model in place, and return its mean loss.
-
-It calls its second argument in each step between `backward` and the optimizer's step; the third is
-how often to pass over the images, None for as often as usual. Only parameters that require a
-gradient may change.
-"""
 
 
 def no_term() -> None:
@@ -61,6 +55,35 @@ def weights_of(model: nn.Module) -> list[torch.Tensor]:
     return [parameter.detach().clone() for parameter in model.parameters()]
 
 
+class Fit(Protocol):
+    """The usual training of a client."""
+
+    def __call__(
+        self, model: nn.Module, add_term: GradientTerm = no_term, epochs: int | None = None
+    ) -> float:
+        """Train a model in place, and return its mean loss.
+
+        `add_term` is called in each step between `backward` and the optimizer's step; `epochs` is
+        how often to pass over the samples, None for as often as usual. Only parameters that require
+        a gradient may change.
+        """
+
+
+class Loop(Fit, Protocol):
+    """The parts of the usual training, for an objective that puts them together otherwise."""
+
+    settings: Any  # with `optimizer`, `learning_rate`, and the other options of training
+
+    def batches(self, epochs: int | None = None) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yield samples, float32 (n, …), and labels, (n,), in the usual order, of all epochs."""
+
+    def loss(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the mean loss, a scalar, of a model's outputs, (n, …), for n samples."""
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        """Return the usual optimizer of a model's parameters."""
+
+
 class PersonalStore(Protocol):
     """What a client stores for itself from round to round."""
 
@@ -71,16 +94,61 @@ class PersonalStore(Protocol):
         """Store arrays in the place of those before."""
 
 
+@dataclass
+class LocalTraining:
+    """What a client hands to its objective."""
+
+    fit: Fit
+    store: PersonalStore
+    private_layers: tuple[str, ...] = ()  # those that stay at the client
+    # What travels beside the model, by name: as it came, and after the training as it is to go
+    beside: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    @property
+    def loop(self) -> Loop:
+        """Return the parts of the training; a ValueError if this client only has a function."""
+        if not hasattr(self.fit, "batches"):
+            raise ValueError(
+                "this local objective trains by a loop of its own: hand train_by_objective a "
+                "clients.training.train.UsualTraining in the place of a function."
+            )
+        return cast(Loop, self.fit)
+
+    def load(self) -> dict[str, torch.Tensor] | None:
+        """Return what this client stored in an earlier round, on the CPU; None without it."""
+        stored = self.store.load()
+        return None if stored is None else dict(stored.to_torch_state_dict())
+
+    def save(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Store tensors in the place of those before; the class must say `has_state`."""
+        self.store.save(ArrayRecord(dict(tensors)))
+
+
 @dataclass(frozen=True)
 class LocalObjective:
-    """What a client optimises."""
+    """What a client optimises: FedAvg's objective, unless a method says otherwise.
 
-    name: ClassVar[str] = ""  # by which a configuration and messages name it
+    The server calls `private_layers_of`, `first_beside` and `combine_beside`, a client `train` and
+    `personalise`. PyTorch is imported in these two only: a server may not have it.
+    """
+
+    name: ClassVar[str] = ""  # of one in `OBJECTIVES`; others go by their import path
     has_state: ClassVar[bool] = False  # whether a client stores something from round to round
     # Whether `training-epsilon` covers all that depends on a client's samples: a model that is
     # trained beside the shared one, and then tested, has no noise.
-    may_be_noisy: ClassVar[bool] = True
-    tests_personal_model: ClassVar[bool] = False  # whether the client's stored model is tested
+    may_be_noisy: ClassVar[bool] = False
+    assumes_sgd: ClassVar[bool] = False  # without momentum
+
+    @classmethod
+    def sent_name(cls) -> str:
+        """Return the name by which messages call it."""
+        is_ours = cls.__module__.startswith("fl_core.")
+        return cls.name if is_ours else f"{cls.__module__}:{cls.__qualname__}"
+
+    @property
+    def is_personal(self) -> bool:
+        """Return whether another model than the received one is tested and saved."""
+        return type(self).personalise is not LocalObjective.personalise
 
     def private_layers_of(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return the layers that stay at the clients, of a model with arrays of these names.
@@ -88,6 +156,21 @@ class LocalObjective:
         A ValueError says that the model has no such layer, or no other one.
         """
         return ()
+
+    def first_beside(self, model: NDArrays) -> NDArrays:
+        """Return the arrays that first travel beside a cluster's model, given its first values.
+
+        Clients send back arrays of the same names, shapes and types. They are combined as models
+        are, to the cluster's next ones.
+        """
+        return {}
+
+    def combine_beside(self, before: NDArrays, combined: NDArrays, share: float) -> NDArrays:
+        """Return a cluster's next arrays, from those sent and what the received ones combine to.
+
+        `share` is that of the cluster's clients that have trained in this round, in (0, 1].
+        """
+        return combined
 
     def message_entries(self, names: Iterable[str]) -> dict[str, ConfigRecordValues]:
         """Return the entries of every message, for a model with arrays of these names.
@@ -97,22 +180,18 @@ class LocalObjective:
         options = {one.name.replace("_", "-"): getattr(self, one.name) for one in fields(self)}
         layers = list(self.private_layers_of(names))
         private = {protocol.PRIVATE_LAYERS: layers} if layers else {}
-        return {protocol.OBJECTIVE: self.name, **options, **private}
+        return {protocol.OBJECTIVE: self.sent_name(), **options, **private}
 
-    def train(
-        self, model: nn.Module, fit: Fit, personal: PersonalStore, layers: Sequence[str]
-    ) -> float:
-        """Train at the client, and return the mean loss: by default, as usual.
+    def train(self, model: nn.Module, local: LocalTraining) -> float:
+        """Train at the client, and return the mean loss.
 
-        Parameters
-        ----------
-        model : nn.Module
-            With the received weights; its final state leaves the client, but for `layers`.
-        fit : callable
-            Trains it.
-        personal : PersonalStore
-            What the client stores.
-        layers : sequence of str
-            Those that stay at the client.
+        `model` has the received weights; its final state leaves the client, but for
+        `local.private_layers`, and so does what is then in `local.beside`.
         """
-        return fit(model, no_term, None)
+        return local.fit(model)
+
+    def personalise(self, model: nn.Module, local: LocalTraining) -> None:
+        """Make a model with the received weights the one that the client tests and saves.
+
+        The next round does not see it: what is to last is stored by `train`.
+        """

@@ -16,6 +16,7 @@ class Plain(LocalObjective):
     """Minimise the loss on the client's samples, from the model received: FedAvg's."""
 
     name: ClassVar[str] = "plain"
+    may_be_noisy: ClassVar[bool] = True
 
     def message_entries(self, names: Iterable[str]) -> dict[str, ConfigRecordValues]:
         """Return nothing: it is the default."""

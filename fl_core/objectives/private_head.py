@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from fl_core.models.layers import is_within
-from fl_core.objectives.objective import Fit, PersonalStore, no_term
+from fl_core.objectives.objective import LocalTraining
 from fl_core.objectives.private_layers import PrivateLayers
 from fl_core.options import COUNT, option
 
@@ -37,14 +37,12 @@ class PrivateHead(PrivateLayers):
         "5",
     )
 
-    def train(
-        self, model: nn.Module, fit: Fit, personal: PersonalStore, layers: Sequence[str]
-    ) -> float:
+    def train(self, model: nn.Module, local: LocalTraining) -> float:
         """Train the head, then the body beneath it (Algorithm 1, lines 7 to 11)."""
-        with trained_alone(model, layers, within=True):
-            fit(model, no_term, self.head_epochs)
-        with trained_alone(model, layers, within=False):
-            return fit(model, no_term, self.body_epochs)
+        with trained_alone(model, local.private_layers, within=True):
+            local.fit(model, epochs=self.head_epochs)
+        with trained_alone(model, local.private_layers, within=False):
+            return local.fit(model, epochs=self.body_epochs)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ class PrivateLayers(LocalObjective):
 
     name: ClassVar[str] = "private-layers"
     has_state: ClassVar[bool] = True
+    may_be_noisy: ClassVar[bool] = True
     private_layers: str = option(
         LAST,
         LAYER_NAMES,

@@ -23,6 +23,7 @@ class PrivateNorms(LocalObjective):
 
     name: ClassVar[str] = "private-norms"
     has_state: ClassVar[bool] = True
+    may_be_noisy: ClassVar[bool] = True
     norm_layers: str  # names, separated by commas: see `norm_layers`
 
     def private_layers_of(self, names: Iterable[str]) -> tuple[str, ...]:

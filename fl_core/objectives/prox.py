@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from fl_core.objectives.objective import Fit, LocalObjective, PersonalStore, proximal_term
+from fl_core.objectives.objective import LocalObjective, LocalTraining, proximal_term
 from fl_core.options import number, option
 
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ class Prox(LocalObjective):
     """FedProx (equation 2): add μ/2 ‖w − w_t‖², w_t the model received."""
 
     name: ClassVar[str] = "prox"
+    may_be_noisy: ClassVar[bool] = True
     prox_weight: float = option(
         1.0,
         number(float, 0),
@@ -25,8 +25,6 @@ class Prox(LocalObjective):
         "MNIST; its authors try 0.001, 0.01, 0.1, 0.5 and 1",
     )
 
-    def train(
-        self, model: nn.Module, fit: Fit, personal: PersonalStore, layers: Sequence[str]
-    ) -> float:
+    def train(self, model: nn.Module, local: LocalTraining) -> float:
         """Train with a pull towards the model received."""
-        return fit(model, proximal_term(model, self.prox_weight), None)
+        return local.fit(model, proximal_term(model, self.prox_weight))

@@ -14,6 +14,8 @@ from flwr.serverapp.strategy import Result
 from fl_core.messages import protocol
 from fl_core.messages.protocol import NDArrays
 from fl_core.metrics import Metrics, metrics_of
+from fl_core.models.layers import split, with_layer
+from fl_core.objectives.objective import LocalObjective
 from strategies.rounds.ask import Reading, Request, Traffic
 from strategies.rounds.client_registry import ClientRegistry
 from strategies.rounds.failures import FailureLog
@@ -276,10 +278,17 @@ class Training:
         self.holders = self.holders.difference(asked).union(trained)
         self.trained.update(trained)
 
+    def split(self, initial: NDArrays, local: LocalObjective) -> NDArrays:
+        """Store the first private layers; return what is shared, and what travels beside it."""
+        shared, self.private = split(initial, local.private_layers_of(initial))
+        return {**shared, **with_layer(protocol.BESIDE, local.first_beside(shared))}
+
     def start_from(self, initial: NDArrays, clusters: Clusters) -> None:
         """Start from clusters, with their models or else the initial one."""
         self.initial, self.clusters = initial, replace(clusters, models=())
         models = clusters.models or [initial] * clusters.count
+        if clusters.models and (beside := split(initial, [protocol.BESIDE])[1]):
+            models = [{**beside, **model} for model in models]
         chosen = clusters.of_client.values() if self.per_client else range(len(models))
         self.set_models([models[cluster] for cluster in chosen])
 
@@ -319,8 +328,32 @@ class Training:
             ]
         self.set_models(mean_held_models(held, members, self.initial))
 
+    @property
+    def shared_models(self) -> list[ArrayRecord]:
+        """Return the record of each model, without what travels beside it."""
+        return [ArrayRecord(split(one, [protocol.BESIDE])[0]) for one in self.records]
+
+    def as_compared(self, participants: Iterable[int], updates: Iterable[Update] = ()) -> Round:
+        """Return the view that clusterings have of it: models, without what travels beside them."""
+        whole = self.as_round(participants, updates)
+        if not split(self.initial, [protocol.BESIDE])[1]:
+            return whole
+
+        def alone(arrays: NDArrays) -> NDArrays:
+            return split(arrays, [protocol.BESIDE])[0]
+
+        return replace(
+            whole,
+            models=[alone(model) for model in whole.models],
+            initial=alone(self.initial),
+            updates=tuple(
+                replace(one, arrays=alone(one.arrays), received=alone(one.received))
+                for one in whole.updates
+            ),
+        )
+
     def as_round(self, participants: Iterable[int], updates: Iterable[Update] = ()) -> Round:
-        """Return the view that clusterings and aggregations have of it."""
+        """Return the view that aggregations have of it."""
         return Round(
             number=self.round,
             clusters=self.clusters,

@@ -14,11 +14,12 @@ from torch import nn
 
 from clients.training.local_training import (
     Instructions,
-    model_to_test,
+    load_tested_model,
     train_by_objective,
     whole_model,
 )
 from fl_core.messages import protocol
+from fl_core.models.layers import with_layer
 from fl_core.objectives.known import OBJECTIVES
 from fl_core.objectives.objective import no_term, proximal_term
 from tests.local_messages import context, message, personal, sgd, two_numbers
@@ -32,9 +33,20 @@ def weight(arrays):
     return float(arrays["output.weight"].numpy()[0, 0])
 
 
+def ask(value, round=1, kind=protocol.TRAIN, **entries):
+    return message(two_numbers(value), round=round, kind=kind, **entries)
+
+
 def trained(asked, state, fit, model=None):
     shared, loss = train_by_objective(asked, personal(asked, state), model or two_numbers(9.0), fit)
     return shared, loss
+
+
+def weight_tested(asked, state, fit=None):
+    """Return the weight of the model that a client tests."""
+    model = two_numbers(9.0)
+    load_tested_model(asked, personal(asked, state), model, fit)
+    return weight(ArrayRecord(model.state_dict()))
 
 
 def test_every_objective_is_what_the_server_says_of_it():
@@ -80,15 +92,89 @@ def test_ditto_by_hand():
     shared, _ = trained(asked, client, sgd())
     assert weight(shared) == pytest.approx(-0.3 - rate * gradient(-0.3), abs=1e-6)
     v -= rate * (gradient(v) + lam * (v + 0.3))
-    tested = message(
-        two_numbers(0.7), round=2, kind=protocol.EVALUATE, objective="ditto", ditto_weight=lam
+    asked = ask(0.7, 2, protocol.EVALUATE, objective="ditto", ditto_weight=lam)
+    assert weight_tested(asked, client) == pytest.approx(v, abs=1e-6)
+
+
+APFL = {"objective": "apfl", "apfl_alpha": 0.25, "apfl_adaptive": True}
+PFEDME = {"objective": "pfedme", "pfedme_weight": 2.0, "pfedme_steps": 2, "pfedme_rate": 0.05}
+
+
+@pytest.mark.parametrize("entries", [{"objective": "ditto", "ditto_weight": 1.0}, APFL, PFEDME])
+def test_a_client_that_never_trained_is_tested_with_what_it_was_sent(entries):
+    assert weight_tested(ask(0.7, kind=protocol.EVALUATE, **entries), context()) == pytest.approx(
+        0.7
     )
-    assert weight(model_to_test(tested, personal(tested, client))) == pytest.approx(v, abs=1e-6)
 
 
-def test_a_client_that_never_trained_is_tested_with_what_it_was_sent():
-    tested = message(two_numbers(0.7), kind=protocol.EVALUATE, objective="ditto", ditto_weight=1.0)
-    assert weight(model_to_test(tested, personal(tested, context()))) == pytest.approx(0.7)
+def test_fine_tuning_by_hand_trains_a_copy():
+    client, entries = context(), {"objective": "fine-tune", "fine_tune_epochs": 2}
+    shared, _ = trained(ask(0.1, **entries), client, sgd())
+    first = 0.1 - 0.1 * gradient(0.1)
+    assert weight(shared) == pytest.approx(first, abs=1e-6)
+    expected = first - 0.1 * gradient(first)
+    expected -= 0.1 * gradient(expected)
+    asked = ask(first, kind=protocol.EVALUATE, **entries)
+    assert weight_tested(asked, client, sgd()) == pytest.approx(expected, abs=1e-6)
+    assert weight(asked.content["arrays"]) == pytest.approx(first)
+    assert not len(client.state)  # nothing of it reaches the next round
+
+
+def test_apfl_by_hand():
+    """Round 1: v starts as w; round 2: α moves at the first of two steps."""
+    client, rate, alpha = context(), 0.1, 0.25
+    shared, _ = trained(ask(0.2, **APFL), client, sgd())
+    v = 0.2 - rate * alpha * gradient(0.2)
+    assert weight(shared) == pytest.approx(0.2 - rate * gradient(0.2), abs=1e-6)
+    w = -0.3
+    shared, _ = trained(ask(w, 2, **APFL), client, sgd(2))
+    for step in range(2):
+        slope = gradient(alpha * v + (1 - alpha) * w)
+        before, moved = alpha, 4 * (v - w) * slope  # weight and bias of two classes
+        v, w = v - rate * before * slope, w - rate * gradient(w)
+        alpha = alpha - rate * moved if step == 0 else alpha
+    assert 0.25 < alpha < 1
+    assert weight(shared) == pytest.approx(w, abs=1e-6)
+    found = weight_tested(ask(0.7, 2, protocol.EVALUATE, **APFL), client)
+    assert found == pytest.approx(alpha * v + (1 - alpha) * 0.7, abs=1e-6)
+
+
+def test_pfedme_by_hand():
+    client, w, theta = context(), 0.2, 0.2
+    shared, _ = trained(ask(0.2, **PFEDME), client, sgd(2))
+    for _ in range(2):  # batches
+        for _ in range(2):  # steps
+            theta -= 0.05 * (gradient(theta) + 2 * (theta - w))
+        w -= 0.1 * 2 * (w - theta)
+    assert weight(shared) == pytest.approx(w, abs=1e-6)
+    asked = ask(0.7, kind=protocol.EVALUATE, **PFEDME)
+    assert weight_tested(asked, client) == pytest.approx(theta, abs=1e-6)
+
+
+def test_scaffold_by_hand():
+    """Two steps with c, from 0.3: c_i becomes the mean gradient, and c + Δc_i goes back."""
+    client, c, own, w = context(), 0.3, 0.0, 0.1
+    for number in (1, 2):
+        beside = with_layer(protocol.BESIDE, two_numbers(c).state_dict())
+        sent = ArrayRecord({**two_numbers(w).state_dict(), **beside})
+        asked = message(sent, round=number, objective="scaffold")
+        shared, _ = trained(asked, client, sgd(2))
+        slopes = []
+        for _ in range(2):
+            slopes.append(gradient(w))
+            w -= 0.1 * (slopes[-1] + c - own)
+        new = sum(slopes) / 2
+        c, own = c + new - own, new
+        assert weight(shared) == pytest.approx(w, abs=1e-6)
+        back = shared[f"{protocol.BESIDE}.output.weight"].numpy()[0, 0]
+        assert back == pytest.approx(c, abs=1e-6)
+    with pytest.raises(ValueError, match="scaffold assumes SGD without momentum"):
+        trained(asked, context(), sgd(momentum=0.9))
+
+
+def test_a_loop_of_its_own_needs_batches():
+    with pytest.raises(ValueError, match="trains by a loop of its own: hand train_by_objective a"):
+        trained(ask(0.1, **APFL), context(), lambda model, add_term, epochs: 0.0)
 
 
 def two_layers():
@@ -134,7 +220,7 @@ def test_fedrep_trains_the_head_and_then_the_body():
     seen = []
     step = sgd(momentum=0.9, weight_decay=0.5)
 
-    def fit(model, add_term, epochs):
+    def fit(model, add_term=no_term, epochs=None):
         before = {n: t.clone() for n, t in model.state_dict().items()}
         loss = step(model, add_term, epochs)
         moved = {n for n, t in model.state_dict().items() if not torch.equal(t, before[n])}
@@ -158,7 +244,7 @@ def test_norms_and_their_statistics_stay():
     entries = {"objective": "private-norms", "norm_layers": "norm", "private_layers": ["norm"]}
     client = context()
 
-    def fit(model, add_term, epochs):
+    def fit(model, add_term=no_term, epochs=None):
         model.train()
         model(torch.arange(8.0).reshape(2, 1, 2, 2))
         return 0.0
@@ -177,7 +263,7 @@ def test_nothing_is_stored_of_a_training_that_fails():
     trained(asked, client, sgd())
     before = personal(message(two_numbers(), round=2), client).load()
 
-    def broken(model, add_term, epochs):
+    def broken(model, add_term=no_term, epochs=None):
         sgd()(model, add_term, epochs)
         raise RuntimeError("the disk is full")
 

@@ -35,7 +35,7 @@ def test_the_page_trains_by_a_local_objective_with_a_user_defined_loop():
     before, after = source.split("@app.train()", 1)
     test = "@app.evaluate()" + after.partition("@app.evaluate()")[2]
     (old,) = re.findall(r"model\.load_state_dict\(.*\)", test)
-    (new,) = re.findall(r"`(model\.load_state_dict\(model_to_test.*?)` instead", PAGE)
+    (new,) = re.findall(r"`(load_tested_model\(.*?)` instead", PAGE)
     names: dict[str, Any] = {}
     exec(before + loop + test.replace(old, new), names)  # noqa: S102 - our own page
     initial = ArrayRecord(names["make_model"]().state_dict())

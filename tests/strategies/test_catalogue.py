@@ -179,6 +179,7 @@ def test_fedavg_and_what_follows_it_weight_clients_by_samples_unless_their_paper
     of_one_model = {n: s.weighted for n, s in c.SYSTEMS.items() if s.clustering is SingleCluster}
     assert {n for n, weighted in of_one_model.items() if weighted} == {
         "fedavg",
+        "fedavg-ft",
         "fedprox",
         "fedper",
     }

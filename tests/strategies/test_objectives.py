@@ -16,11 +16,13 @@ from fl_core.objectives.private_head import PrivateHead
 from fl_core.objectives.private_layers import PrivateLayers
 from fl_core.objectives.private_norms import PrivateNorms, norm_layers
 from fl_core.objectives.prox import Prox
+from fl_core.objectives.scaffold import Scaffold
 from strategies import (
     ClusteredStrategy,
     LossClustering,
     LpsGps,
     SingleCluster,
+    UpdateClustering,
     make_strategy,
 )
 from strategies.catalogue import AGGREGATIONS
@@ -138,6 +140,42 @@ def test_without_a_pull_prox_and_the_shared_model_of_ditto_are_plain():
     assert arrays_of(run(strategy(Prox(0.5)), grid())) != plain
 
 
+def test_what_travels_beside_is_the_state_of_each_cluster():
+    """SCAFFOLD's c is the mean of its clients' c_i, 0 of those that have not trained yet."""
+    world = grid()
+    one = strategy(Scaffold(), fraction_train=0.4, seed=1)
+    result = run(one, world, 2)
+    assert {name.partition("/")[2] for name in result.arrays} == {*BODY, *HEAD}
+    assert len(one.training.trained) < NUM_CLIENTS
+    for cluster, model in enumerate(one.training.models):
+        members = one.clusters.members(cluster)
+        states = [world.contexts[world.node_of(client)].state for client in members]
+        stored = [s.array_records["personal"] for s in states if "personal" in s.array_records]
+        assert stored
+        for name in (*BODY, *HEAD):
+            mean = sum(record[name].numpy() for record in stored) / len(members)
+            assert np.abs(mean).max() > 0
+            np.testing.assert_allclose(model[f"{protocol.BESIDE}.{name}"], mean, atol=1e-6)
+
+
+def drawn(number):
+    return {n: t.numpy() for n, t in two_layers(number).state_dict().items()}
+
+
+@pytest.mark.parametrize(
+    "clustering", [UpdateClustering(2), LossClustering(2, drawn, enforce=False)]
+)
+def test_a_clustering_sees_models_without_what_travels_beside(clustering):
+    seen = []
+    usual = clustering.after_training
+    clustering.after_training = lambda state: seen.append(state) or usual(state)
+    one = ClusteredStrategy(clustering, local=Scaffold())
+    run(one, grid())
+    assert not one.failures and not list(one.training.registry.log)
+    assert {name for state in seen for u in state.updates for name in u.arrays} == {*BODY, *HEAD}
+    assert all(protocol.BESIDE in "".join(model) for model in one.training.models)
+
+
 class CutOffError(Exception):
     pass
 
@@ -195,10 +233,6 @@ def test_every_aggregation_combines_what_is_shared(name, local):
     run(one, grid())
     assert np.isfinite(one.reports[-1].train_loss)
     assert len(one.reports[-1].tested) == NUM_CLIENTS
-
-
-def drawn(number):
-    return {n: t.numpy() for n, t in two_layers(number).state_dict().items()}
 
 
 @every_keeping

@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from flwr.app import ConfigRecord, ConfigRecordValues, Context, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, ConfigRecordValues, Context, Message, RecordDict
 from numpy.typing import NDArray
 
 from clients.client import Images
+from clients.handlers import tested_model
 from clients.signatures.answers import refuse_without_noise
-from clients.training.local_training import model_to_test
 from clients.training.personal import Personal
 from fl_app.config.allowed_code import ALLOWED_CODE, allowed_paths
 from fl_app.devices.site.model_files import (
@@ -298,7 +298,7 @@ class DeviceNode(Node):
                 scaling=self.scaling(),
             ),
         )
-        arrays = model_to_test(self.message, self.personal())
+        arrays = ArrayRecord(tested_model(self).state_dict())
         save_model(path, protocol.to_arrays(arrays), card, private=True)
         return True
 

@@ -317,6 +317,45 @@ def test_a_node_runs_only_what_its_owner_allows(own, allowed):
     assert not ran.exists()
 
 
+OBJECTIVE = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from strategies import LocalObjective
+
+@dataclass(frozen=True)
+class Constant(LocalObjective):
+    has_state: ClassVar[bool] = True
+    first: float = 3.0
+
+    def train(self, model, local):
+        stored = local.load() or {"number": torch.tensor(self.first)}
+        local.save({"number": stored["number"] + 1})
+        return local.fit(model)
+
+    def personalise(self, model, local):
+        for weight in model.parameters():
+            weight.data.fill_(float(local.load()["number"]))
+"""
+
+
+def test_an_objective_of_ones_own_trains_stores_and_says_what_is_tested(own):
+    name = "single+mean+mine:Constant"
+    with own_modules(own, mine=OBJECTIVE):
+        found = summary_of(own, strategy=f"{name},single", num_server_rounds=2)
+        own_one, plain = found["runs"]
+        assert own_one["failures"] == []
+        model, _ = load_model(own / f"out/models/{name}/seed-0/client-7.safetensors")
+        assert {float(n) for one in model.state_dict().values() for n in one.flatten()} == {5}
+        assert own_one["bytes"] == plain["bytes"]
+        # Whose owner allows nothing runs nothing.
+        config = {**DEFAULTS, **OWN, "strategy": name, "dataset": "mnist-5k"}
+        said = 'strategy is "mine:Constant", code that the owner of this node does not allow'
+        with pytest.raises(RuntimeError, match=said):
+            run_alone({**config, "output-dir": str(own / "other")}, "own:load")
+
+
 def test_what_is_kept_of_a_sweep_is_of_the_code_that_made_it(own):
     config = parse_config({**DEFAULTS, **OWN, "model": "own:make_model"})
     before = identifying_options(config)

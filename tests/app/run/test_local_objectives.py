@@ -18,7 +18,9 @@ from strategies.catalogue import SYSTEMS
 from tests.app_runs import ALL_STEPS, DEFAULTS, LARGE_STEPS, SGD, models_of, of_strategy, run
 from tests.processes import fedkin, wait_for_line
 
-TESTED = "single,fedprox,ditto,fedper,fedrep,fedbn,spectral+graph+ditto"
+TESTED = (
+    "single,fedprox,ditto,fedper,fedrep,fedbn,fedavg-ft,apfl,pfedme,scaffold,spectral+graph+ditto"
+)
 KEEPING = "ditto,fedper,spectral+mean+private-head"
 SMALL = {**LARGE_STEPS, "model": "mlp-32", "head_epochs": 1, "clients": 6}
 HEAD = (32 * 10 + 10) * 4  # bytes of mlp-32's last layer
@@ -56,7 +58,7 @@ def test_what_is_private_is_not_sent(whole, name):
 def tested(tmp_path_factory):
     """Return a run's results, and a folder of each client's test images by class."""
     folder = tmp_path_factory.mktemp("tested")
-    options = {**LARGE_STEPS, "model": "cnn-norm", "head_epochs": 1}
+    options = {**LARGE_STEPS, "model": "cnn-norm", "head_epochs": 1, "pfedme_weight": 1.0}
     summary = run(folder / "out", strategy=TESTED, clients=3, num_tasks=2, **options)
     data, parts = load_dataset("mnist-5k"), np.load(folder / "out/partition-seed-0.npz")
     for client in range(3):
@@ -171,7 +173,8 @@ def test_what_fedper_trains_has_noise_if_training_epsilon_says_so(tmp_path):
 
 def test_all_are_those_of_the_plain_objective():
     names = config(strategy="all").strategy
-    assert set(SYSTEMS) - set(names) == {"fedprox", "ditto", "fedper", "fedrep", "fedbn"}
+    others = {"fedprox", "ditto", "fedper", "fedrep", "fedbn", "fedavg-ft", "apfl", "pfedme"}
+    assert set(SYSTEMS) - set(names) == {*others, "scaffold"}
 
 
 DP = {"training_epsilon": 1.0}
@@ -180,6 +183,7 @@ DP = {"training_epsilon": 1.0}
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"strategy": "scaffold"}, "optimizer is adam, but scaffold assumes SGD without momentum"),
         ({"strategy": "single+mean+ditoo"}, 'local objective is "ditoo", .*Did you mean ditto'),
         (
             {"strategy": "ditto", **DP},

@@ -127,7 +127,7 @@ def test_the_triples_hold_every_pair_of_parts_that_they_should():
 def every_pair(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pairs")
     options = LARGE_STEPS | untrained_encoder(folder) | {"model": "mlp-32", "evaluate_every": 2}
-    options |= {"head_epochs": 1}
+    options |= {"head_epochs": 1, "pfedme_weight": 1.0}
     summary = run(folder / "out", strategy=",".join([*TRIPLES, *SURVIVING, *PRESETS]), **options)
     return folder / "out", summary
 
@@ -142,12 +142,10 @@ def test_parts_run_together(every_pair, name):
     assert np.isfinite(one["accuracy-per-client"]).all()
     assert one["accuracy"] > 0.4
     assert one["failures"] == []
-    if aggregation == "graph":
+    if aggregation == "graph" or {*local} - {"plain", "prox", "scaffold"}:
         assert list(models) == [f"client-{client}" for client in range(6)]
     elif clustering not in ("loss", "model"):  # which allow empty clusters
         assert set(models) == {f"cluster-{cluster}" for cluster in one["clusters"]}
-    private = any(part.startswith("private") for part in local)
-    assert all(("output.weight" in model) != private for model in models.values())
 
 
 @pytest.mark.slow

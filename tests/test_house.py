@@ -110,8 +110,8 @@ def test_the_maths_knows_nothing_of_flower():
 # Each room, or module that lies loose, may use those before it.
 ROOMS = {
     "fl_core": (
-        *("text", "json_records", "extras", "options", "files", "user_code", "relevance"),
-        *("flower", "messages", "secret_shares", "masking", "metrics"),
+        *("text", "json_records", "extras", "options", "files", "proxies", "user_code"),
+        *("relevance", "flower", "messages", "secret_shares", "masking", "metrics"),
         *("data", "partitions", "models", "agreement", "objectives"),
     ),
     "clients": (

@@ -136,12 +136,6 @@ def test_an_unsigned_push_is_refused_before_its_body_comes(devices):
     assert seconds < 15
 
 
-def test_a_head_that_does_not_end_is_not_waited_for(devices):
-    said, seconds = answer(devices, f"POST {PUSH} HTTP/1.1\r\nHost:".encode())
-    assert said == b"" or said.startswith(b"HTTP/1.1 408 ")
-    assert 8 < seconds < 30
-
-
 def test_an_unregistered_key_is_refused_behind_it(devices):
     headers = {name.decode(): value.decode() for name, value in signature(STRANGER)}
     headers["content-type"] = "application/protobuf"

@@ -1,8 +1,6 @@
 """Who gets in and who does not: real SuperLink, real gate, real SuperNodes, on this machine."""
 
-import re
 import socket
-import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,8 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-from flwr.proto.fleet_pb2 import PullMessagesRequest, RegisterNodeFleetRequest
-from flwr.proto.node_pb2 import Node
+from flwr.proto.fleet_pb2 import RegisterNodeFleetRequest
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 
@@ -21,11 +18,9 @@ from fl_app.devices.tls import context_to_superlink
 from fl_app.simulation.superlink import free_ports
 from tests.device_processes import (
     Federation,
-    environment,
     federation,
     gate_words,
     running,
-    superlink_words,
 )
 from tests.raw_device import fleet_client, status_of
 
@@ -60,19 +55,6 @@ def post(devices: Federation, port: int, path: str, body: bytes = b"") -> httpx.
         return client.post(f"https://127.0.0.1:{port}{path}", content=body, headers=headers)
 
 
-def test_a_registered_device_gets_in(devices, nodes):
-    before = devices.gate.text
-    with devices.supernode("berlin", 'name="berlin"') as supernode:
-        line = supernode.wait_for("SuperNode ID")
-        assert re.findall(r"\d{5,}", line) == [str(nodes["berlin"])]
-        listed = devices.flwr("supernode", "list")["nodes"]
-        status = {int(one["node-id"]): one["status"] for one in listed}
-        assert status == {nodes["berlin"]: "online", nodes["paris"]: "registered"}
-    # It signed off through the gate as well.
-    devices.superlink.wait_for(f"Deactivated node_id={nodes['berlin']}")
-    assert "refused" not in devices.gate.text.removeprefix(before)
-
-
 def test_an_unregistered_device_is_refused(devices, strangers):
     with devices.supernode("eve", key=strangers / "devices/eve.key") as supernode:
         assert supernode.wait_for_exit() != 0
@@ -104,20 +86,6 @@ def test_a_device_refuses_a_server_whose_certificate_has_expired(devices, nodes,
             assert "certificate has expired" in supernode.text
 
 
-def test_a_device_speaks_only_for_itself(devices, nodes, strangers):
-    berlin, eve = devices.certificates / "devices/berlin.key", strangers / "devices/eve.key"
-    request, other = (
-        PullMessagesRequest(node=Node(node_id=nodes[name])) for name in ("berlin", "paris")
-    )
-    with fleet_client(devices, berlin) as client:
-        assert status_of(lambda: client.PullMessages(request)) == 200
-        assert status_of(lambda: client.PullMessages(other)) == 401
-    with fleet_client(devices, eve) as client:
-        assert status_of(lambda: client.PullMessages(request)) == 401
-    body = request.SerializeToString()
-    assert post(devices, devices.gate_port, "/v1/fleet/pull-messages", body).status_code == 401
-
-
 def test_no_device_registers_itself(devices, strangers):
     """Neither through the gate nor, were the gate not there, at the SuperLink."""
     key = strangers / "devices/eve.key"
@@ -140,12 +108,6 @@ def test_nothing_but_the_fleet_api_is_reached_through_the_gate(devices):
     assert "/v1/runtime" not in answers
 
 
-def test_without_tls_there_is_no_answer(devices):
-    for port in (devices.port, devices.gate_port):
-        with pytest.raises(httpx.TransportError):
-            httpx.post(f"http://127.0.0.1:{port}/v1/fleet/pull-messages", trust_env=False)
-
-
 def test_half_a_message_leaves_no_trace(devices):
     """The gate lets go of the SuperLink when a device breaks off."""
     context = context_to_superlink(devices.certificates)
@@ -159,17 +121,3 @@ def test_half_a_message_leaves_no_trace(devices):
     assert post(devices, devices.gate_port, "/v1/fleet/push-object").status_code == 401
     assert "Traceback" not in devices.gate.text
     assert "Error" not in devices.gate.text
-
-
-def test_a_superlink_that_should_know_its_devices_does_not_start_without_tls(tmp_path):
-    words = superlink_words(tmp_path, *free_ports(1), tmp_path / "state.db")
-    done = subprocess.run(
-        [*words, "--insecure"],
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode != 0
-    assert "requires encrypted TLS" in done.stdout + done.stderr

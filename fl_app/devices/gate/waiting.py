@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import httpx
 from google.protobuf.message import DecodeError
@@ -81,20 +82,19 @@ class Waiting:
 
 def has_no_message(response: httpx.Response) -> bool:
     """Return whether an answer says that there is no message."""
-    if response.status_code != httpx.codes.OK:
-        return False
-    try:
-        return not PullMessagesResponse.FromString(response.content).messages_list
-    except DecodeError:
-        return False
+    answer = _read(response, PullMessagesResponse)
+    return answer is not None and not answer.messages_list
 
 
 def lacks_part(response: httpx.Response) -> bool:
     """Return whether an answer says that a part of a message is still to come."""
-    if response.status_code != httpx.codes.OK or len(response.content) > _LONGEST_WITHOUT:
+    if len(response.content) > _LONGEST_WITHOUT:
         return False
-    try:
-        answer = PullObjectResponse.FromString(response.content)
-    except DecodeError:
-        return False
-    return bool(answer.object_found) and not answer.object_available
+    answer = _read(response, PullObjectResponse)
+    return answer is not None and bool(answer.object_found) and not answer.object_available
+
+
+def _read(response: httpx.Response, kind: Any) -> Any:
+    with suppress(DecodeError):
+        return kind.FromString(response.content) if response.is_success else None
+    return None

@@ -313,12 +313,9 @@ class DeviceNode(Node):
                 f"{self.name} has no model of {label}: it was not sent one, or lost it. The model "
                 "of an earlier run, if there is one, stays."
             )
-        with (  # both are written before either is replaced
-            replacing(beside(self.model_path, ".verdict.json"), private=True) as verdict,
-            replacing(self.model_path, private=True) as model,
-        ):
+        with replacing(beside(self.model_path, ".verdict.json"), private=True) as verdict:
             verdict.write_text(str(self._message_config[protocol.VERDICT]) + "\n", encoding="utf-8")
-            shutil.copyfile(chosen, model)
+            chosen.replace(self.model_path)
         shutil.rmtree(chosen.parent)
         return True
 

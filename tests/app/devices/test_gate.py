@@ -273,16 +273,6 @@ def test_a_key_becomes_a_device_once_the_superlink_has_answered_it():
     assert through(200, steps) == [503, 401, 503, 400, 503, 503, 503, 200, 200, 401, 503]
 
 
-def test_a_push_of_an_unknown_key_is_not_listened_to():
-    async def receive() -> dict:
-        raise AssertionError("this body is not read")
-
-    upstream = Upstream()
-    start, _ = pass_through(upstream, target=PUSH, headers=LONG, receive=receive, key=STRANGER)
-    assert start["status"] == 503
-    assert not upstream.requests
-
-
 @pytest.mark.parametrize(
     ("most", "other_is"), [("MOST_BYTES_OF_DEVICE", 200), ("MOST_BYTES_IN_MEMORY", 503)]
 )
@@ -389,13 +379,6 @@ def test_answers_count_until_they_are_read(monkeypatch):
     assert asyncio.run(steps()) == [503, 200, 200]
 
 
-def test_a_short_answer_is_not_lost_however_full_the_gate_is(monkeypatch):
-    """It says what the SuperLink has done: asked again, it would say something else."""
-    monkeypatch.setattr(callers, "MOST_BYTES_OF_DEVICE", 0)
-    answer = httpx.Response(200, headers={"content-length": "4"}, stream=httpx.ByteStream(b"done"))
-    assert pass_through(Upstream(answer))[0]["status"] == 200
-
-
 def test_a_device_that_hung_up_in_the_line_is_not_passed_on():
     """It asks again: what it no longer waits for would keep the others waiting."""
 
@@ -441,37 +424,6 @@ def test_a_superlink_that_is_away_is_something_to_retry(error, status, caplog):
     assert start["status"] == status
     assert "the SuperLink at 127.0.0.1:8000 does not answer" in caplog.text
     assert (str(error) or type(error).__name__) in caplog.text
-
-
-def test_an_answer_that_breaks_off_is_something_to_retry(caplog):
-    class Broken(httpx.AsyncByteStream):
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            yield b"half"
-            raise httpx.ReadError("gone")
-
-    start, _ = pass_through(Upstream(httpx.Response(200, stream=Broken())))
-    assert start["status"] == 502
-    assert "does not answer (gone)" in caplog.text
-
-
-def test_a_device_that_goes_away_is_not_answered():
-    receive = sending(said(b"half", more=True), {"type": "http.disconnect"})
-    upstream = Upstream()
-    headers = [(b"content-length", b"9")]
-    assert pass_through(upstream, headers=headers, receive=receive) == []
-    assert not upstream.requests
-
-
-@pytest.mark.parametrize(
-    ("text", "address"),
-    [
-        ("127.0.0.1:8000", ("127.0.0.1", 8000)),
-        ("FL.example.org:1", ("fl.example.org", 1)),
-        ("[::]:65535", ("::", 65535)),
-    ],
-)
-def test_addresses(text, address):
-    assert parse_address(text, "--listen") == address
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import asyncio
 import httpx
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.common.serde import message_to_proto
 from flwr.proto.fleet_pb2 import PullMessagesRequest, PullMessagesResponse
 from flwr.proto.message_pb2 import PullObjectRequest, PushObjectRequest
@@ -155,12 +155,6 @@ def test_a_device_does_not_raise_its_own_bound(times):
     assert statuses[-3:] == [200, 200, 403]
 
 
-def test_asking_in_vain_gives_no_room():
-    superlink = SuperLink()
-    steps = [*[pushing(PIECE - 99)] * 2, asking(), pushing(PIECE)]
-    assert statuses_of(superlink, *steps) == [200, 200, 200, 403]
-
-
 def test_what_the_superlink_fails_at_does_not_count():
     superlink = SuperLink()
 
@@ -182,29 +176,8 @@ def test_being_turned_away_gives_no_room():
     assert statuses_of(superlink, *[pushing(PIECE - 99)] * 2, *again) == [200, 200, 401, 200, 403]
 
 
-def test_who_was_turned_away_pushes_nothing_until_the_superlink_answers_it():
-    superlink = SuperLink()
-    away = turned_away(superlink)
-    steps = [away, pushing(1), asking(), pushing(1)]
-    assert statuses_of(superlink, *steps) == [401, 503, 200, 200]
-
-
 def test_what_is_pushed_at_a_time_counts_together():
     async def all_at_once(gate):
         return sorted(await asyncio.gather(*[pushing(PIECE - 99)(gate) for _ in range(6)]))
 
     assert statuses_of(SuperLink(), all_at_once) == [[200, 200, 403, 403, 403, 403]]
-
-
-def test_an_answer_that_cannot_be_read_is_passed_on():
-    def broken(_request):
-        return httpx.Response(200, stream=httpx.ByteStream(b"\xff"))
-
-    assert statuses_of(httpx.MockTransport(broken), asking()) == [200]
-
-
-def test_a_model_array_is_as_large_as_its_parts():
-    """What the gate adds up is what the server sends."""
-    content = RecordDict({"arrays": ArrayRecord({"w": Array(np.zeros(3 * MIB, np.float32))})})
-    parts = get_all_nested_objects(content).values()
-    assert 12 * MIB <= sum(len(part.deflate()) for part in parts) < 12 * MIB + 5000

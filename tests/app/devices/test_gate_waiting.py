@@ -136,23 +136,6 @@ def test_others_are_asked_for_at_once_when_one_is_handed_a_message_of_a_new_batc
     assert at_gate(superlink, steps) < 0.5
 
 
-def test_further_messages_of_a_batch_are_no_news():
-    state = Waiting()
-    (message,) = PullMessagesResponse.FromString(handed_out("1")).messages_list
-    (later,) = PullMessagesResponse.FromString(handed_out("2")).messages_list
-    (other,) = PullMessagesResponse.FromString(handed_out("2", "evaluate")).messages_list
-
-    async def news(of):
-        waits = state._news
-        state.note_message(of)
-        return waits.is_set()
-
-    async def all_news():
-        return [await news(one) for one in (message, message, later, later, other)]
-
-    assert asyncio.run(all_news()) == [True, False, True, False, True]
-
-
 def test_many_devices_together_ask_no_oftener_than_a_few():
     state = Waiting()
     assert state.pause == waiting._LONG_PAUSE
@@ -167,20 +150,6 @@ def test_many_devices_together_ask_no_oftener_than_a_few():
     with state.waiting_device("oslo"), state.waiting_device("oslo"), state.waiting_device("oslo"):
         assert state.pause == 3 / waiting._LOOKS  # of three devices, however often one asks
     assert state.pause == 2 / waiting._LOOKS
-
-
-def test_a_device_that_asks_often_is_answered_in_the_time_of_one(monkeypatch):
-    waited, state = [], Waiting()
-
-    async def wait_for(coming, seconds):
-        coming.close()
-        waited.append(seconds)
-
-    monkeypatch.setattr(asyncio, "wait_for", wait_for)
-    with state.waiting_device("berlin"), state.waiting_device("oslo"), state.waiting_device("oslo"):
-        for name in ("berlin", "oslo"):
-            asyncio.run(state.for_message(name, 100))
-        assert waited == [state.pause, 2 * state.pause]
 
 
 def test_many_that_wait_in_vain_have_it_asked_once_each(monkeypatch):

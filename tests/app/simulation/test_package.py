@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from flwr.cli.build import build_fab_from_disk, build_fab_from_files
 from flwr.cli.config_utils import load_and_validate
 from flwr.common.constant import FAB_MAX_SIZE
@@ -116,6 +117,12 @@ def test_each_package_comes_with_the_extra_that_is_named(package, extra):
     assert any(one.name == wanted.name and wanted.extras <= one.extras for one in found)
     base = [Requirement(text) for text in PROJECT["dependencies"]]
     assert not any(one.name == wanted.name and wanted.extras <= one.extras for one in base)
+
+
+def test_the_workflow_tries_each_extra_alone():
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
+    tried = workflow["jobs"]["extra"]["strategy"]["matrix"]["extra"]
+    assert {*tried, "docs", "dev"} == set(PROJECT["optional-dependencies"])
 
 
 def test_a_simulation_has_all_that_a_server_has():

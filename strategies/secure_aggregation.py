@@ -210,25 +210,13 @@ class ClusterSum:
 class SecureAggregation:
     """The secure sums of a training: one over each cluster in each round.
 
-    Parameters
-    ----------
-    conversation : Conversation
-    weighted : bool
-        Whether clients count by their number of samples.
-    timeout : float
-        Seconds to wait for the answers to each query.
-
-    Attributes
-    ----------
-    left_out : dict of str
-        Why clients are excluded from all further sums, by client index.
-    has_summed : bool
-        Whether any round had a sum.
+    If `weighted`, clients count by their number of samples; `timeout` is that of a query, in
+    seconds.
     """
 
     def __init__(self, conversation: Conversation, weighted: bool, timeout: float) -> None:
-        self.left_out: dict[int, str] = {}
-        self.has_summed = False
+        self.left_out: dict[int, str] = {}  # why clients are excluded from all further sums
+        self.has_summed = False  # whether any round had a sum
         self._conversation = conversation
         self._training = conversation.training
         self._weighted = weighted

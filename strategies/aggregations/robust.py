@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from logging import getLogger
 from typing import ClassVar
@@ -27,7 +27,7 @@ from fl_core.options import number, option
 from strategies.aggregations.aggregation import PerCluster
 from strategies.rounds.means import mean_model
 from strategies.rounds.round_state import Update
-from strategies.rounds.updates import trained_names
+from strategies.rounds.updates import inner_products, model_vector
 
 Float64 = NDArray[np.float64]
 logger = getLogger(__name__)
@@ -129,9 +129,9 @@ class Krum(_Tolerant):
         """Return the plain mean of the models that are selected."""
         count = len(updates)
         malicious = self._malicious(count, (count - 3) // 2)
-        products = inner_products(updates)
-        squares = _squared_distances_between(products)
-        nearest = np.sort(squares, axis=1)[:, 1 : count - malicious - 1]  # the first is itself
+        nearest = np.sort(squared_distances(updates), axis=1)[
+            :, 1 : count - malicious - 1
+        ]  # the first is itself
         best = np.argsort(nearest.sum(axis=1), kind="stable")[: self._selected(count, malicious)]
         return mean_model([updates[i].arrays for i in sorted(best)], [1] * len(best))
 
@@ -149,49 +149,32 @@ class MultiKrum(Krum):
         return count - malicious
 
 
-def _squared_distances_between(products: Float64) -> Float64:
-    """Return the points' squared distances, shape (n, n), from their inner products."""
+def squared_distances(updates: Sequence[Update]) -> Float64:
+    """Return the squared distances of trained models, shape (n, n).
+
+    Models are taken from the one that the first update received, so that differences lose no
+    digits. Buffers are left out.
+    """
+    origin = updates[0].received
+    products = inner_products([model_vector(update.arrays, origin) for update in updates])
     lengths = products.diagonal()
     squares: Float64 = np.maximum(lengths[:, None] + lengths - 2 * products, 0)
     return squares
 
 
-def inner_products(updates: Sequence[Update]) -> Float64:
-    """Return the models' inner products, shape (n, n), about the medians of their parameters.
-
-    There honest models are short, in spite of the others, and differences lose no digits. Buffers
-    are left out.
-    """
-    products = np.zeros((len(updates), len(updates)))
-    trained = trained_names(updates[0].arrays)
-    for name, _, values in _blocks(updates):
-        if name in trained:
-            centred = values - np.median(values, axis=0)
-            products += centred @ centred.T
-    return products
-
-
 def _by_array(updates: Sequence[Update], combined: Callable[[Float64], Float64]) -> NDArrays:
-    """Apply `combined` to each parameter; its argument are the columns of blocks."""
-    arrays = updates[0].arrays
-    found = {name: np.empty(array.size) for name, array in arrays.items()}
-    for name, columns, values in _blocks(updates):
-        found[name][columns] = combined(values)
-    return {
-        name: as_type(array.dtype, found[name]).reshape(array.shape)
-        for name, array in arrays.items()
-    }
-
-
-def _blocks(updates: Sequence[Update]) -> Iterator[tuple[str, slice, Float64]]:
-    """Yield the name of an array, a slice of its numbers, and these of all updates, a row each.
+    """Apply `combined` to each parameter; its argument are the columns of blocks.
 
     Block by block, since all numbers of thousands of models at once, as float64 and sorted, would
     need several times the memory of the models.
     """
     width = max(1, _BLOCK // len(updates))
+    found = {}
     for name, array in updates[0].arrays.items():
+        combination = np.empty(array.size)
         for start in range(0, array.size, width):
             columns = slice(start, start + width)
             rows = [u.arrays[name].reshape(-1)[columns] for u in updates]
-            yield name, columns, np.stack(rows).astype(np.float64)
+            combination[columns] = combined(np.stack(rows).astype(np.float64))
+        found[name] = as_type(array.dtype, combination).reshape(array.shape)
+    return found

@@ -16,8 +16,7 @@ import numpy as np
 
 from fl_core.options import COUNT, POSITIVE, number, option
 from strategies.clusterings.agglomeration import agglomerate, canonical_labels
-from strategies.clusterings.clustering import Clustering
-from strategies.rounds.conversation import Conversation
+from strategies.clusterings.clustering import GroupedByTraining
 from strategies.rounds.round_state import Clusters, Round
 from strategies.rounds.state import state_field
 from strategies.rounds.updates import (
@@ -30,7 +29,7 @@ from strategies.rounds.updates import (
 
 
 @dataclass
-class RecursiveBipartition(Clustering):
+class RecursiveBipartition(GroupedByTraining):
     """Sattler et al.'s clustered federated learning (2021, Algorithms 1 and 2).
 
     A cluster is split when ‖mean of updates‖ < ε₁, so it is near a stationary point of its clients'
@@ -47,7 +46,6 @@ class RecursiveBipartition(Clustering):
     """
 
     name: ClassVar[str] = "bipartition"
-    knows_by_training: ClassVar[bool] = True
     mean_norm: float = option(
         0.4,
         POSITIVE,
@@ -64,10 +62,6 @@ class RecursiveBipartition(Clustering):
     min_size: int = 1  # of each part
     _longest: float = state_field(float)
     _last: dict[int, Vector] = state_field(dict)
-
-    def find(self, conversation: Conversation) -> Clusters:
-        """Return one cluster with all clients: none has trained."""
-        return Clusters(dict.fromkeys(conversation.nodes, 0))
 
     def after_training(self, state: Round) -> Clusters:
         """Split clusters; clients that never sent an update follow the larger part."""

@@ -15,7 +15,6 @@ from flwr.app import ConfigRecordValues
 from numpy.typing import NDArray
 
 from fl_core.text import listed
-from strategies.clusterings.agglomeration import canonical_labels
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.round_state import Clusters, Round
 from strategies.rounds.state import Stateful, state_field
@@ -104,6 +103,16 @@ class Clustering(Stateful, ABC):
         return {}
 
 
+class GroupedByTraining(Clustering):
+    """A clustering of clients that have trained: until then, they share a cluster."""
+
+    knows_by_training: ClassVar[bool] = True
+
+    def find(self, conversation: Conversation) -> Clusters:
+        """Return one cluster with all clients: none has trained."""
+        return Clusters(dict.fromkeys(conversation.nodes, 0))
+
+
 @dataclass
 class GivenClusters(Clustering):
     """Clusters known beforehand (RCC-PFL's optimum clustering)."""
@@ -152,42 +161,22 @@ class GivenClusters(Clustering):
         return Clusters(found, len(names))
 
 
-@dataclass(frozen=True)
-class RandomClusters(Clustering):
+@dataclass
+class RandomClusters(GivenClusters):
     """Clusters of given sizes, filled at random."""
 
     name: ClassVar[str] = "random"
-    shares: ClassVar[str] = "nothing"
-    needs_tasks: ClassVar[bool] = True
-    sizes: Sequence[int]  # of the clusters; the sum is at least the number of clients
-    seed: int
+    labels: Mapping[int, int] = field(init=False)
+    later: Mapping[int, Mapping[int, int]] = field(init=False, default_factory=dict)
+    # Of the clusters; the sum is at least the number of clients
+    sizes: Sequence[int]  # type: ignore[misc] # the fields above are no arguments
+    seed: int  # type: ignore[misc]
 
-    def find(self, conversation: Conversation) -> Clusters:
-        """Assign clusters by client index; a ValueError says that the sizes are too small."""
-        return self._deal(list(conversation.nodes))
-
-    def place(
-        self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
-    ) -> Clusters:
-        """Give newcomers the clusters of their indices, and exclude those beyond the sizes."""
-        known = [client for client in newcomers if client < sum(self.sizes)]
-        for client in set(newcomers) - set(known):
-            conversation.registry.leave_out(
-                client, "clustering", "the random clusters have no place for it"
-            )
-        return self._deal(sorted({*clusters.of_client, *known}))
-
-    def _deal(self, clients: Sequence[int]) -> Clusters:
+    def __post_init__(self) -> None:
+        """Draw each client's cluster, by its index."""
         places = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        needed = max(clients) + 1
-        if len(places) < needed:
-            raise ValueError(
-                f"the random clusters have {len(places)} places for {needed} clients: let their "
-                "sizes add up to the number of clients."
-            )
-        dealt = np.random.default_rng([self.seed, 0xD1CE]).permutation(places)
-        labels = canonical_labels([int(dealt[client]) for client in clients])
-        return Clusters.of_labels(clients, labels)
+        drawn = np.random.default_rng([self.seed, 0xD1CE]).permutation(places)
+        self.labels = dict(enumerate(drawn.tolist()))
 
 
 @dataclass(frozen=True)

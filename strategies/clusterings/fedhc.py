@@ -18,7 +18,7 @@ from strategies.clusterings.agglomeration import (
     NumClusters,
     agglomerate_distances,
 )
-from strategies.clusterings.clustering import Clustering
+from strategies.clusterings.clustering import GroupedByTraining
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.round_state import Clusters, Comparison, Round
 from strategies.rounds.state import state_field
@@ -34,7 +34,7 @@ Reference = Literal["initial", "received"]
 
 
 @dataclass
-class UpdateClustering(Clustering):
+class UpdateClustering(GroupedByTraining):
     """Ward's method on how far clients' training moves their models (FedHC, section 3).
 
     The paper compares "the gradient of the local model" without saying against which model, by the
@@ -48,7 +48,6 @@ class UpdateClustering(Clustering):
     """
 
     name: ClassVar[str] = "update"
-    knows_by_training: ClassVar[bool] = True
     count_rules: ClassVar[tuple[str, ...]] = COUNT_RULES
     num_clusters: NumClusters = "silhouette"  # a number is limited to that of the clients to group
     reference: Reference = option(
@@ -59,10 +58,6 @@ class UpdateClustering(Clustering):
         key="update-reference",
     )
     _vectors: dict[int, Vector] = state_field(dict)
-
-    def find(self, conversation: Conversation) -> Clusters:
-        """Return one cluster with all clients: none has trained."""
-        return Clusters(dict.fromkeys(conversation.nodes, 0))
 
     def place(
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation

@@ -66,7 +66,7 @@ class ModelClustering(Clustering):
 
 
 @dataclass
-class AllModelsClustering(Clustering):
+class AllModelsClustering(ModelClustering):
     """k-means over all clients' last models, in each round from the last round's centres.
 
     So FLT's authors compare with FedSEM (hjraad/FLT, `clustering_multi_center`). A client that has
@@ -74,15 +74,9 @@ class AllModelsClustering(Clustering):
     """
 
     name: ClassVar[str] = "all-models"
-    retains_models: ClassVar[bool] = True
-    num_clusters: int
-    seed: int = 0
+    knows_by_training: ClassVar[bool] = False
     _trained: dict[int, Vector] = state_field(dict)
     _centres: list[Vector] = state_field(list)
-
-    def find(self, conversation: Conversation) -> Clusters:
-        """Return one inhabited cluster, with all clients: none has trained."""
-        return Clusters(dict.fromkeys(conversation.nodes, 0), self.num_clusters)
 
     def after_training(self, state: Round) -> Clusters:
         """Return the clusters of all clients' last models."""

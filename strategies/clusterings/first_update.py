@@ -25,7 +25,7 @@ from strategies.clusterings.agglomeration import (
     closest_clusters,
     k_means,
 )
-from strategies.clusterings.clustering import Clustering
+from strategies.clusterings.clustering import GroupedByTraining
 from strategies.clusterings.spectral import SpectralClustering
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.means import cluster_models
@@ -43,7 +43,7 @@ Float64 = NDArray[np.float64]
 
 
 @dataclass
-class OnceByTraining(Clustering):
+class OnceByTraining(GroupedByTraining):
     """What both papers share: all clients train one model, are grouped by it, and then stay.
 
     The papers' training before round 1 is round 1 here: clusters continue with the means of what
@@ -54,14 +54,9 @@ class OnceByTraining(Clustering):
     """
 
     retains_models: ClassVar[bool] = True
-    knows_by_training: ClassVar[bool] = True
     _moves: dict[int, Vector] = state_field(dict)  # each client's first movement, shape (p,)
     _found: int = state_field(int)  # number of clusters; waiting clients are in the next one
     _grouped: list[int] = state_field(list)  # the clients of the clustering, which others join
-
-    def find(self, conversation: Conversation) -> Clusters:
-        """Return one cluster with all clients: none has trained."""
-        return Clusters(dict.fromkeys(conversation.nodes, 0))
 
     def place(
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation

@@ -60,34 +60,14 @@ def drawn_models(initial_model: DrawModel, seed: int) -> DrawModel:
     return draw_model
 
 
-def lowest_loss(losses: Float64) -> NDArray[np.int64]:
-    """Return each client's cluster: argmin over the models, first of equals, shape (K,).
-
-    `losses`, shape (K, M), are each client's on each cluster's model.
-    """
-    return np.asarray(losses.argmin(axis=1), np.int64)
-
-
 def inhabit_all(
     losses: Float64, labels: NDArray[np.int64], elsewhere: Collection[int] = ()
 ) -> NDArray[np.int64]:
-    """Move clients into empty clusters (IFCA-PFL, Procedure 2, line 18; spec section 4).
+    """Return labels, shape (K,), with clients in empty clusters (IFCA-PFL, Procedure 2, line 18).
 
     Into each empty cluster in turn moves the client with the lowest loss on its model, of those
-    that do not leave their cluster empty.
-
-    Parameters
-    ----------
-    losses : NDArray[np.float64], shape (K, M)
-    labels : NDArray[np.int64], shape (K,)
-        Each client's cluster, by `lowest_loss`. Not changed.
-    elsewhere : collection of int
-        The cluster of each client that was not asked in this round. They stay.
-
-    Returns
-    -------
-    NDArray[np.int64], shape (K,)
-        With no empty cluster, unless no more clients can move.
+    that do not leave their cluster empty. `losses` are each client's on each model, shape (K, M);
+    the clients whose clusters are `elsewhere` were not asked and stay.
     """
     labels = labels.copy()
     sizes = np.bincount([*labels, *elsewhere], minlength=losses.shape[1])
@@ -157,7 +137,7 @@ class LossClustering(Clustering):
             traffic = conversation.training.train_traffic
             losses = ask_losses(conversation, self._models, None, traffic)
             self._check_number(len(losses))
-            labels = lowest_loss(np.array(list(losses.values())))
+            labels = np.array(list(losses.values())).argmin(axis=1)
             if not self.enforce or len(set(labels.tolist())) == self.num_clusters:
                 return Clusters.of_labels(
                     losses, labels, num_clusters=self.num_clusters, models=self._models
@@ -255,7 +235,7 @@ class LossClustering(Clustering):
         if not losses:
             return clusters
         table = np.array(list(losses.values()))
-        labels = lowest_loss(table)
+        labels = table.argmin(axis=1)
         if self.enforce:
             others = [c for client, c in clusters.of_client.items() if client not in losses]
             labels = inhabit_all(table, labels, others)

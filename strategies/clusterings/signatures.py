@@ -39,19 +39,9 @@ _FEWEST_FOR_UMAP = 4  # with fewer points its spectral start fails
 def embed_signatures(signatures: Sequence[Float32], seed: int) -> list[Float64]:
     """Place all clients' centroids in the plane by UMAP, fitted on all of them (lines 12 to 14).
 
-    Parameters
-    ----------
-    signatures : sequence of NDArray[np.float32], shapes (k_i, e)
-        The centroids of each client, one at least and finite; k_i may differ.
-    seed : int
-        Of UMAP's random start and steps.
-
-    Returns
-    -------
-    list of NDArray[np.float64], shapes (k_i, 2)
-        In the order of the clients; a client's points do not depend on that order, and equal
-        points have one place. Fewer than four different ones, too few for UMAP, are placed by their
-        first two principal components.
+    From each client's centroids, shapes (k_i, e), to points, shapes (k_i, 2). A client's points do
+    not depend on the order of clients, and equal points have one place. Fewer than four different
+    ones, too few for UMAP, are placed by their first two principal components.
     """
     points = np.concatenate(signatures).astype(np.float32)
     # UMAP's random numbers go by row: sorted rows make a client's place independent of the order
@@ -118,11 +108,9 @@ def closest_distances(embedded: Sequence[Float64]) -> Float64:
 def matching_distances(embedded: Sequence[Float64]) -> Float64:
     """Return A from all points, each matched with one of the other client's.
 
-    FLT's text has the closest points (`closest_distances`), which are next to each other as soon as
-    two clients share a class. Its authors' code matches: A_ij = min over π of √(Σ_r ‖u_ir −
-    u_jπ(r)‖²) / k_i, where π gives each of the k_i points of the client that has fewer another
-    point of j. That asks for as many centroids as a client has classes. Arguments and result are as
-    in `closest_distances`.
+    FLT's authors' code matches: A_ij = min over π of √(Σ_r ‖u_ir − u_jπ(r)‖²) / k_i, where π gives
+    each of the k_i points of the client that has fewer another point of j. Arguments and result are
+    as in `closest_distances`.
 
     Examples
     --------
@@ -169,17 +157,11 @@ def neighbours_in(graph: Bool, clients: Sequence[int]) -> dict[int, frozenset[in
 
 
 def group_graph(graph: Bool, num_clusters: NumClusters) -> Grouping:
-    """Group clients by Ward's method on their rows of the graph (Algorithm 2, line 19).
+    """Group clients by Ward's method on their rows of the graph Ã, shape (K, K) (line 19).
 
-    Parameters
-    ----------
-    graph : NDArray[np.bool_], shape (K, K)
-        Ã, symmetric, self included.
-    num_clusters : int, "elbow" or "silhouette"
-        C, exactly this many clusters. With either rule, if the graph falls into cliques, these
-        are the clusters: a complete graph is one, a graph without links is K. Otherwise the rule
-        decides (`agglomeration.choose_num_clusters`, `number.best_silhouette`), with no fewer
-        clusters than the graph has connected components.
+    `num_clusters` is C, exactly this many, or a rule. With a rule, the cliques are the clusters if
+    the graph falls into cliques. Otherwise the rule decides, with no fewer clusters than the graph
+    has connected components.
     """
     rows = graph.astype(np.float64)
     common, sizes = rows @ rows.T, rows.sum(axis=1)
@@ -198,9 +180,8 @@ def group_graph(graph: Bool, num_clusters: NumClusters) -> Grouping:
 def cluster_means(signatures: Sequence[Float32], labels: NDArray[np.int64]) -> Float64:
     """Return each cluster's mean embedding, shape (C, e): the mean of its clients' means.
 
-    FLT, section III-B4, "averaged representative cluster embedding": of the encoder's embeddings,
-    shapes (k_i, e), not of UMAP's plane, where newcomers have no place. `labels`, shape (K,), have
-    each of 0 to C − 1 at least once.
+    FLT, section III-B4: of the encoder's embeddings, shapes (k_i, e), not of UMAP's plane, where
+    newcomers have no place. `labels`, shape (K,), have each of 0 to C − 1 at least once.
     """
     means = np.stack([each.mean(axis=0, dtype=np.float64) for each in signatures])
     return np.stack([means[labels == cluster].mean(axis=0) for cluster in range(labels.max() + 1)])

@@ -29,14 +29,8 @@ def mean_held_models(
 ) -> list[NDArrays]:
     """Return the models with which new clusters start: each the mean of its clients' models.
 
-    Parameters
-    ----------
-    held : mapping of dicts
-        Each client's model; newcomers have none.
-    members : sequence of iterables of int
-        The clients of each new cluster.
-    otherwise : dict of arrays
-        For clusters of newcomers only.
+    `held` has each client's model, none of newcomers; `members` are the clients of each new
+    cluster; those of newcomers only start from `otherwise`.
     """
     models = []
     for clients in members:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from strategies.rounds.round_state import Clusters, Comparison, Round, Update
 
 logger = logging.getLogger(__name__)
 
+_SAVED_FIELDS = ("num_examples", "identity", "private", "holders", "trained")
 _TRAFFIC_FIELDS = ("pre_round_traffic", "train_traffic", "evaluate_traffic", "server_traffic")
 
 
@@ -178,12 +180,8 @@ class Training:
             "clusters": _plain(self.clusters),
             "failures": dict(self.registry.failures),
             "failure-log": dict(self.registry.log.rounds),
-            "trained": set(self.trained),
             "reports": [dict(vars(report)) for report in self.reports],
-            "num-examples": dict(self.num_examples),
-            "identity": self.identity,
-            "private": dict(self.private),
-            "holders": set(self.holders),
+            **{name: copy(getattr(self, name)) for name in _SAVED_FIELDS},
             "seconds": dict(vars(self.seconds)),
             **{name: dict(vars(getattr(self, name))) for name in _TRAFFIC_FIELDS},
         }
@@ -194,19 +192,16 @@ class Training:
     ) -> Training:
         """Restore the training of a checkpoint, with the clients that are connected now."""
         models = saved["models"]
+        stored: dict[str, Any] = {name: copy(saved[name]) for name in _SAVED_FIELDS}
+        stored |= {name: Traffic(**saved[name]) for name in _TRAFFIC_FIELDS}
         training = cls(
             registry,
             per_client,
             initial=models[0],
             clusters=_clusters(saved["clusters"]),
-            num_examples=dict(saved["num-examples"]),
-            identity=saved["identity"],
-            private=saved["private"],
-            holders=saved["holders"],
-            trained=saved["trained"],
             reports=[RoundReport(**report) for report in saved["reports"]],
             seconds=Seconds(**saved["seconds"]),
-            **{name: Traffic(**saved[name]) for name in _TRAFFIC_FIELDS},
+            **stored,
         )
         training.set_models([models[place] for place in saved["model-numbers"]])
         registry.restore(training.clusters.of_client, saved["failures"])

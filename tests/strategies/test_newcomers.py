@@ -107,12 +107,6 @@ def test_a_newcomer_of_low_index_is_listed_first():
     assert listed == [0.001, 0.004, 0.006]
 
 
-def test_newcomers_without_federation_are_each_alone():
-    strategy = make_strategy("local")
-    assert weights(run(strategy, Visits(toy_app(), 4, {1: {0, 1}, 3: {0, 1}}), 2)) == [2, 6, 2, 4]
-    assert strategy.clusters.of_client == {0: 0, 1: 2, 2: 1, 3: 3}
-
-
 @every_path
 def test_a_node_that_vanishes_and_returns_goes_on_where_it_was(make, caplog):
     grid = Visits(toy_app(TASKS), 7, {4: {2}})
@@ -252,14 +246,6 @@ def test_deadlines_are_those_given_and_messages_do_not_outlive_them():
         *("query.describe", "query.spectrum", "query.relevance"),
         *("train", "evaluate"),
     }
-
-
-def test_a_client_that_is_away_is_not_asked_to_train_and_is_named(caplog):
-    grid = Visits(toy_app(), 3, {1: {2}})
-    strategy = make_strategy("single")
-    run(strategy, grid, rounds=3)
-    assert grid.rounds_of(1) == [1, 3]
-    assert "client 1 could not train in round 2: it is not connected" in caplog.text
 
 
 def test_a_client_that_comes_back_to_another_cluster_is_no_neighbour_of_those_that_it_left():

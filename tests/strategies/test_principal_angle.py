@@ -124,23 +124,6 @@ def test_vectors_go_up_once_and_nothing_comes_down():
     )  # NumPy's header: 128
 
 
-@pytest.mark.parametrize(
-    ("vectors", "reason"),
-    [
-        (np.eye(8, 4, dtype=np.float32), r"have shape \(8, 4\), not \(d, 1 to 3\)"),
-        (np.ones((8, 2), np.float32), "are not orthonormal"),
-        (np.full((8, 2), np.nan, np.float32), "are not all finite numbers"),
-    ],
-)
-def test_vectors_that_cannot_be_right_leave_their_client_out(vectors, reason):
-    corrupt = {("query.spectrum", 1): with_arrays(lambda a: a.update(eigenvectors=vectors))}
-    strategy = make_strategy("pacfl", 2)
-    run(strategy, LocalGrid(toy_app([0, 1, 0, 1], corrupt), 4))
-    assert list(strategy.failures) == [1]
-    with pytest.raises(AssertionError, match=reason):
-        raise AssertionError(strategy.failures[1])
-
-
 def test_by_hand_newcomers_join_the_nearest_cluster_on_average_or_found_one():
     # There are {0°, 10°} and {60°}. Later come 20° (15° from the first on average), 130° and 135°,
     # both farther than 25° from all, and 5° from each other.

@@ -43,7 +43,7 @@ def grid(corrupt=None):
     return LocalGrid(toy_app(TASKS, corrupt), len(TASKS))
 
 
-def cut_off(make, after, path, **options):
+def cut_off(make, after, path, corrupt=None, **options):
     """Run a strategy that writes a checkpoint after a round, then ends without a word."""
 
     def on_round(report):
@@ -53,7 +53,7 @@ def cut_off(make, after, path, **options):
 
     strategy = make(on_round=on_round, **options)
     with pytest.raises(CutOffError):
-        run(strategy, grid(options.get("corrupt")), ROUNDS)
+        run(strategy, grid(corrupt), ROUNDS)
 
 
 def same_models(one, other):
@@ -113,14 +113,7 @@ def test_what_clients_said_before_the_interruption_is_remembered(tmp_path):
     undisturbed_grid = grid(flagged)
     expected = run(make(), undisturbed_grid, ROUNDS)
 
-    def save_and_stop(report):
-        if report.round == 2:
-            save_checkpoint(tmp_path / "c", strategy.checkpoint())
-            raise CutOffError
-
-    strategy = make(on_round=save_and_stop)
-    with pytest.raises(CutOffError):
-        run(strategy, grid(flagged), ROUNDS)
+    cut_off(make, 2, tmp_path / "c", flagged)
     resumed, again = make(), grid(flagged)
     resumed.resume(load_checkpoint(tmp_path / "c"))
     same_models(run(resumed, again, ROUNDS), expected)

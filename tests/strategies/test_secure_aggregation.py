@@ -20,7 +20,6 @@ from strategies.secure_aggregation import ClusterSum, bounded_norm
 from tests.local_grid import LocalGrid, Visits
 from tests.samples import sampled
 from tests.toy_app import (
-    MODEL,
     STRATEGIES,
     fail,
     in_rounds,
@@ -183,27 +182,44 @@ def test_an_app_without_the_mod_is_sent_so(caplog):
     )
 
 
-class Listening(LocalGrid):
-    """A server that writes down all that it is sent."""
+class Server(LocalGrid):
+    """Records what it is sent and what clients store, and changes what it asks the first cluster.
 
-    def __init__(self, app, num_clients):
+    `change` is from message type to what is done to a message.
+    """
+
+    def __init__(self, app, num_clients, change=None):
         super().__init__(app, num_clients)
-        self.received = {}
+        self.received, self.stored, self.change = {}, {}, change or {}
 
     def send_and_receive(self, messages, *, timeout=None):
+        messages = list(messages)
+        for message in messages:
+            kind, client = (
+                message.metadata.message_type,
+                self.client_at(message.metadata.dst_node_id),
+            )
+            if kind == UNMASK:  # before they reveal anything
+                state = self.contexts[message.metadata.dst_node_id].state
+                self.stored[client] = dict(state.config_records[STATE])
+            if kind in self.change and TWO_TASKS[client] == 0:
+                self.change[kind](message)
         replies = list(super().send_and_receive(messages, timeout=timeout))
         for message in replies:
-            client = self.contexts[message.metadata.src_node_id].node_config["partition-id"]
+            client = self.client_at(message.metadata.src_node_id)
             if not message.has_error():
                 self.received[message.metadata.message_type, client] = message.content
         return replies
+
+    def client_at(self, node):
+        return self.contexts[node].node_config["partition-id"]
 
     def arrays(self, kind, client):
         return protocol.to_arrays(self.received[kind, client].array_records[protocol.ARRAYS])
 
 
 def test_the_server_is_sent_no_update_loss_or_weight():
-    grid = grid_of(kind=Listening)
+    grid = grid_of(kind=Server)
     sums = []
     for _ in range(2):
         run(optimum(weighted_mean=True), grid)
@@ -229,25 +245,8 @@ def held_by(grid, clients, victim, kind):
     return found
 
 
-class Leaking(Listening):
-    """Clients' states are written down before they reveal anything."""
-
-    def __init__(self, app, num_clients):
-        super().__init__(app, num_clients)
-        self.stored = {}
-
-    def send_and_receive(self, messages, *, timeout=None):
-        messages = list(messages)
-        for message in messages:
-            context = self.contexts[message.metadata.dst_node_id]
-            if message.metadata.message_type == UNMASK:
-                client = context.node_config["partition-id"]
-                self.stored[client] = dict(context.state.config_records[STATE])
-        return super().send_and_receive(messages, timeout=timeout)
-
-
 def test_a_coalition_below_the_threshold_learns_no_secret():
-    grid = grid_of(kind=Leaking)
+    grid = grid_of(kind=Server)
     run(optimum(), grid)
     victim = 4
     seed = grid.stored[victim]["seed"]
@@ -269,25 +268,6 @@ def test_a_coalition_below_the_threshold_learns_no_secret():
         assert of_seed != seed
         # Three would have found this secret, since its public key is known; two do not.
         assert of_key != combine_shares(held_by(grid, [0, 1, 2], victim, 1))
-
-
-class Asking(LocalGrid):
-    """A server that changes what it asks the first cluster.
-
-    `change` is from message type to what is done to a message.
-    """
-
-    def __init__(self, app, num_clients, change):
-        super().__init__(app, num_clients)
-        self.change = change
-
-    def send_and_receive(self, messages, *, timeout=None):
-        messages = list(messages)
-        for message in messages:
-            client = self.contexts[message.metadata.dst_node_id].node_config["partition-id"]
-            if message.metadata.message_type in self.change and TWO_TASKS[client] == 0:
-                self.change[message.metadata.message_type](message)
-        return super().send_and_receive(messages, timeout=timeout)
 
 
 def set_places(**places):
@@ -323,8 +303,6 @@ def two_keys(message):
     ("stage", "change", "reason"),
     [
         (UNMASK, set_places(survivors=[0, 1, 2, 3, 4], dropped=[2]), "shares for a sum of 5 of"),
-        (UNMASK, set_places(survivors=[0, 1], dropped=[2]), "shares for a sum of 2 of"),
-        (UNMASK, set_places(survivors=[7, 8, 9], dropped=[]), "shares for a sum of 3 of"),
         (UNMASK, set_places(survivors=[0, 1, -1], dropped=[]), "shares for a sum of 3 of"),
         (UNMASK, set_places(survivors=[0, 1, 5], dropped=[]), "shares for a sum of 3 of"),
         (UNMASK, set_places(survivors=[0, 1, 1], dropped=[]), "shares for a sum of 3 of"),
@@ -332,7 +310,6 @@ def two_keys(message):
         (protocol.TRAIN, with_config(peers=[0, 1]), "2 of 5 clients, which hides no update"),
         # -1 is the last one, too: the masks in common with it would cancel.
         (protocol.TRAIN, with_config(peers=[0, 4, -1]), "3 of 5 clients, which hides no update"),
-        (protocol.TRAIN, with_config(peers=[0, 1, 5]), "3 of 5 clients, which hides no update"),
         (protocol.TRAIN, with_config(peers=[0, 1, 1]), "3 of 5 clients, which hides no update"),
         (protocol.TRAIN, with_config(peers=[1, 2, 3]), "3 of 5 clients, which hides no update"),
         (SHARES, repeat_key, "sent the keys of 5 clients"),
@@ -340,7 +317,7 @@ def two_keys(message):
     ],
 )
 def test_a_client_refuses_what_would_give_somebody_away(stage, change, reason, caplog):
-    grid = Asking(toy_app(TWO_TASKS), 8, {stage: change})
+    grid = Server(toy_app(TWO_TASKS), 8, {stage: change})
     run(optimum(), grid)
     assert any(
         line.startswith(("client 0 failed", "client 0 could not")) and reason in line
@@ -592,45 +569,7 @@ def test_norms_are_bounded_by_four_times_the_median_of_the_rounds_before():
     assert bounded([1, 4.1, 10.1]) == [1, 1, 2.5]  # 4.1 is noted as 4
 
 
-def test_an_update_of_usual_length_is_trusted_any_its_direction():
-    """It is a limit, and docs/robustness.md says so: only who sees updates sees it."""
-
-    def step(client, task):
-        return (-22.0, 0) if client == 7 else usual(client, task)
-
-    strategy = optimum(TWELVE)
-    (found,) = weights(run(strategy, LocalGrid(toy_app(TWELVE, step=step), 12), 3))
-    assert found == pytest.approx(0, abs=0.5)  # eleven honest ones moved by two in a round
-    assert not strategy.reports[-1].left_out_of_sums
-
-
 LIARS = (2, 7)
-
-
-@pytest.mark.parametrize(
-    ("stage", "corrupt"),
-    sampled(
-        [
-            (KEYS, shortened("keys")),
-            (SHARES, shortened("shares")),
-            (SHARES, garbage("shares")),
-            (SHARES, garbage("digests")),
-            (protocol.TRAIN, shortened("masked")),
-            (UNMASK, garbage("shares")),
-            (UNMASK, shortened("shares")),
-        ],
-        2,
-    ),
-)
-def test_a_client_that_sends_the_impossible_is_excluded_from_the_second_round_on(
-    stage, corrupt, caplog
-):
-    app = toy_app(TWELVE, {(stage, client): corrupt for client in LIARS}, usual)
-    strategy = optimum(TWELVE)
-    run(strategy, LocalGrid(app, 12), 2)
-    assert [sorted(report.left_out_of_sums) for report in strategy.reports] == [list(LIARS)] * 2
-    for client in LIARS:
-        assert any(line.startswith(f"client {client} takes part in no") for line in logged(caplog))
 
 
 def test_who_is_left_out_does_not_make_the_others_fewer():
@@ -670,15 +609,6 @@ def test_a_secret_that_is_not_that_of_the_public_key_is_found(monkeypatch, caplo
     assert any("client 1 shared what is not a secret" in line for line in logged(caplog))
     said = "client 1 takes part in no secure sum of this run any more: what it shared is not"
     assert any(line.startswith(said) for line in logged(caplog))
-
-
-def test_the_steps_of_a_round_have_its_deadline_and_not_that_of_the_pre_round():
-    grid = grid_of()
-    strategy = optimum(pre_round_timeout=7)
-    strategy.start(grid, MODEL, 1, timeout=50, train_config=ConfigRecord({protocol.SEED: 0}))
-    seconds = {m.metadata.message_type: m.metadata.ttl for m in grid.sent}
-    assert seconds.pop(protocol.query(protocol.DESCRIBE)) == 7
-    assert seconds == dict.fromkeys((KEYS, SHARES, protocol.TRAIN, UNMASK, protocol.EVALUATE), 50)
 
 
 def test_bytes_are_counted_as_training():

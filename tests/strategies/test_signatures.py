@@ -1,5 +1,3 @@
-from itertools import permutations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -61,16 +59,6 @@ def test_by_hand_matching_distances():
     assert closest_distances(embedded[:2])[0, 1] == 0
 
 
-def closest(a, b):
-    return min(np.hypot(*(u - v)) for u in a for v in b)
-
-
-def matched(a, b):
-    few, many = sorted((a, b), key=len)
-    chosen = permutations(range(len(many)), len(few))
-    return np.sqrt(min(((few - many[list(p)]) ** 2).sum() for p in chosen)) / len(few)
-
-
 def test_only_matching_separates_tasks_that_share_classes():
     # Five tasks in a ring, each of three classes, one shared with the next: FLT's scenario 2.
     rng = np.random.default_rng(0)
@@ -119,14 +107,6 @@ def test_cliques_are_the_clusters_when_their_number_is_chosen(labels):
     assert np.array_equal(group_graph(cliques(labels), "silhouette").labels, found.labels)
     given_number = group_graph(cliques(labels), len(set(labels)))
     assert np.array_equal(given_number.labels, canonical_labels(labels))
-
-
-def test_a_complete_graph_is_one_cluster_and_in_an_empty_one_each_is_alone():
-    assert group_graph(np.ones((7, 7), bool), "elbow").labels.tolist() == [0] * 7
-    assert group_graph(np.eye(7, dtype=bool), "elbow").labels.tolist() == list(range(7))
-    assert group_graph(np.ones((1, 1), bool), "elbow").labels.tolist() == [0]
-    assert group_graph(np.ones((1, 1), bool), 1).labels.tolist() == [0]
-    assert group_graph(np.ones((2, 2), bool), "elbow").labels.tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("num_clusters", [0, 4])

@@ -247,7 +247,7 @@ class LossClustering(Clustering):
 
 @dataclass
 class FreeLossClustering(LossClustering):
-    """IFCA's: `LossClustering` with `enforce=False`, by another name."""
+    """IFCA's: clusters may be empty."""
 
     name: ClassVar[str] = "loss"
     exact_number: ClassVar[bool] = False

@@ -60,10 +60,7 @@ def _plane(points: Float32, seed: int) -> Float64:
     with warnings.catch_warnings():
         # It says that TensorFlow is missing, which only another kind of UMAP needs.
         warnings.filterwarnings("ignore", "Tensorflow not installed", ImportWarning)
-        # Imported here since it takes a second or two (half a minute the first time), for which
-        # every process of a run without FLT would wait.
-        umap = load_extra("umap", "placing signatures in the plane")
-    with warnings.catch_warnings():
+        umap = load_extra("umap", "placing signatures in the plane")  # it takes seconds
         # Groups of centroids with no neighbour outside are what clear clusters look like; UMAP
         # then starts each of them by itself, or all at random where that fails.
         warnings.filterwarnings("ignore", "Graph is not fully connected", UserWarning)

@@ -69,7 +69,8 @@ class Conversation:
         """Return what is read of each client's answer to a query, by client index, ascending.
 
         A client that fails before training, or when it joins, is excluded: nothing is known about
-        it. In a round that asks all clients again, it stays as it was.
+        it. In a round that asks all clients again, it stays as it was. A RuntimeError says that all
+        clients are asked and fail before training.
 
         Parameters
         ----------
@@ -79,18 +80,11 @@ class Conversation:
             From an answer to its value. A ValueError says what is wrong with the answer.
         content : RecordDict or callable, optional
             What all clients, or each one, are sent beside the config record.
-        options : mapping, optional
-            More entries of the config record.
-        clients : collection of int, optional
-            By default all.
+        options, clients : optional
+            More entries of the config record; the clients that are asked, by default all.
         traffic : Traffic, optional
             Where the bytes count, in a round: clients then stay even if they fail. By default they
             count as finding clusters.
-
-        Raises
-        ------
-        RuntimeError
-            If all clients are asked and fail before training.
         """
         all_asked = clients is None
         content_of = content if callable(content) else lambda _: content or RecordDict()

@@ -4,10 +4,10 @@ import numpy as np
 
 from experiments.last_models import MeanOfLastTrained
 from experiments.output_layers import OutputLayersOfAll
-from strategies import AllModelsClustering, ClusteredStrategy
+from strategies import AllModelsClustering, ClusteredStrategy, make_strategy
 from strategies.rounds.round_state import Clusters, Round, Update
 from tests.local_grid import LocalGrid
-from tests.toy_app import TASKS, run, toy_app
+from tests.toy_app import TASKS, fail, groups, run, toy_app, weights
 
 
 def model(*values):
@@ -31,6 +31,15 @@ def test_by_hand_all_clients_are_grouped_in_each_round():
         [False, True, False],
         [True, True, False],
     ]
+
+
+def test_one_client_and_one_that_never_answers_which_has_the_initial_model():
+    strategy = make_strategy("fedsem-flt", 2)
+    assert weights(run(strategy, LocalGrid(toy_app([0]), 1), 2)) == [2, 0]  # one is empty
+    steps = [(1, 0), (10, 0), (5, 0)]
+    app = toy_app([0] * 3, {("train", 2): fail}, step=lambda client, task: steps[client])
+    run(strategy, LocalGrid(app, 3), 2)
+    assert groups(strategy.clusters.of_client) == [[0, 2], [1]]
 
 
 def test_it_goes_on_as_if_it_had_not_stopped():

@@ -185,3 +185,13 @@ def test_what_an_attacker_sends_first_costs_the_others_no_digits():
     """About 1e12, inner products of 1e24 would say nothing of differences of 1."""
     rows = [1e12], [0], [1], [2], [10]
     assert combined(Krum(0.2), updates_of(*rows)) == [[1]]
+
+
+def test_by_hand_running_statistics_do_not_decide_which_model_is_taken():
+    rows = [0], [1], [2], [10], [11]
+    updates = updates_of(*rows)
+    for update in updates:  # by these, clients 2, 3 and 4 are together, and 10 is between them
+        far = 1e6 * max(0, 2 - update.client)
+        update.arrays["norm.running_var"] = np.array([far], np.float32)
+        update.received["norm.running_var"] = np.ones(1, np.float32)
+    assert combined(Krum(0.2), updates, [updates[0].received]) == [[1]]

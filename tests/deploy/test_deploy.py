@@ -5,7 +5,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import tomllib
 from collections import defaultdict
 from ipaddress import ip_address
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from flwr.cli.flower_config import parse_superlink_connection
 from flwr.common.config import parse_config_args
 from flwr.superlink.cli.flower_superlink import _parse_args_run_superlink
 from flwr.supernode.cli.flower_supernode import _parse_args_run_supernode
@@ -200,14 +198,6 @@ def test_containers_have_the_secrets_they_need_and_data_read_only():
         assert files == {key: f"./certificates/{key}" for key in files}
         used = {one for service in document["services"].values() for one in service["secrets"]}
         assert used == set(files)
-
-
-def test_flwr_finds_the_superlink_in_its_container():
-    config = tomllib.loads((DEPLOY / "config.toml").read_text(encoding="utf-8"))["superlink"]
-    found = parse_superlink_connection(config[config["default"]], config["default"])
-    assert found.address == f"127.0.0.1:{command_of_service('superlink').port}"
-    assert found.root_certificates == command_of_service("superlink").ssl_ca_certfile
-    assert not found.insecure
 
 
 @pytest.mark.parametrize(

@@ -280,6 +280,7 @@ def test_a_device_that_is_killed_in_a_round_comes_back(tmp_path, monkeypatch):
             assert said in ("no answer in time", "it is no longer connected")
             with held(nodes["berlin"]):  # so that the run is not over before rome is back
                 rome = stack.enter_context(site.supernode("rome", images["rome"]))
+                rome.wait_for("it counts one that was killed as connected for a minute", _PATIENCE)
                 rome.wait_for("SuperNode ID", _PATIENCE)
             assert started.wait_for_exit(_PATIENCE) == 0, started.text
     log = started.text

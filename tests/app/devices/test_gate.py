@@ -304,11 +304,6 @@ def test_bodies_are_bounded_by_what_they_announce(monkeypatch, most, other_is):
     assert through(200, steps) == [503, 200, other_is, 200, 200]
 
 
-def test_a_superlink_that_fails_is_something_to_retry():
-    """SuperNodes stop for good at 500, with their processes alive."""
-    assert through(500, lambda gate, _: post(known(gate))) == 503
-
-
 HEARTBEAT = b"/v1/fleet/send-node-heartbeat"
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import time
-from collections import Counter
 from functools import partial
 
 import httpx
@@ -15,7 +14,6 @@ from flwr.proto.message_pb2 import ObjectTree, PullObjectRequest, PullObjectResp
 from flwr.supercore.error import ApiErrorCode
 
 from fl_app.devices.gate import application, waiting
-from fl_app.devices.gate.waiting import Waiting
 from tests import gate_requests as requests
 from tests.gate_requests import DEVICE, PULL, STRANGER, ask, said, sending
 
@@ -134,22 +132,6 @@ def test_others_are_asked_for_at_once_when_one_is_handed_a_message_of_a_new_batc
         return time.monotonic() - started
 
     assert at_gate(superlink, steps) < 0.5
-
-
-def test_many_devices_together_ask_no_oftener_than_a_few():
-    state = Waiting()
-    assert state.pause == waiting._LONG_PAUSE
-    state._held = Counter(range(1000))
-    assert state.pause == 1000 / waiting._LOOKS
-    (message,) = PullMessagesResponse.FromString(handed_out()).messages_list
-    state.note_message(message)
-    assert state.pause == 1000 / waiting._LOOKS
-    state._held = Counter()
-    assert state.pause == waiting._SHORTEST_PAUSE
-    state._held = Counter(["berlin", "lyon"])
-    with state.waiting_device("oslo"), state.waiting_device("oslo"), state.waiting_device("oslo"):
-        assert state.pause == 3 / waiting._LOOKS  # of three devices, however often one asks
-    assert state.pause == 2 / waiting._LOOKS
 
 
 def test_many_that_wait_in_vain_have_it_asked_once_each(monkeypatch):

@@ -275,12 +275,12 @@ def test_a_device_that_is_killed_in_a_round_comes_back(tmp_path, monkeypatch):
             # Flower notices that the node is gone after half a minute to one, and refuses its
             # return until then: the round's deadline may pass before that, or after; on a busy
             # machine it must be long enough for berlin, held below, to miss none.
+            rome = stack.enter_context(site.supernode("rome", images["rome"]))
+            rome.wait_for("it counts one that was killed as connected for a minute", _PATIENCE)
             failed = "rome could not train in round 1: "
             said = started.wait_for(failed, _PATIENCE).partition(failed)[2]
             assert said in ("no answer in time", "it is no longer connected")
             with held(nodes["berlin"]):  # so that the run is not over before rome is back
-                rome = stack.enter_context(site.supernode("rome", images["rome"]))
-                rome.wait_for("it counts one that was killed as connected for a minute", _PATIENCE)
                 rome.wait_for("SuperNode ID", _PATIENCE)
             assert started.wait_for_exit(_PATIENCE) == 0, started.text
     log = started.text

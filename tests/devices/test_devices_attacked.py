@@ -10,7 +10,12 @@ import httpx
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Message, RecordDict
-from flwr.proto.message_pb2 import ObjectTree, PushObjectRequest
+from flwr.proto.message_pb2 import (
+    ConfirmMessageReceivedRequest,
+    ObjectTree,
+    PullObjectRequest,
+    PushObjectRequest,
+)
 from flwr.supercore.inflatable.inflatable_object import get_object_tree
 
 from fl_app.devices.certificates import make_certificates
@@ -154,6 +159,21 @@ def test_no_device_blocks_messages_to_others(devices, tmp_path):
             device.reply(device.wait_for_message(), answer(number))
         said = probe.answers(2)["answers"]
         assert said == {str(berlin.node_id): [1.0], str(mallory.node_id): [2.0]}
+
+
+def test_a_message_of_a_run_that_is_stopped_meanwhile_is_dropped(devices, tmp_path):
+    with (
+        RawDevice(devices, "berlin") as berlin,
+        RawDevice(devices, "mallory"),
+        probing(devices, tmp_path / "probe", rounds=1, timeout=WAITED_FOR),
+    ):
+        about = berlin.wait_for_message().metadata
+        devices.flwr("stop", str(about.run_id))
+        in_run = {"node": berlin.node, "run_id": about.run_id}
+        part = PullObjectRequest(object_id=about.message_id, **in_run)
+        assert status_of(lambda: berlin.client.PullObject(part)) == 404
+        got = ConfirmMessageReceivedRequest(message_object_id=about.message_id, **in_run)
+        assert status_of(lambda: berlin.client.ConfirmMessageReceived(got)) == 404
 
 
 def test_thousands_of_names_do_not_pass(devices, tmp_path):

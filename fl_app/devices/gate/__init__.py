@@ -10,5 +10,6 @@ slow ones and limits how many an address has. The gate, behind it,
 - limits the memory and the SuperLink's time that one device may use;
 - sends the SuperLink a few requests at a time, and answers 503 for its 500, after which SuperNodes
   try again instead of stopping for good;
-- holds a device's request until there is an answer (`waiting`).
+- holds a device's request until there is an answer (`waiting`);
+- logs the first refusal of an address and then counts them (`refusals`).
 """

@@ -153,7 +153,8 @@ class Gate:
         until = time.monotonic() + POLL_SECONDS
         tracker = call.device.tracker if call.device and call.path == _PUSH_OBJECT else None
         try:
-            _check_length(call.path, call.length)
+            if call.length > (most := _LONGEST.get(call.path, MOST_BYTES_OF_REQUEST)):
+                raise TooLargeError(f"it is longer than {most} bytes", 413)
             with (
                 self._callers.reserve(call.device, call.length),
                 self._largest_message.reserve(tracker, call.length) if tracker else nullcontext(),
@@ -287,12 +288,6 @@ def _stated_length(scope: Event) -> int:
     if length is None or b"transfer-encoding" in headers:
         raise RefusedError("it states no length", 411)
     return int(length)
-
-
-def _check_length(path: bytes, length: int) -> None:
-    most = _LONGEST.get(path, MOST_BYTES_OF_REQUEST)
-    if length > most:
-        raise TooLargeError(f"it is longer than {most} bytes", 413)
 
 
 def _has_run_ended(response: httpx.Response) -> bool:

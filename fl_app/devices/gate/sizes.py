@@ -33,7 +33,7 @@ class ReplyTracker:
     pushed: int = 0  # bytes since the message
     asked: Message | None = None  # the message, until the gate answers it for the device
     reply: str = ""  # the reply's id, once the SuperLink has accepted it
-    _parts: dict[str, int] = field(default_factory=dict)  # the message's, with their bytes
+    parts: dict[str, int] = field(default_factory=dict)  # the message's, with their bytes
 
     def note_message(self, answer: bytes) -> Message | None:
         """Return the message that the SuperLink's answer holds, or None."""
@@ -41,19 +41,10 @@ class ReplyTracker:
             found = PullMessagesResponse.FromString(answer)
             if found.messages_list:
                 trees = [iterate_object_tree(tree) for tree in found.message_object_trees]
-                self._parts = {part.object_id: 0 for tree in trees for part in tree}
+                self.parts = {part.object_id: 0 for tree in trees for part in tree}
                 self.pushed, self.asked, self.reply = 0, found.messages_list[0], ""
                 return self.asked
         return None
-
-    def add_part(self, name: str, size: int) -> int:
-        """Note the size of a part of the message, and return that of all parts so far.
-
-        Other objects in the SuperLink do not count: the device may have put them there.
-        """
-        if name in self._parts:
-            self._parts[name] = size
-        return sum(self._parts.values())
 
 
 class LargestMessage:
@@ -63,8 +54,13 @@ class LargestMessage:
         self._largest = 0
 
     def note_fetched(self, tracker: ReplyTracker, name: str, size: int) -> None:
-        """Note that a device fetched an object of `size` bytes."""
-        self._largest = max(self._largest, tracker.add_part(name, size))
+        """Note that a device fetched an object of `size` bytes.
+
+        Only parts of its message count: it may have put other objects into the SuperLink itself.
+        """
+        if name in tracker.parts:
+            tracker.parts[name] = size
+            self._largest = max(self._largest, sum(tracker.parts.values()))
 
     @contextmanager
     def reserve(self, tracker: ReplyTracker, size: int) -> Iterator[None]:

@@ -162,9 +162,9 @@ def test_a_part_that_was_waited_for_counts_as_handed_out():
 
     async def steps(gate):
         device = gate._callers.device(next(iter(gate._callers._devices)))
-        device.tracker._parts = {"f" * 64: 0}
+        device.tracker.parts = {"f" * 64: 0}
         await asking(gate, request, target=PULL_OBJECT)
-        return device.tracker._parts, gate._largest_message._largest
+        return device.tracker.parts, gate._largest_message._largest
 
     assert at_gate(superlink, steps) == ({"f" * 64: len(PART)}, len(PART))
 

@@ -33,23 +33,10 @@ from strategies.catalogue import parameters, system_of
 
 
 def check_samples(config: Config, kind: SampleKind, federation: Federation | None = None) -> None:
-    """Refuse what such samples do not suit, and what needs packages that are not there.
+    """Refuse models, features, attacks and strategies that do not suit samples, by a ValueError.
 
-    Parameters
-    ----------
-    kind : SampleKind
-        Of the data set's samples, or of those that devices have agreed on.
-    federation : Federation, optional
-        The clients' data: its first samples are tried; by default random ones of this kind.
-
-    Raises
-    ------
-    ValueError
-        If the model, the features, an attack or a strategy cannot take such samples or labels.
-    MissingExtraError
-        If a package is missing that a strategy or private training needs.
-    OSError
-        If weights of features, or a file with an encoder, cannot be had.
+    Packages that are not there (a MissingExtraError) and files (an OSError) are refused as well.
+    The first samples of a `federation` are tried, by default random ones of this kind.
     """
     config = config.for_samples(kind)
     known = config

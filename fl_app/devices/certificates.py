@@ -36,16 +36,9 @@ def make_certificates(
 ) -> list[Path]:
     """Write certificates and keys into a folder, all of them or none; return their paths.
 
-    The first call also makes the authority, `ca.key` and `ca.crt`.
-
-    Parameters
-    ----------
-    servers : sequence of str
-        Host names and IP addresses of the server; if empty, no server certificate is made.
-    devices : sequence of str
-        Names of new devices.
-    now : datetime, optional
-        When the certificates start to be valid, with a time zone.
+    The first call also makes the authority, `ca.key` and `ca.crt`. `servers` are host names and IP
+    addresses of the server; if empty, no certificate of it is made. Certificates are valid from
+    `now` on, which has a time zone.
     """
     if not servers and not devices:
         raise ValueError("there is nothing to make: give a --server, a --device or both.")

@@ -15,19 +15,9 @@ from strategies.rounds.ask import Request
 def deliver_models(
     strategy: ClusteredStrategy, grid: Grid, config: ConfigRecord, timeout: float
 ) -> dict[int, str]:
-    """Send each client its model, to be stored (`save_model`), after `strategy.start` has ended.
+    """Send each client its final model, to be stored, and return why clients did not store it.
 
-    Parameters
-    ----------
-    config : ConfigRecord
-        Of every message, beside the client's cluster.
-    timeout : float
-        Seconds.
-
-    Returns
-    -------
-    dict of str
-        Why clients did not store their models; empty if all did.
+    Every message has `config`, and the client's cluster; `timeout` is in seconds.
     """
     training, registry = strategy.training, strategy.training.registry
     of_client = training.clusters.of_client
@@ -51,21 +41,9 @@ def deploy_models(
     grid: Grid,
     timeout: float,
 ) -> dict[int, str]:
-    """Let each client use one of the models that it has stored.
+    """Let each client use one of its stored models, and return why clients did not.
 
-    Parameters
-    ----------
-    nodes : mapping of int
-        From client to node.
-    chosen : mapping of ConfigRecord
-        The content of each client's message, with the strategy and the verdict.
-    timeout : float
-        Seconds.
-
-    Returns
-    -------
-    dict of str
-        Why clients did not; empty if all did.
+    `nodes` is by client, and `chosen` has the strategy and the verdict for each of them.
     """
     request = Request(
         protocol.query(protocol.DEPLOY_MODEL),

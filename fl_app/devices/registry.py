@@ -124,15 +124,7 @@ def registered_name(grid: KnowsRegistrations, node: int) -> str:
 
 @contextmanager
 def control_client(superlink: str, certificates: Path) -> Iterator[ControlHttpClient]:
-    """Yield a client of the SuperLink's Control API, which lists and unregisters devices.
-
-    Parameters
-    ----------
-    superlink : str
-        HOST:PORT.
-    certificates : Path
-        The folder with ca.crt.
-    """
+    """Yield a client of the Control API of the SuperLink at HOST:PORT, with ca.crt of a folder."""
     context_to_superlink(certificates)  # which says what is wrong with ca.crt
     root = (certificates / "ca.crt").read_bytes()
     try:

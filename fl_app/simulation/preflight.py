@@ -34,16 +34,10 @@ def check_simulation(
     gpus: float | None = None,
     elsewhere: bool = False,
 ) -> None:
-    """Refuse a simulation that cannot run on this machine.
+    """Refuse a simulation that cannot run on this machine, or write to this folder.
 
-    Parameters
-    ----------
-    folder : Path
-        Where it, or several simulations, write.
-    workers, gpus
-        Ray's workers, and the share of a GPU that each of them is given.
-    elsewhere : bool
-        Whether the workers are on other machines, which are not checked here.
+    `gpus` is the share of a GPU that each of Ray's workers is given. Workers that are `elsewhere`,
+    on other machines, are not checked here.
     """
     # PyTorch takes seconds: values are checked before.
     _check_values(config)

@@ -210,13 +210,6 @@ def test_all_image_files_at_any_depth_sorted_without_hidden_ones(pictures, tmp_p
     assert found == ["a.bmp", "b/10.PNG", "b/2.png", "b/c/d.png", "z.png"]
 
 
-def test_a_hidden_folder_may_be_named_itself(tmp_path, monkeypatch):
-    save(tmp_path / ".hidden" / "a.png", gray(0))
-    assert find_images(tmp_path / ".hidden") == [tmp_path / ".hidden" / "a.png"]
-    monkeypatch.chdir(tmp_path / ".hidden")
-    assert find_images(Path()) == [Path("a.png")]
-
-
 def test_a_single_image(brightness, pictures, capsys):
     path = save(pictures / "one.png", gray(255)).rename(pictures / "without-ending")
     save(pictures / "other.png", gray(0))
@@ -278,15 +271,6 @@ def test_no_cell_is_a_formula_and_paths_can_be_opened(tmp_path, monkeypatch, cap
     assert Path(row[0]).is_file()
 
 
-def test_a_terminal_is_not_sent_what_it_would_obey(brightness, pictures, monkeypatch, capsys):
-    save(pictures / "\x1b[2J\u202e.png", gray(0))
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert call(brightness, pictures) == 0
-    out = capsys.readouterr().out
-    assert r"\x1b[2J\u202e.png" in out
-    assert "\x1b" not in out
-
-
 def test_a_file_gets_the_rows_and_the_terminal_a_table(brightness, pictures, tmp_path, capsys):
     for i, value in enumerate([0, 255, 10, 20]):
         save(pictures / f"{i}.png", gray(value))
@@ -341,20 +325,6 @@ def test_images_that_cannot_be_decoded_do_not_stop_the_others(brightness, pictur
     }
 
 
-@pytest.mark.parametrize("architecture", ["logistic-regression", "mlp", "cnn"])
-def test_nothing_but_damaged_images(tmp_path, pictures, capsys, architecture):
-    card = ModelCard(architecture, (1, 16, 16), ("a", "b"), "x", 0, 1)
-    save_model(
-        tmp_path / "model.safetensors",
-        arrays_of(build_model(architecture, (1, 16, 16), 2, 0)),
-        card,
-    )
-    pictures.mkdir()
-    (pictures / "a.png").write_bytes(b"damaged")
-    assert call(tmp_path / "model.safetensors", pictures) == 1
-    assert rows_of(capsys.readouterr().out) == []
-
-
 def test_colour_images_become_gray_for_a_gray_model(brightness, pictures, capsys):
     # ITU-R 601: pure green is 0.587·255 = 149.7 of gray, pure blue 0.114·255 = 29.1.
     for name, colour in (("blue", (0, 0, 255)), ("green", (0, 255, 0))):
@@ -379,18 +349,6 @@ def test_gray_images_get_three_channels_for_a_colour_model(tmp_path, pictures, c
     out, err = capsys.readouterr()
     assert [row[1] for row in rows_of(out)] == ["green", "red"]
     assert err.startswith("1 grey image(s) were converted to colour, since")
-
-
-def test_a_damaged_image_moves_no_answer_to_another_path(brightness, pictures, monkeypatch, capsys):
-    for i in range(6):
-        save(pictures / f"{i}.png", gray(255 * (i % 2)))
-    (pictures / "1.png").write_bytes(b"damaged")
-    monkeypatch.setattr(classify, "_MOST_SAMPLES_AT_ONCE", 3)
-    assert call(brightness, pictures) == 1
-    out, err = capsys.readouterr()
-    given = [(Path(path).stem, name) for path, name, _ in rows_of(out)]
-    assert given == [("0", "dark"), ("2", "dark"), ("3", "light"), ("4", "dark"), ("5", "light")]
-    assert err.startswith(f"{pictures}/1.png cannot be decoded: ")
 
 
 def test_few_images_are_held_at_once_and_fewer_large_ones(pictures, monkeypatch):

@@ -9,7 +9,7 @@ from PIL import Image
 from fl_app.devices.site.device_node import DeviceNode
 from fl_core.agreement.agreement import Survey
 from fl_core.agreement.local_data import survey_images
-from fl_core.agreement.vote import agree, outvoted, with_whole_numbers
+from fl_core.agreement.vote import agree, outvoted
 from fl_core.data.datasets import load_dataset
 from fl_core.messages import protocol
 from fl_core.partitions.federation import simulate_federation
@@ -170,31 +170,6 @@ def test_a_device_whose_labels_are_texts_among_whole_numbers_is_left_out(tmp_pat
     del surveys["lyon"]
     with pytest.raises(ValueError, match="as many devices have one kind of samples as another"):
         outvoted(surveys)
-
-
-def test_texts_that_can_be_read_as_numbers_are_predicted_where_others_have_fractions(tmp_path):
-    frame = pandas.DataFrame({"hour": range(40), "outcome": ["1", "2"] * 20})
-    frame.to_parquet(tmp_path / "lyon.parquet")
-    owners, surveys = devices(
-        tmp_path, berlin=table(labels=[0.5, 1.5]), oslo=table(labels=[0, 0.5])
-    )
-    lyon = owners["oslo"]._replace(name="lyon", path=tmp_path / "lyon.parquet")
-    surveys = with_whole_numbers({**surveys, "lyon": lyon.survey()})
-    assert outvoted(surveys) == {}
-    assert load_dataset("tables", str(tmp_path), label="outcome").is_regression
-    assert lyon.read(agree(surveys)).train_labels.unique().tolist() == [1, 2]
-
-
-def test_images_are_not_asked_what_tables_call_their_classes():
-    def images(*names):
-        return Survey(names, (1, 28, 28), in_folders=True)
-
-    def of_rows(*names):
-        return Survey(names, (1,), True, columns={"hour": ()})
-
-    surveys = {"a": images("0", "1"), "b": images("cat", "dog"), "c": images("cat", "cow")}
-    rows = {"d": of_rows("0", "1"), "e": of_rows("no", "yes")}
-    assert outvoted(surveys | rows).keys() == rows.keys()
 
 
 @pytest.mark.parametrize(

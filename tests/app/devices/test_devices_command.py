@@ -292,18 +292,6 @@ def test_the_port_of_a_supernode_is_checked_if_it_is_named(check):
     assert "port" not in check(1)[1]
 
 
-def test_a_cache_that_cannot_be_written(check, tmp_path, monkeypatch):
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "file/cache"))
-    status, said = check(1)
-    assert status == 1
-    tick, text = said["cache"]
-    assert tick == "✗"
-    assert text.startswith(f"{tmp_path}/file/cache cannot be written (Not a directory), where")
-    monkeypatch.setenv("FL_CACHE_DIR", "~nosuchuser/cache")
-    assert "cannot be written (Could not determine home" in check(1)[1]["cache"][1]
-
-
 def test_a_home_that_cannot_be_written_is_known_before_a_run(check, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / "file/flwr"))
@@ -487,13 +475,6 @@ def test_a_model_that_cannot_be_kept(check, certificates, images):
     )
 
 
-@pytest.mark.parametrize("name", ["0", "5", '"0"'])
-def test_a_name_may_be_a_number(check, certificates, images, name):
-    with listening(context_for_devices(certificates)) as port:
-        status, said = check(port, node_config=f'name={name} data-path="{images}"')
-    assert (status, said["images"][0]) == (0, "✓")
-
-
 @pytest.mark.parametrize(
     ("other", "wrong"),
     [
@@ -518,15 +499,3 @@ def test_a_check_that_is_not_asked_for_rightly(check, other, wrong):
     status, said = check(1, **other)
     assert status == 2
     assert wrong in said["error"]
-
-
-@pytest.mark.parametrize("left_out", [0, 2, 4, 6])
-def test_what_is_left_out_is_wrong_usage(left_out, capsys):
-    words = ["--superlink", "localhost:9092", "--root-certificates", "ca.crt"]
-    words += ["--auth-supernode-private-key", "berlin.key", "--node-config", 'name="berlin"']
-    option = words[left_out]
-    del words[left_out : left_out + 2]
-    with pytest.raises(SystemExit) as ended:
-        main(["devices", "check", *words])
-    assert ended.value.code == 2
-    assert f"required: {option}" in capsys.readouterr().err

@@ -131,26 +131,6 @@ def test_who_does_not_answer_is_waited_for_until_the_timeout():
     assert len(calls) == 3
 
 
-def test_few_that_are_missing_are_looked_for_more_often(monkeypatch):
-    monkeypatch.setattr(device_grid, "_PAUSE", 1.0)
-    slept = []
-
-    def sleep(seconds):
-        slept.append(seconds)
-
-    monkeypatch.setattr(device_grid.time, "sleep", sleep)
-    looks = dict.fromkeys(range(2, 14), 0)
-
-    def later(message):
-        node = message.metadata.dst_node_id
-        looks[node] += 1
-        return good(message) if looks[node] == (1 if node < 4 else 2 if node < 10 else 3) else []
-
-    assert len(ask(dict.fromkeys(looks, later))) == 12
-    # Ten are missing after the first look, four after the second: not more than 8 a second.
-    assert slept == [1.0, 0.5]
-
-
 def test_a_superlink_that_is_gone_is_no_devices_failure():
     def gone(message):
         raise httpx.ConnectError("gone")

@@ -41,11 +41,3 @@ def test_tasks_that_share_nothing_need_models_of_their_own(tmp_path):
     assert summary["config"]["tasks"] == ""
     assert found["ari"] == 1
     assert found["accuracy"] > single["accuracy"] + 0.1
-
-
-def test_random_tasks_are_told_as_they_were_asked_for(tmp_path):
-    options = {"tasks": "random:4", "strategy": "optimum", "num_server_rounds": 1}
-    summary = run(tmp_path / "out", clients=6, partition="power-law", **options)
-    assert summary["config"]["tasks"] == "random:4"
-    assert summary["config"]["num-tasks"] == 3  # 4 + 4 + 2 digits
-    assert sorted(summary["runs"][0]["tasks"]) == [0, 0, 1, 1, 2, 2]

@@ -25,9 +25,7 @@ from fl_app.run.checkpoints import Checkpoints
 from fl_app.run.experiment import run_experiment
 from fl_app.simulation.simulated_clients import Simulation, wait_for_nodes
 from fl_core.data.datasets import load_dataset
-from fl_core.models.build import build_model
 from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
-from fl_core.models.model_file import load_model
 from fl_core.partitions.federation import simulate_federation
 from tests.app_runs import DEFAULTS, ROOT, run, without_seconds
 from tests.local_grid import LocalGrid
@@ -135,22 +133,6 @@ def test_bytes_of_the_pre_round(finished):
     assert 4 * 9 * model < rcc["train-up"] < 1.02 * 4 * 9 * model
 
 
-def test_metrics_csv_has_one_row_per_strategy_seed_and_round(finished):
-    folder, summary = finished
-    with (folder / "metrics.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 5 * 2 * 4
-    assert {(r["strategy"], r["seed"], r["round"]) for r in rows} == {
-        (name, str(seed), str(number))
-        for name in ALL.split(",")
-        for seed in (0, 1)
-        for number in range(1, 5)
-    }
-    assert [r["accuracy"] != "" for r in rows[:4]] == [False, True] * 2
-    assert float(rows[3]["accuracy"]) == summary["runs"][0]["accuracy"]
-    assert all(float(r["train-loss"]) > 0 for r in rows)
-
-
 def test_clients_csv_has_one_row_per_strategy_seed_evaluated_round_and_client(finished):
     folder, summary = finished
     with (folder / "clients.csv").open(encoding="utf-8") as file:
@@ -187,16 +169,6 @@ def test_what_is_not_known_of_a_client_is_empty(tmp_path):
         assert [row[score] == "" for row in rows] == [False, False, True, *[False] * 3]
 
 
-def test_a_client_can_be_tested_on_its_own_mix_of_classes(tmp_path, capsys):
-    summary = run(tmp_path, strategy="single", client_test="own")
-    assert "client-test=own" in capsys.readouterr().out
-    federation = simulate_federation(parse_config(summary["config"]).federation_settings(6, 0))
-    with np.load(tmp_path / "partition-seed-0.npz") as saved:
-        for client in range(6):
-            assert saved[f"test-{client}"].tolist() == federation.partition.test[client].tolist()
-    assert len({len(test) for test in federation.partition.test}) > 3
-
-
 def test_a_run_is_resumed_from_what_it_left_and_not_from_what_was_there_before(tmp_path):
     """While one waits for the other to leave the folder, that may write another checkpoint."""
     run(tmp_path, strategy="single", checkpoint_every=1)
@@ -227,20 +199,6 @@ def test_a_run_is_not_resumed_with_other_data(tmp_path):
         run(out, data_dir=str(tmp_path / "other"), resume=str(out), **options)
 
 
-def test_models_are_whole_and_load_into_plain_pytorch(finished):
-    folder, _ = finished
-    files = sorted((folder / "models").rglob("*.safetensors"))
-    assert len(files) == 2 * (3 + 3 + 3 + 1 + 9)
-    state = load_file(folder / "models/rcc-pfl/seed-1/cluster-2.safetensors")
-    build_model("logistic-regression", (1, 28, 28), 10, seed=0).load_state_dict(state)
-    for path in files:  # as `fedkin classify` reads them
-        _, card = load_model(path)
-        kind, number = path.stem.split("-")
-        assert card.strategy == path.parts[-3]
-        assert (card.class_names, card.num_rounds) == (tuple("0123456789"), 4)
-        assert kind == "client" or card.cluster == int(number)
-
-
 def test_pictures_and_partitions_are_there(finished):
     folder, summary = finished
     names = {path.name for path in folder.iterdir()}
@@ -269,27 +227,6 @@ def test_pictures_and_partitions_are_there(finished):
         assert len(saved["train-0"]) == len(saved["labels-0"])
     with np.load(folder / "similarity-rcc-pfl-seed-0.npz") as saved:
         assert saved["similarity"].shape == (9, 9)
-
-
-def test_the_noise_in_the_saved_labels_is_exact(finished):
-    folder, _ = finished
-    config = parse_config({**DEFAULTS, "num-tasks": 3, "noise": "class-dependent"})
-    federation = simulate_federation(config.federation_settings(9, 0))
-    truth = federation.dataset.train_labels.numpy()
-    with np.load(folder / "partition-seed-0.npz") as saved:
-        for client in range(9):
-            changed = saved[f"labels-{client}"] != truth[saved[f"train-{client}"]]
-            assert np.count_nonzero(changed) == round(0.25 * len(changed))
-
-
-@pytest.mark.slow
-def test_the_same_seed_gives_the_same_summary_whatever_the_order_of_replies(tmp_path):
-    options = {"strategy": "rcc-pfl,random,local", "fraction_train": 0.7}
-    first = run(tmp_path / "a", **options)
-    again = run(tmp_path / "b", order=lambda replies: replies[::-1], **options)
-    other = run(tmp_path / "c", seed=1, **options)
-    assert without_seconds(first) == without_seconds(again)
-    assert without_seconds(first)["runs"] != without_seconds(other)["runs"]
 
 
 @pytest.mark.slow
@@ -358,22 +295,6 @@ def test_a_node_with_a_number_beyond_the_clients_is_left_out(tmp_path, caplog):
     assert list(reasons_of(summary["runs"][0])) == [2]
 
 
-def test_images_too_small_for_the_model_are_refused_before_anything_is_written(tmp_path):
-    rng = np.random.default_rng(0)
-    for kind in ("train", "test"):
-        for name in ("cat", "dog"):
-            (tmp_path / f"pets/{kind}/{name}").mkdir(parents=True)
-            for number in range(20):
-                pixels = rng.integers(0, 255, (12, 12), dtype=np.uint8)
-                Image.fromarray(pixels).save(tmp_path / f"pets/{kind}/{name}/{number}.png")
-    options = {"dataset": "folder", "data_dir": str(tmp_path / "pets"), "clients": 2}
-    options |= {"num_tasks": 2, "min_samples": 5}
-    with pytest.raises(ValueError, match="model is cnn, but images are 12×12"):
-        run(tmp_path / "out", **options)
-    assert not (tmp_path / "out").exists()
-    assert run(tmp_path / "out", model="mlp", **options)["runs"][0]["rounds"] == 2
-
-
 def test_results_are_for_their_owner_alone_unless_the_folder_says_otherwise(tmp_path):
     """They name sites and hold models."""
     tmp_path.chmod(0o755)
@@ -392,12 +313,6 @@ def test_results_are_for_their_owner_alone_unless_the_folder_says_otherwise(tmp_
         os.umask(before)
     assert (tmp_path / "results").stat().st_mode & 0o777 == 0o755
     assert shared.stat().st_mode & 0o777 == 0o750
-
-
-def test_results_are_never_mixed_with_older_ones(tmp_path):
-    run(tmp_path, strategy="single", num_server_rounds=1)
-    with pytest.raises(ValueError, match="which has results already"):
-        run(tmp_path, strategy="single", num_server_rounds=1)
 
 
 def test_the_saved_configuration_is_resolved_and_can_be_run_again(finished):
@@ -428,17 +343,12 @@ def test_what_is_finished_is_not_lost_when_a_later_strategy_fails(tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"num_eigenvectors": 325}, "num-eigenvectors is 325, but hog features of these images"),
-        ({"num_clusters": 7}, "num-clusters is 7, but there are 6 clients"),
         (
             {"tune": "num-clusters=2,7", "strategy": "rcc-pfl,local", "validation_share": 0.2},
             "num-clusters is 7, but there are 6 clients",
         ),
         ({"num_clients": 25}, r'num-clients is 25, but 6 .* "num-supernodes=25 client-resources'),
-        ({"tasks": "0,1|2,11"}, "a task has label 11, but no training sample has it"),
-        ({"num_tasks": 7}, "num-clients is 6, fewer than the 7 tasks"),
         ({"num_tasks": 11}, "num-tasks is 11, but mnist-5k has 10 classes"),
-        ({"min_samples": 1000}, "min-samples is 1000"),
         ({"dataset": "folder", "data_dir": "/nowhere"}, "/nowhere"),
     ],
 )
@@ -456,14 +366,6 @@ def test_a_number_of_nodes_that_settles_is_taken():
 
     assert wait_for_nodes(Growing(app, 4), 0, patience=0.5) == 4
     assert wait_for_nodes(Growing(app, 4), 4) == 4
-
-
-def test_auto_finds_the_number_of_clusters(tmp_path):
-    summary = run(
-        tmp_path, clients=10, strategy="rcc-pfl", num_clusters="auto", num_server_rounds=1
-    )
-    assert max(summary["runs"][0]["clusters"]) + 1 == 3
-    assert summary["runs"][0]["ari"] == 1
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from fl_app.config.run_config import parse_config
 from fl_app.simulation.simulated_clients import Simulation
 from fl_core.data.datasets import load_dataset
 from fl_core.models.checkpoint import load_checkpoint
-from strategies.catalogue import SYSTEMS
 from tests.app_runs import ALL_STEPS, DEFAULTS, LARGE_STEPS, SGD, models_of, of_strategy, run
 from tests.processes import fedkin, wait_for_line
 
@@ -171,12 +170,6 @@ def test_what_fedper_trains_has_noise_if_training_epsilon_says_so(tmp_path):
     assert "output.weight" not in models_of(tmp_path, "single+mean+private-layers")["cluster-0"]
 
 
-def test_all_are_those_of_the_plain_objective():
-    names = config(strategy="all").strategy
-    others = {"fedprox", "ditto", "fedper", "fedrep", "fedbn", "fedavg-ft", "apfl", "pfedme"}
-    assert set(SYSTEMS) - set(names) == {*others, "scaffold"}
-
-
 DP = {"training_epsilon": 1.0}
 
 
@@ -205,14 +198,9 @@ def test_options_that_cannot_be_are_refused(options, message):
     ("options", "message"),
     [
         (
-            {"strategy": "fedper"},
-            'private-layers is "last", which is all layers',
-        ),
-        (
             {"strategy": "fedrep", "model": "mlp-32", "private_layers": "outptu"},
             'private-layers names "outptu", but the model\'s layers are hidden, output',
         ),
-        ({"strategy": "fedbn", "model": "cnn"}, "needs norm layers, but cnn has n"),
         (
             {
                 "strategy": "spectral+lps-gps+private-layers",

@@ -229,16 +229,8 @@ def test_common_layers_are_equal_after_an_exchange_and_others_are_not(tmp_path, 
     ("options", "message"),
     [
         (
-            {"strategy": "mt-hfl", "common_layers": "hidden"},
-            'common-layers names "hidden", but the model\'s layers are output',
-        ),
-        (
             {"strategy": "own+lps-gps", "model": "mlp", "common_layers": "hidden,hidde"},
             'common-layers names "hidde", but the model\'s layers are hidden, output',
-        ),
-        (
-            {"strategy": "mt-hfl", "common_layers": "conv", "model": "mlp-32"},
-            'common-layers is "conv", but mlp-32 has no convolution: its layers are hidden, output',
         ),
         *(
             (
@@ -251,8 +243,6 @@ def test_common_layers_are_equal_after_an_exchange_and_others_are_not(tmp_path, 
                 ("ifca-pfl", "auto"),
             )
         ),
-        ({"strategy": "flt", "encoder": "/nowhere/e.safetensors"}, "/nowhere/e.safetensors"),
-        ({"strategy": "pacfl", "num_clusters": 7}, "num-clusters is 7, but there are 6 clients"),
         (
             {"strategy": "single,rcc-pfl", "newcomers": 4, "newcomer_round": 2},
             "num-clusters is 3, but there are 2 clients at the start",

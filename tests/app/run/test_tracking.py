@@ -2,8 +2,6 @@
 
 import importlib.util
 import os
-import resource
-import signal
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +10,7 @@ import pytest
 
 from fl_app.cli import main
 from fl_app.config.run_config import DEFAULTS, parse_config
-from fl_app.run.tracking import TRACKER_OF, TensorBoard, Tracking, round_values
+from fl_app.run.tracking import TRACKER_OF, Tracking, round_values
 from fl_core import extras
 from fl_core.extras import MissingExtraError
 from strategies import RoundReport
@@ -27,7 +25,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
 ]
 NAMES = tuple(TRACKER_OF)
-VALUES = {"accuracy/mean": 0.5}
 
 
 def needs(name):
@@ -165,30 +162,6 @@ def test_wandb_has_a_run_for_each_strategy_offline(tmp_path):
     assert files <= {"config.yaml", "wandb-summary.json", "media"}  # nothing of this machine
 
 
-@needs("tensorboard")
-def test_tensorboard_shows_a_round_as_soon_as_it_is_over(tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import (  # noqa: PLC0415
-        EventAccumulator,
-    )
-
-    tracker = TensorBoard("a", tmp_path, {"seed": 0})
-    for number in (1, 2):
-        tracker.log(VALUES, number)
-        events = EventAccumulator(str(tmp_path / "tensorboard/a"))
-        events.Reload()
-        assert len(events.Scalars("accuracy/mean")) == number
-    tracker.close()
-
-
-@needs("tensorboard")
-def test_rounds_that_are_trained_again_from_the_first_take_the_place_of_the_old(tmp_path):
-    for value in (0.25, 0.75):
-        tracker = TensorBoard("a", tmp_path, {"seed": 0})
-        tracker.log({"accuracy/mean": value}, 1)
-        tracker.close(failed=value < 0.5)
-    assert _of_tensorboard(tmp_path) == [(1, 0.75)]
-
-
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=needs(name)) for name in ("tensorboard", "mlflow")]
 )
@@ -298,43 +271,6 @@ def test_a_training_that_fails_is_a_failed_run(tmp_path, monkeypatch):
 
 def config_of(folder, track):
     return parse_config({**DEFAULTS, "output-dir": str(folder), "track": track})
-
-
-@needs("tensorboard")
-def test_a_full_disk_is_one_warning_of_tensorboards(tmp_path, caplog):
-    """A real write that fails: no file of this process may grow any more."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    tracking = Tracking(config_of(tmp_path, "tensorboard"))
-    tracking.begin_run("single", 0, 0, {})
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))
-        for number in range(1, 30):
-            tracking.after_round(RoundReport(number, 30), 1.0, None)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
-    assert caplog.text.count("track=tensorboard fails") == 1
-    assert "File too large" in caplog.text
-
-
-@needs("mlflow")
-@pytest.mark.slow
-def test_a_store_that_is_gone_is_one_warning_of_mlflows(tmp_path, caplog):
-    tracking = Tracking(config_of(tmp_path, "mlflow"))
-    tracking.begin_run("single", 0, 0, {})
-    (tmp_path / "mlflow.db").write_bytes(b"no database " * 1000)
-    for number in (1, 2):
-        tracking.after_round(RoundReport(number, 2), 1.0, None)
-    assert caplog.text.count("track=mlflow fails and is not used any more") == 1
-
-
-@needs("mlflow")
-@pytest.mark.slow
-def test_a_server_that_is_not_there_is_said_before_any_training(tmp_path, monkeypatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    with pytest.raises(RuntimeError, match=r"track is mlflow, which fails \(.*127\.0\.0\.1"):
-        run(tmp_path, strategy="single", track="mlflow")
 
 
 # --------------------------------------------------------------------- what is known beforehand

@@ -14,7 +14,6 @@ import pytest
 from filelock import FileLock
 from flwr.app import Message, RecordDict
 from rich.console import Console
-from rich.text import Text
 
 from fl_app.cli import main
 from fl_app.config.run_config import parse_config
@@ -205,28 +204,6 @@ def test_a_late_device_is_named_with_when_it_was_asked(status, monkeypatch):
     assert re.fullmatch(late, status.content()["clients"][0])
 
 
-def test_answers_are_heard_one_by_one(status, monkeypatch):
-    """While one device is still at work, the others have been heard."""
-    monkeypatch.setattr(device_grid, "_PAUSE", 0.01)
-    free = threading.Event()
-    slow = lambda message: good(message) if free.is_set() else []  # noqa: E731
-    grid = DeviceGrid(Post({100: good, 101: good, 102: slow}))
-    grid.listener = status
-    status.set_registry(lambda: roster_of(3))
-    thread = threading.Thread(
-        target=grid.send_and_receive, args=(messages([100, 101, 102]),), kwargs={"timeout": 60}
-    )
-    thread.start()
-    deadline = time.monotonic() + 30
-    while status.content().get("asking", {}).get("answered") != 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    assert status.content()["clients"][0] == "waiting for client 2"
-    free.set()
-    thread.join(30)
-    assert "asking" not in status.content()
-
-
 def test_what_takes_long_is_said_in_lines_that_become_fewer(status, clock):
     status.doing("reading cifar10")
     said = []
@@ -293,16 +270,6 @@ def test_a_run_that_hangs_or_ends_in_order_was_not_killed(tmp_path, clock):
     assert read_status(tmp_path)["state"] == RUNNING
 
 
-def test_a_run_whose_lock_goes_while_one_looks_ends_in_order(tmp_path, clock, monkeypatch):
-    killed(begun(tmp_path, clock))
-    assert read_status(tmp_path)["state"] == FAILED
-    lock = watch.fcntl.flock
-    monkeypatch.setattr(
-        watch.fcntl, "flock", lambda *how: (tmp_path / LOCK_FILE).unlink() or lock(*how)
-    )
-    assert read_status(tmp_path)["state"] == RUNNING
-
-
 def test_a_simulation_whose_process_was_killed_says_how_to_go_on(tmp_path, clock, monkeypatch):
     with_checkpoint(begun(tmp_path, clock))
     monkeypatch.setattr("fl_app.plan.private_superlink", lambda *_: nullcontext({}))
@@ -326,12 +293,6 @@ def test_a_simulation_whose_process_was_killed_says_how_to_go_on(tmp_path, clock
 
 
 # -------------------------------------------------------------------------------- a whole run
-
-
-def test_the_status_is_there_at_once(status, tmp_path):
-    """Otherwise a run that is over within a second has results and no status."""
-    status.write_to(tmp_path)
-    assert read_status(tmp_path)["state"] == RUNNING
 
 
 def test_a_run_says_how_it_ended(tmp_path):
@@ -369,25 +330,6 @@ def test_a_run_that_is_stopped_from_outside_says_how_to_go_on(status, tmp_path, 
     wanted = f"resume={tmp_path}" if checkpoints else "start it again, since it has no checkpoint"
     assert read_status(tmp_path)["error"].startswith("it was stopped from outside: ")
     assert wanted in read_status(tmp_path)["error"]
-
-
-def test_a_run_that_is_refused_leaves_no_folder(tmp_path):
-    with pytest.raises(ValueError, match="num-clusters is 9"):
-        run(tmp_path / "out", strategy="rcc-pfl", num_clusters=9)
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_resumed_run_goes_on_from_its_round(tmp_path):
-    run(tmp_path, strategy="single", checkpoint_every=1)
-    (tmp_path / "summary.json").unlink()
-    seen = []
-    keep = status_module.write_status
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            status_module, "write_status", lambda *args: (seen.append(args[1]), keep(*args))
-        )
-        run(tmp_path, strategy="single", resume=str(tmp_path), output_dir="", checkpoint_every=1)
-    assert seen[-1]["runs"][0]["round"] == 2
 
 
 def test_a_resumed_run_is_in_its_round_at_once(status):
@@ -461,19 +403,6 @@ def test_the_display_waits_for_a_run_follows_it_and_ends_with_it(tmp_path, monke
     assert said.endswith("┘\n")
 
 
-@pytest.mark.slow
-def test_watching_loads_nothing_that_takes_seconds(tmp_path):
-    """It is to answer at once, also on a small machine."""
-    program = (
-        "import sys; from fl_app.cli import main; main(['watch', sys.argv[1], '--once']); "
-        "print([m for m in ('torch', 'scipy', 'sklearn') if m in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "[]\n"
-
-
 def test_the_server_tells_its_grid_whom_to_tell(monkeypatch):
     heard = []
     monkeypatch.setattr(experiment, "_Experiment", MagicMock())
@@ -482,24 +411,3 @@ def test_the_server_tells_its_grid_whom_to_tell(monkeypatch):
         parse_config(DEFAULTS), grid, lambda config, grid, _: heard.append(grid)
     )
     assert isinstance(heard[0].listener, Status)
-
-
-def test_in_a_small_window_the_row_that_runs_now_is_seen_and_no_number_is_cut(
-    status, tmp_path, monkeypatch
-):
-    for seed in range(20):
-        status.begin_run("rcc-pfl", seed, 0, 4)
-    written(tmp_path, status)
-    console = Console(file=io.StringIO(), force_terminal=True, width=44, height=14)
-
-    def stop(_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(watch.time, "sleep", stop)
-    with pytest.raises(KeyboardInterrupt):
-        watch._follow(tmp_path, console)
-    said = Text.from_ansi(console.file.getvalue()).plain
-    assert re.search(r"rcc-pfl +│ +19 │ +0/4", said)
-    assert re.search(r"and 1\d before these", said)
-    assert "worst" not in said
-    assert "…" not in said

@@ -12,8 +12,7 @@ from fl_app.devices.site.check import describe_table
 from fl_app.devices.site.device_node import NodeConfig
 from fl_core.agreement.agreement import Survey
 from fl_core.agreement.vote import agree
-from tests.app_runs import DEFAULTS, undrawn_pictures
-from tests.device_runs import run
+from tests.app_runs import DEFAULTS
 from tests.device_tables import device
 from tests.own_modules import run_alone
 
@@ -59,29 +58,6 @@ def test_in_a_run_and_its_models(sites, tmp_path, capsys):
     rows = csv.DictReader(found.read_text(encoding="utf-8").splitlines())
     answers = [float(row["visits"]) for row in rows]
     assert np.sqrt(np.mean((answers - new["visits"]) ** 2)) < 16
-
-
-def test_in_a_group(sites, tmp_path, capsys):
-    words = [f"{key}={value}" for key, value in WORDS.items()]
-    words += ["dataset=tables", f"data-dir={sites}", "num-clusters=2"]
-    with undrawn_pictures():
-        assert main(["group", *words, f"output-dir={tmp_path / 'all'}"]) == 0
-    report = json.loads((tmp_path / "all/grouping.json").read_text(encoding="utf-8"))
-    assert report["clusters"] == [0, 0, 1, 1]
-    assert "3 columns: a, b, c\na number: visits\ntables on 4 clients" in capsys.readouterr().out
-
-
-def test_on_devices(sites, tmp_path):
-    summary, _ = run(
-        tmp_path / "out",
-        {city: sites / f"{city}.csv" for city in CITIES},
-        **{key.replace("-", "_"): value for key, value in WORDS.items()},
-        **{"num_clusters": 2, "standardise": "all", "optimizer": "adam", "learning_rate": 0.01},
-    )
-    (one,) = summary["runs"]
-    assert one["names"] == [*CITIES]
-    assert one["clusters"] == [0, 0, 1, 1]
-    assert one["rmse"] < 25
 
 
 def test_a_device_may_say_it_itself(tmp_path):

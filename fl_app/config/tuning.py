@@ -16,8 +16,10 @@ from fl_core.options import (
     Rule,
     Scalar,
     did_you_mean,
+    key_values,
     options_of,
     or_words,
+    typed,
 )
 from strategies.catalogue import parameters, system_of
 from strategies.clusterings.agglomeration import COUNT_RULES
@@ -72,7 +74,7 @@ def values_of(tune: str) -> dict[str, tuple[Scalar, ...]]:
 
 def _parse(value: Any) -> str:
     values = values_of(str(value))
-    return " ".join(f"{key}={','.join(map(str, some))}" for key, some in values.items())
+    return " ".join(f"{key}={','.join(map(typed, some))}" for key, some in values.items())
 
 
 TUNE = Rule(f'empty, or options with their values, as in "{_EXAMPLE}"', _parse)
@@ -112,7 +114,7 @@ def label_of(strategy: str, values: Mapping[str, Scalar]) -> str:
     >>> label_of("ditto", {"ditto-weight": 0.1}), label_of("ditto", {})
     ('ditto,ditto-weight=0.1', 'ditto')
     """
-    return ",".join([strategy, *(f"{key}={value}" for key, value in values.items())])
+    return ",".join([strategy, *key_values(values)])
 
 
 def has_effect(key: str, strategy: str) -> bool:

@@ -45,6 +45,7 @@ from fl_app.results.fields import (
 from fl_app.results.verdict import SeedVerdicts
 from fl_core.data.settings import TESTS
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES, Metric, Metrics, metrics_of
+from fl_core.options import key_values
 from fl_core.text import listed, one_line, printable
 from strategies import Failure
 
@@ -100,7 +101,7 @@ class Tuned:
         >>> Tuned(values={"learning-rate": 0.01}, tried=tried).describe(num_clients=2)
         'learning-rate=0.01 (of 2 tried: 8 rounds, 8 kB/client, 3 s in all)'
         """
-        chosen = " ".join(f"{key}={value}" for key, value in self.values.items())
+        chosen = " ".join(key_values(self.values))
         rounds = sum(one.rounds for one in self.tried)
         kilobytes = sum(one.bytes for one in self.tried) / num_clients / 1000
         seconds = sum(one.seconds for one in self.tried)

@@ -12,6 +12,7 @@ from fl_app.config.tuning import (
     read_tuned_values,
     values_of,
 )
+from fl_core.options import typed
 from tests.app_runs import DEFAULTS
 
 GIVEN = {**DEFAULTS, "strategy": "local,ditto", "validation-share": 0.2}
@@ -73,6 +74,9 @@ def test_what_is_read_is_written_as_it_was_meant():
     config = parse_config({**GIVEN, "tune": " learning-rate=1e-3,3e-3   ditto-weight=0,1 "})
     assert config.as_run_config()["tune"] == "learning-rate=0.001,0.003 ditto-weight=0.0,1.0"
     assert parse_config(config.as_run_config()) == config
+    switched = parse_config({**GIVEN, "strategy": "local,apfl", "tune": "apfl-adaptive=true,false"})
+    assert switched.as_run_config()["tune"] == "apfl-adaptive=true,false"
+    assert parse_config(switched.as_run_config()) == switched
 
 
 @pytest.mark.parametrize(
@@ -115,8 +119,11 @@ def test_what_another_value_makes_count_is_allowed():
 
 def test_every_option_that_can_be_tuned_is_read_in_the_same_words():
     for key, one in TUNABLE.items():
-        other = "sgd" if key == "optimizer" else "7" if key != "momentum" else "0.7"
-        (values,) = values_of(f"{key}={one.default},{other}").values()
+        is_share = key in ("momentum", "apfl-alpha")
+        other = "sgd" if key == "optimizer" else "0.7" if is_share else "7"
+        if isinstance(one.default, bool):
+            other = typed(not one.default)
+        (values,) = values_of(f"{key}={typed(one.default)},{other}").values()
         assert values[0] == one.rule.read(key, one.default)
 
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, Context, RecordDict
 
+from clients import handlers
 from fl_core.messages import protocol
 from fl_core.models.model_file import load_model
 from tests.device_images import write_sites
@@ -67,6 +68,22 @@ def test_a_device_stores_a_model_with_a_private_last_layer(tmp_path, sites, monk
     assert not torch.equal(berlin["output.weight"], oslo["output.weight"])
     (personal,) = (tmp_path / "disks/berlin/model-personal").iterdir()
     assert "latest.safetensors" in {path.name for path in personal.iterdir()}
+
+
+@pytest.mark.parametrize("strategy", ["ditto", "fedper", "fedavg-ft"])
+def test_a_device_stores_the_model_that_it_tested_last(tmp_path, sites, monkeypatch, strategy):
+    tested, usual = [], handlers.evaluate_both
+
+    def evaluate_both(model, *given):
+        tested.append({name: one.numpy().tobytes() for name, one in model.state_dict().items()})
+        return usual(model, *given)
+
+    monkeypatch.setattr(handlers, "evaluate_both", evaluate_both)
+    models = run_listening(tmp_path, sites, monkeypatch, strategy=strategy)[2]
+    for state in models.values():
+        stored = {name: one.numpy().tobytes() for name, one in state.items()}
+        assert stored in tested[-2:]
+    assert tested[-1] != tested[-2]
 
 
 def test_what_a_device_says_when_it_is_told_to_keep_its_layers_is_not_read(tmp_path, sites, caplog):

@@ -88,16 +88,8 @@ class Client:
         raise self._lacks("model")
 
     def training_settings(self) -> TrainingSettings:
-        """Return how it trains."""
-        raise self._lacks("training_settings")
-
-    def loss(self) -> str:
-        """Return the import path of a user-defined loss; by default, none."""
-        return ""
-
-    def metric(self) -> str:
-        """Return the import path of a user-defined metric; by default, none."""
-        return ""
+        """Return how it trains, and what it minimises and measures; by default, as the app does."""
+        return TrainingSettings()
 
     def scaling(self) -> Scaling | None:
         """Return the scale of its numbers to predict; by default, none."""
@@ -105,11 +97,11 @@ class Client:
 
     def losses(self, models: Sequence[ArrayRecord]) -> list[float]:
         """Return each model's mean loss on its training data, labels as they are."""
-        model, data = self.model(), self.training_data()
+        model, data, loss = self.model(), self.training_data(), self.training_settings().loss
         found = []
         for arrays in models:
             model.load_state_dict(arrays.to_torch_state_dict())
-            found.append(evaluate(model, *data, loss=self.loss()).loss)
+            found.append(evaluate(model, *data, loss=loss).loss)
         return found
 
     def user_objectives(self) -> Collection[type[LocalObjective]]:

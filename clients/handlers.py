@@ -29,8 +29,8 @@ from clients.signatures.answers import (
 )
 from clients.signatures.shift import data_shift, image_sketch
 from clients.training.local_training import (
-    Instructions,
     load_tested_model,
+    read_objective,
     train_by_objective,
     whole_model,
 )
@@ -186,7 +186,7 @@ def tested_model(client: Client) -> nn.Module:
 
 def _check_noise(client: Client, number: int) -> None:
     """Refuse what the promise does not cover."""
-    objective = Instructions.of(client.message, client.user_objectives()).objective
+    objective = read_objective(client.message, client.user_objectives())
     if not objective.may_be_noisy:
         raise ValueError(
             f"training-epsilon is {client.promise().training_epsilon:g}, which does not cover all "
@@ -224,8 +224,8 @@ def _count_training(client: Client, number: int) -> None:
 def _evaluated(client: Client) -> RecordDict:
     """Test the client's model and return its scores."""
     model, (images, labels) = tested_model(client), client.test_data()
-    loss, scaling = client.loss(), client.scaling()
-    measure = measure_of(client.metric(), scaling)
+    settings, scaling = client.training_settings(), client.scaling()
+    loss, measure = settings.loss, measure_of(settings.metric, scaling)
     other = client.other_test_data()
     found, beside = evaluate_both(model, images, labels, other, loss, measure)
     metrics = MetricRecord({protocol.NUM_EXAMPLES: len(labels), **as_metrics(found, scaling, loss)})

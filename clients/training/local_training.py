@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import fields
-from typing import NamedTuple, cast
+from typing import cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Message
 from torch import nn
@@ -24,39 +24,35 @@ UserDefined = Collection[type[LocalObjective]]
 """The objectives that a client knows beside those of `OBJECTIVES`."""
 
 
-class Instructions(NamedTuple):
-    """A message's local objective."""
+def read_objective(message: Message, user_defined: UserDefined = ()) -> LocalObjective:
+    """Return a message's local objective; without any, the plain one.
 
-    objective: LocalObjective
-    layers: tuple[str, ...]  # those that stay here
+    A ValueError says that this client does not know it, or that an option is missing.
+    """
+    said = message.content.config_records.get(protocol.CONFIG, ConfigRecord())
+    objective = str(said.get(protocol.OBJECTIVE, "plain"))
+    version = "install the server's version of this app here."
+    known = {**{kind.sent_name(): kind for kind in user_defined}, **OBJECTIVES}
+    if objective not in known:
+        raise ValueError(
+            f'the server asks for the local objective "{objective}", but this client knows '
+            f"{', '.join(known)}: {version}"
+        )
+    kind = known[objective]
+    keys = {one.name: one.name.replace("_", "-") for one in fields(kind)}
+    if absent := [key for key in keys.values() if key not in said]:
+        raise ValueError(
+            f'the server asks for the local objective "{objective}" and does not say its '
+            f"{absent[0]}: {version}"
+        )
+    # Private layers are sent by their names in this model: "last", say, was looked up.
+    options = {n: said[key] for n, key in keys.items() if key != protocol.PRIVATE_LAYERS}
+    return kind(**options)
 
-    @classmethod
-    def of(cls, message: Message, user_defined: UserDefined = ()) -> Instructions:
-        """Read them; without any, the objective is the plain one.
 
-        A ValueError says that this client does not know the objective, or that an option is
-        missing.
-        """
-        said = message.content.config_records.get(protocol.CONFIG, ConfigRecord())
-        objective = str(said.get(protocol.OBJECTIVE, "plain"))
-        version = "install the server's version of this app here."
-        known = {**{kind.sent_name(): kind for kind in user_defined}, **OBJECTIVES}
-        if objective not in known:
-            raise ValueError(
-                f'the server asks for the local objective "{objective}", but this client knows '
-                f"{', '.join(known)}: {version}"
-            )
-        kind = known[objective]
-        keys = {one.name: one.name.replace("_", "-") for one in fields(kind)}
-        if absent := [key for key in keys.values() if key not in said]:
-            raise ValueError(
-                f'the server asks for the local objective "{objective}" and does not say its '
-                f"{absent[0]}: {version}"
-            )
-        # The names of private layers are those of this model: "last", say, has been looked up.
-        layers = tuple(cast(list[str], said.get(protocol.PRIVATE_LAYERS, [])))
-        options = {n: said[key] for n, key in keys.items() if key != protocol.PRIVATE_LAYERS}
-        return cls(kind(**options), layers)
+def _private_layers_in(message: Message) -> tuple[str, ...]:
+    said = message.content.config_records.get(protocol.CONFIG, ConfigRecord())
+    return tuple(cast(list[str], said.get(protocol.PRIVATE_LAYERS, [])))
 
 
 def train_by_objective(
@@ -121,13 +117,13 @@ def _loaded(
     message: Message, personal: Personal, model: nn.Module, fit: Fit, user_defined: UserDefined
 ) -> tuple[LocalObjective, LocalTraining]:
     """Load the model of a message; return its objective, and what that is handed."""
-    objective, layers = Instructions.of(message, user_defined)
+    objective = read_objective(message, user_defined)
     received = message.content.array_records[protocol.ARRAYS]
     model.load_state_dict(whole_model(message, personal, received).to_torch_state_dict())
     device = next((tensor.device for tensor in model.state_dict().values()), None)
     beside = ArrayRecord(split(received, [protocol.BESIDE])[1]).to_torch_state_dict()
     there = {name: tensor.to(device) for name, tensor in without_layer(beside).items()}
-    return objective, LocalTraining(fit, personal, layers, there)
+    return objective, LocalTraining(fit, personal, _private_layers_in(message), there)
 
 
 def whole_model(message: Message, personal: Personal, shared: ArrayRecord) -> ArrayRecord:
@@ -136,8 +132,7 @@ def whole_model(message: Message, personal: Personal, shared: ArrayRecord) -> Ar
     A ValueError says that there are neither.
     """
     arrays = split(shared, [protocol.BESIDE])[0]
-    config = message.content.config_records.get(protocol.CONFIG, ConfigRecord())
-    if protocol.PRIVATE_LAYERS not in config:
+    if not _private_layers_in(message):
         return ArrayRecord(arrays)
     private = personal.load() or message.content.array_records.get(protocol.PRIVATE)
     if private is None:

@@ -90,14 +90,6 @@ class Node(Client, ABC):
         values = {field_of(key): value for key, value in read_tuned_values(str(tried)).items()}
         return replace(self.config.training_settings(), **values)
 
-    def loss(self) -> str:
-        """Return the configured one."""
-        return self.config.loss
-
-    def metric(self) -> str:
-        """Return the configured one."""
-        return self.config.metric
-
     def user_objectives(self) -> list[type[LocalObjective]]:
         """Return those of the run's strategies, which the owner of this node allows."""
         return [objective_class(path) for path in objective_paths(self.config)]

@@ -1,11 +1,8 @@
-import numpy as np
 import pytest
 import torch
 
 from clients.accelerator import gpu_name, torch_device
-from clients.features.compute import feature_map
 from clients.settings import AUTO, CPU, CUDA, TrainingSettings
-from clients.signatures.autoencoder import build_autoencoder, encode, fit
 from clients.training.train import evaluate, train
 from fl_app.simulation import node
 from fl_core.data.datasets import load_dataset
@@ -74,19 +71,3 @@ def test_a_gpu_trains_to_the_same_model_within_rounding():
     torch.testing.assert_close(gpu_weights, weights, atol=1e-4, rtol=0)
     assert gpu_scores.accuracy == pytest.approx(scores.accuracy, abs=0.03)
     assert torch.equal(gpu_weights, again)
-
-
-@needs_gpu
-def test_a_gpu_computes_the_same_features_and_embeddings_within_rounding():
-    pytest.importorskip("efficientnet_lite_pytorch")
-    images, _ = digits(40)
-    networks = [
-        feature_map("efficientnet-lite0", device=torch_device(name))(images) for name in (CPU, CUDA)
-    ]
-    torch.testing.assert_close(*networks, atol=1e-3, rtol=1e-3)
-    embeddings = []
-    for name in (CPU, CUDA):
-        autoencoder = build_autoencoder(1, seed=0).to(torch_device(name))
-        fit(autoencoder, images, 1, torch.Generator().manual_seed(0))
-        embeddings.append(encode(autoencoder, images))
-    np.testing.assert_allclose(*embeddings, atol=1e-3)

@@ -3,17 +3,18 @@ import pytest
 import torch
 
 from clients.attacks import corrupt_update, flip_labels, random_basis, random_centroids
-from clients.signatures.spectrum import leading_spectrum, relevance
 
 RECEIVED = {
     "weight": np.array([[1.0, 2.0]], np.float32),
     "half": np.array([1.0], np.float16),
     "count": np.array(3, np.int64),
+    "norm.running_var": np.array([2.0, 1.0], np.float32),
 }
 TRAINED = {
     "weight": np.array([[1.5, 0.0]], np.float32),
     "half": np.array([1.25], np.float16),
     "count": np.array(8, np.int64),
+    "norm.running_var": np.array([1.0, 1.0], np.float32),
 }
 
 
@@ -39,17 +40,11 @@ def test_updates_by_hand(attack, weight, half):
     assert sent["weight"].tolist() == weight
     assert sent["half"].tolist() == half
     assert sent["count"] == 8  # a counter is no direction
+    assert sent["norm.running_var"].min() >= 0  # 2 + 10·(1 − 2) would be refused
     assert [a.dtype for a in sent.values()] == [a.dtype for a in TRAINED.values()]
     assert [a.shape for a in sent.values()] == [a.shape for a in TRAINED.values()]
     for name, array in before.items():
         assert np.array_equal(TRAINED[name], array)
-
-
-def test_no_variance_is_below_zero_which_would_be_refused():
-    """1 + 10·(0.5 − 1) is −4."""
-    before, after = ({"norm1.running_var": np.float32([one, 2])} for one in (1, 0.5))
-    sent = corrupt_update("scaled-update", before, after, 10.0)
-    assert sent["norm1.running_var"].tolist() == [0, 2]
 
 
 @pytest.mark.parametrize("kind", [np.array, torch.tensor])
@@ -73,16 +68,6 @@ def test_a_random_basis_is_orthonormal(shape):
     assert np.allclose(basis.T @ basis, np.eye(shape[1]), atol=1e-6)
     assert np.array_equal(basis, random_basis(shape, rng()))
     assert not np.array_equal(basis, random_basis(shape, rng(1)))
-
-
-def test_a_random_basis_passes_for_a_spectrum_but_is_not_relevant():
-    features = (rng(1).standard_normal((200, 40)) * np.linspace(3, 0.1, 40)).astype(np.float32)
-    spectrum = leading_spectrum(features, 10)
-    true, false = relevance(
-        "paper", spectrum.whole, [spectrum.eigenvectors, random_basis((40, 10), rng())]
-    )
-    assert true > 0.99
-    assert false < 0.9
 
 
 def test_random_centroids_look_like_the_true_ones():

@@ -13,15 +13,15 @@ from flwr.app import ArrayRecord
 from torch import nn
 
 from clients.training.local_training import (
-    Instructions,
     load_tested_model,
+    read_objective,
     train_by_objective,
     whole_model,
 )
 from fl_core.messages import protocol
 from fl_core.models.layers import with_layer
 from fl_core.objectives.known import OBJECTIVES
-from fl_core.objectives.objective import no_term, proximal_term
+from fl_core.objectives.objective import no_term
 from tests.local_messages import context, message, personal, sgd, two_numbers
 
 
@@ -52,9 +52,7 @@ def weight_tested(asked, state, fit=None):
 def test_every_objective_is_what_the_server_says_of_it():
     for name in ("ditto", "prox"):
         entries = OBJECTIVES[name](0.25).message_entries(["output.weight"])
-        assert Instructions.of(message(two_numbers(), **entries)).objective == OBJECTIVES[name](
-            0.25
-        )
+        assert read_objective(message(two_numbers(), **entries)) == OBJECTIVES[name](0.25)
 
 
 def test_prox_by_hand():
@@ -66,17 +64,6 @@ def test_prox_by_hand():
     assert weight(shared) == pytest.approx(second, abs=1e-6)
     plain, _ = trained(message(two_numbers(start)), context(), sgd(2))
     assert weight(plain) == pytest.approx(first - 0.1 * gradient(first), abs=1e-6)
-
-
-@pytest.mark.parametrize("objective", ["prox", "ditto"])
-def test_no_pull_is_the_plain_objective_to_the_bit(objective):
-    weight = {f"{objective}_weight": 0.0}
-    asked = message(two_numbers(0.1), objective=objective, **weight)
-    shared, loss = trained(asked, context(), sgd(3, momentum=0.9))
-    plain, plain_loss = trained(message(two_numbers(0.1)), context(), sgd(3, momentum=0.9))
-    assert loss == plain_loss
-    for name in plain:
-        assert shared[name].numpy().tobytes() == plain[name].numpy().tobytes()
 
 
 def test_ditto_by_hand():
@@ -285,18 +272,9 @@ def test_the_plain_objective_forgets_what_another_strategy_left():
 
 def test_an_objective_that_only_the_server_knows_is_refused():
     with pytest.raises(ValueError, match='objective "meta", but this client knows plain, prox'):
-        Instructions.of(message(two_numbers(), objective="meta"))
+        read_objective(message(two_numbers(), objective="meta"))
 
 
 def test_what_an_objective_takes_must_be_said():
     with pytest.raises(ValueError, match='objective "ditto" and does not say its ditto-weight'):
-        Instructions.of(message(two_numbers(), objective="ditto"))
-
-
-def test_proximal_terms_by_hand():
-    model = two_numbers(0.5)
-    model.output.weight.grad = torch.ones(2, 1)  # the bias has none: it is not trained
-    proximal_term(model, 4.0, [torch.zeros(2, 1), torch.zeros(2)])()
-    assert model.output.weight.grad.flatten().tolist() == [3.0, -1.0]
-    assert model.output.bias.grad is None
-    assert proximal_term(model, 0.0) is no_term
+        read_objective(message(two_numbers(), objective="ditto"))

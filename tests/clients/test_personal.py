@@ -83,13 +83,6 @@ def test_a_run_that_goes_on_from_a_checkpoint_has_what_was_stored_then(tmp_path)
     assert value(personal(asked(6), context(), tmp_path).load()) == 50
 
 
-def test_a_device_that_sat_out_retains_the_older_one_for_a_checkpoint(tmp_path):
-    personal(asked(1), context(), tmp_path).save(record(1))
-    personal(asked(3, "query.save_state"), context(), tmp_path).save_for_checkpoint()
-    personal(asked(4), context(), tmp_path).save(record(4))
-    assert value(personal(asked(4), context(), tmp_path).load()) == 1
-
-
 def test_what_a_killed_run_trained_further_is_not_held_for_the_one_that_goes_on(tmp_path):
     personal(asked(1), context(), tmp_path).save(record(1))
     personal(asked(1, "query.save_state"), context(), tmp_path).save_for_checkpoint()

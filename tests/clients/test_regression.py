@@ -12,7 +12,7 @@ from torch import nn
 from clients.client import Client
 from clients.handlers import answer_training, as_metrics
 from clients.settings import TrainingSettings
-from clients.training.train import Errors, OtherTest, evaluate, evaluate_both, train
+from clients.training.train import Errors, evaluate, train
 from fl_core.data.scaling import Scaling
 from fl_core.messages import protocol
 from tests.local_messages import context, message
@@ -30,36 +30,10 @@ def errors_of(guesses, truths):
     return evaluate(Repeats(), samples, torch.tensor(truths, dtype=torch.float32))
 
 
-def test_errors_by_hand():
-    # Off by 1, 0 and −3: squares 1 + 0 + 9; the truths 1, 2, 6 are −2, −1 and 3 from their mean.
-    found = errors_of([2, 2, 3], [1, 2, 6])
-    assert found.loss == pytest.approx(10 / 3)
-    assert found.rmse == pytest.approx(math.sqrt(10 / 3))
-    assert found.mae == pytest.approx(4 / 3)
-    assert found.r2 == pytest.approx(1 - 10 / 14)
-    assert isinstance(found, Errors)
-
-
-def test_the_mean_explains_nothing_and_the_truth_everything():
-    assert errors_of([3, 3, 3], [1, 2, 6]).r2 == pytest.approx(0)
-    assert errors_of([1, 2, 6], [1, 2, 6]) == Errors(0, 0, 0, 1)
-
-
 @pytest.mark.parametrize(("guesses", "r2"), [([0.1, 0.1, 0.1], 1), ([0.1, 0.1, 0.2], 0)])
 def test_of_a_constant_number_r2_is_scikit_learns(guesses, r2):
     assert errors_of(guesses, [0.1] * 3).r2 == r2
     assert r2_score(np.zeros(3), np.float32(guesses) - np.float32(0.1)) == r2
-
-
-@pytest.mark.parametrize("loss", ["", "torch.nn.functional:l1_loss"])
-def test_a_second_test_has_its_errors_and_loss(loss):
-    samples, truths = torch.tensor([[2.0], [2], [3]]), torch.tensor([1.0, 2, 6])
-    other = OtherTest(torch.tensor([2]), samples[:1], torch.tensor([4.0]))
-    first, second = evaluate_both(Repeats(), samples, truths, other, loss)
-    assert first == evaluate(Repeats(), samples, truths, loss=loss)
-    # Off by −3 and −2.
-    assert (second.mae, second.rmse) == (5 / 2, math.sqrt(13 / 2))
-    assert second.loss == (5 / 2 if loss else 13 / 2)
 
 
 def test_one_sample_has_no_r2():
@@ -105,7 +79,7 @@ def test_what_is_sent_of_errors_does_not_tell_the_clients_scale():
 class Site(Client):
     """Tests and validates a model that repeats its input on one sample: it is off by 3."""
 
-    own_loss = ""
+    settings = TrainingSettings()
 
     def model(self):
         return Repeats()
@@ -118,12 +92,12 @@ class Site(Client):
     def scaling(self):
         return Scaling((0.0,), (1.0,), target_mean=5.0, target_deviation=4.0)
 
-    def loss(self):
-        return self.own_loss
+    def training_settings(self):
+        return self.settings
 
 
 class SiteWithLoss(Site):
-    own_loss = "torch.nn.functional:l1_loss"
+    settings = TrainingSettings(loss="torch.nn.functional:l1_loss")
 
 
 @pytest.mark.parametrize(("site", "losses"), [(Site, [144.0]), (SiteWithLoss, [])])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fl_core.data.settings import DATASETS
+from fl_core.data.settings import DATASETS, PLUS
 from fl_core.options import (
     COUNT,
     POSITIVE,
@@ -76,11 +76,32 @@ class FeatureSettings:
     )
 
 
-AUTOMATIC = {1: "mnist-5k", 3: "cifar100"}  # what `auto` pre-trains on, by channels
+# What `auto` pre-trains on, by channels: the first whose images the clients do not have.
+_AUTOMATIC = {1: ("fashion-mnist", "mnist"), 3: ("cifar100", "cifar10")}
+_ORIGINS = {  # of images that have come into several data sets
+    **{"mnist-5k": {"mnist"}, "rotated-mnist": {"mnist"}, "cifar20": {"cifar10", "cifar100"}},
+    **{name: {"mnist", "emnist"} for name in ("emnist-balanced", "femnist", "mnist")},
+}
+WITHOUT_FILES = "mnist-5k"
 # A folder of images is not among them: its name does not say which images it holds.
 PRETRAINING_DATASETS = tuple(
     name for name, entry in DATASETS.items() if entry.known and not entry.has_group_tasks
 )
+
+
+def share_images(dataset: str, other: str) -> bool:
+    """Return whether two data sets, by names that may be joined, have images of one origin."""
+    first, second = (
+        set().union(*(_ORIGINS.get(part, {part}) for part in name.split(PLUS)))
+        for name in (dataset, other)
+    )
+    return not first.isdisjoint(second)
+
+
+def automatic_source(dataset: str, channels: int) -> str:
+    """Return the data set that `auto` pre-trains an encoder on, for clients with `dataset`."""
+    sources = _AUTOMATIC[channels]
+    return next((one for one in sources if not share_images(dataset, one)), sources[0])
 
 
 def _parse_source(value: Any) -> str:
@@ -102,7 +123,8 @@ class EncoderSettings:
         "auto",
         SOURCE,
         f"`flt`: a file, or the data set to pre-train the encoder on (cached for the next run); "
-        f"`auto`: `{AUTOMATIC[1]}` for grey images, `{AUTOMATIC[3]}` for colour",
+        f"`auto`: `{_AUTOMATIC[1][0]}` for grey images, `{_AUTOMATIC[3][0]}` for colour, or "
+        "another one if the clients have these",
     )
 
 

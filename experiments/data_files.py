@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from clients.settings import AUTO, AUTOMATIC
+from clients.settings import AUTO, automatic_source
 from fl_app.config.rules import shares_eigenvectors
 from fl_app.config.run_config import Config
 from fl_core.data.dataset_info import dataset_info
@@ -48,7 +48,8 @@ def sources_of(config: Config) -> list[str]:
     if any("encoder" in parameters(system_of(name).clustering) for name in config.strategy):
         kind = dataset_info(config.dataset)
         channels = kind.sample_shape[0] if kind else 1
-        names.append(AUTOMATIC.get(channels, "") if config.encoder == AUTO else config.encoder)
+        automatic = config.encoder == AUTO
+        names.append(automatic_source(config.dataset, channels) if automatic else config.encoder)
     found = [part for name in names for part in _MADE_OF.get(name, (name,))]
     if shares_eigenvectors(config.strategy):
         found.append(config.features)

@@ -11,7 +11,13 @@ import torch
 from filelock import FileLock
 from safetensors.torch import load_file, save_file
 
-from clients.settings import AUTOMATIC, PRETRAINING_DATASETS, SOURCE
+from clients.settings import (
+    PRETRAINING_DATASETS,
+    SOURCE,
+    WITHOUT_FILES,
+    automatic_source,
+    share_images,
+)
 from clients.signatures.autoencoder import Autoencoder, build_autoencoder, fit, load_autoencoder
 from fl_core.data.datasets import load_dataset
 from fl_core.data.folders import cache_dir
@@ -53,6 +59,28 @@ def read_autoencoder(path: Path, channels: int) -> Autoencoder:
         raise ValueError(f"the file {path} cannot be used: {error}") from error
 
 
+def choose_source(source: str, channels: int, dataset: str, data_dir: str = "") -> tuple[str, str]:
+    """Return what to pre-train on, a data set or a file, and a warning, empty without any.
+
+    `auto` is FLT's Enc2, a data set that is not the clients' `dataset`. Where its files cannot be
+    had, grey images are those of mnist-5k, which needs none.
+    """
+    chosen, why = source, ""
+    if source == "auto":
+        chosen = automatic_source(dataset, channels)
+        try:
+            load_dataset(chosen, data_dir)
+        except OSError as error:
+            if channels != 1:
+                raise
+            logger.warning("%s", error)
+            why = f", since {chosen} could not be read"
+            chosen = WITHOUT_FILES
+    if share_images(dataset, chosen):
+        why = f", which has images of the clients' data set{why}"
+    return chosen, f"its encoder was pre-trained on {chosen}{why}" if why else ""
+
+
 def pretrained_autoencoder(
     source: str,
     channels: int,
@@ -71,7 +99,7 @@ def pretrained_autoencoder(
     ----------
     source : str
         The path of a `.safetensors` file, or one of `PRETRAINING_DATASETS`, of which the training
-        images are used without their labels; or `auto`, see `AUTOMATIC`.
+        images are used without their labels.
     channels : int
         Of the clients' images, 1 or 3.
     data_dir : str
@@ -84,9 +112,8 @@ def pretrained_autoencoder(
     if SOURCE.read("encoder", source).endswith(".safetensors"):
         return read_autoencoder(Path(source).expanduser(), channels)
     fresh = build_autoencoder(channels, _PRETRAINING_SEED)
-    dataset = AUTOMATIC[channels] if source == "auto" else source
-    images = load_dataset(dataset, data_dir).train_samples
-    kind = f"{dataset}-{channels}-channels-{epochs}-epochs-seed-{_PRETRAINING_SEED}-v{_FORMAT}"
+    images = load_dataset(source, data_dir).train_samples
+    kind = f"{source}-{channels}-channels-{epochs}-epochs-seed-{_PRETRAINING_SEED}-v{_FORMAT}"
     kind += f"-{_checksum(images)}"
     if device is not None and device.type != "cpu":  # which rounds differently
         kind += f"-{device.type}"
@@ -97,7 +124,7 @@ def pretrained_autoencoder(
             with suppress(ValueError):
                 return read_autoencoder(path, channels)
             logger.warning("The cached autoencoder %s is damaged and is made again.", path)
-        logger.info("Pre-training the autoencoder on %d images of %s.", len(images), dataset)
+        logger.info("Pre-training the autoencoder on %d images of %s.", len(images), source)
         generator = torch.Generator().manual_seed(_PRETRAINING_SEED)
         fresh.to(device)
         fit(fresh, images, epochs, generator, images_per_epoch=IMAGES_PER_EPOCH[channels])

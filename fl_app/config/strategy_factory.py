@@ -14,7 +14,7 @@ from torch import nn
 from clients.accelerator import one_thread, torch_device
 from clients.features.dimensions import compared_dimension
 from clients.settings import AUTO, CPU
-from clients.signatures.pretraining import pretrained_autoencoder
+from clients.signatures.pretraining import choose_source, pretrained_autoencoder
 from fl_app.config.rules import field_of
 from fl_app.config.run_config import Config
 from fl_app.config.tuning import AS_TASKS, combinations
@@ -202,12 +202,24 @@ def initial_model(setting: Setting) -> nn.Module:
 
 
 @lru_cache(maxsize=2)
-def _encoder(source: str, channels: int, data_dir: str, device: str) -> protocol.NDArrays:
+def _encoder(
+    source: str, channels: int, dataset: str, data_dir: str, device: str
+) -> tuple[protocol.NDArrays, str]:
+    """Return the encoder's weights, and a warning about its images, if there is one."""
     # The server may lack the GPU that its clients need.
     here = torch_device(CPU if device == CPU else AUTO)
     with one_thread():  # layers are small, and threads that wait for each other cost more
-        autoencoder = pretrained_autoencoder(source, channels, data_dir=data_dir, device=here)
-    return _arrays_of(autoencoder)
+        chosen, note = choose_source(source, channels, dataset, data_dir)
+        autoencoder = pretrained_autoencoder(chosen, channels, data_dir=data_dir, device=here)
+    return _arrays_of(autoencoder), note
+
+
+def _encoder_of(setting: Setting) -> tuple[protocol.NDArrays, str]:
+    config = setting.config
+    # A folder of the user has no published data sets.
+    data_dir = "" if config.dataset in ("folder", SITES) else config.data_dir
+    channels = setting.data.sample_shape[0]
+    return _encoder(config.encoder, channels, config.dataset, data_dir, config.device)
 
 
 def _federation(setting: Setting) -> Federation:
@@ -227,7 +239,7 @@ def _later_tasks(setting: Setting) -> dict[int, dict[int, int]]:
 # The true tasks. A part that does not need them may have fields of these names.
 GROUND_TRUTH = {"labels", "later", "sizes"}
 # Values that need samples or a training.
-DEFERRED = {"encoder", *GROUND_TRUTH}
+DEFERRED = {"encoder", "encoder_note", *GROUND_TRUTH}
 # Values that are no options, by the name of the field that takes them.
 PROVIDERS: dict[str, Callable[[Setting], Any]] = {
     "seed": lambda setting: setting.seed,
@@ -243,13 +255,8 @@ PROVIDERS: dict[str, Callable[[Setting], Any]] = {
     "common_layers": lambda setting: common_layers(
         setting.config.of_strategies["common-layers"], initial_model(setting), setting.config.model
     ),
-    "encoder": lambda setting: _encoder(
-        setting.config.encoder,
-        setting.data.sample_shape[0],
-        # A folder of the user has no published data sets.
-        "" if setting.config.dataset in ("folder", SITES) else setting.config.data_dir,
-        setting.config.device,
-    ),
+    "encoder": lambda setting: _encoder_of(setting)[0],
+    "encoder_note": lambda setting: _encoder_of(setting)[1],
     "norm_layers": lambda setting: norm_layers(initial_model(setting), setting.config.model),
     "labels": lambda setting: dict(enumerate(_federation(setting).tasks_at(0).tolist())),
     "later": _later_tasks,

@@ -205,7 +205,7 @@ def failures_of(runs: Sequence[Run]) -> list[str]:
 
 
 def notes_of(runs: Sequence[Run]) -> list[str]:
-    """Return sentences on the seeds that a table's strategies lack and the values they chose."""
+    """Return sentences on a table's strategies: seeds they lack, values they chose, warnings."""
     seeds = {run.seed for run in runs}
     fewer = [
         f"{strategy} did not run on seed{'s' * (len(gone) > 1)} {', '.join(map(str, gone))}: "
@@ -216,6 +216,7 @@ def notes_of(runs: Sequence[Run]) -> list[str]:
     tuned = [(run.strategy, run.seed, run.tuned, run.num_clients) for run in runs]
     return [
         *fewer,
+        *dict.fromkeys(f"{run.strategy}: {run.note}" for run in runs if run.note),
         *(
             f"{strategy}, seed {seed}: {choice.describe(num_clients)}"
             for strategy, seed, choice, num_clients in tuned

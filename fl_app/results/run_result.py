@@ -85,6 +85,7 @@ class RunResult(Run):
             },
             failures=_failures(strategy, range(num_clients)),
             outliers=dict(strategy.clusters.outliers),
+            note=strategy.clustering.note,
             unknown_nodes=training.registry.unknown_by_name,
             **known,
         )

@@ -192,6 +192,7 @@ class Run(Tested, RunId):
     user_metric_name: Annotated[Text, OMIT_EMPTY] = ""
     tuned: Annotated[Tuned | None, OMIT_EMPTY] = None
     outliers: Annotated[Reasons, OMIT_EMPTY] = field(default_factory=dict)
+    note: Annotated[Text, OMIT_EMPTY] = ""
     unknown_nodes: Annotated[dict[Text, Line], OMIT_EMPTY] = field(default_factory=dict)
     left_out_of_sums: Annotated[Reasons, OMIT_EMPTY] = field(default_factory=dict)
     malicious: Annotated[tuple[int, ...], OMIT_EMPTY] = ()

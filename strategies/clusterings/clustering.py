@@ -51,6 +51,11 @@ class Clustering(Stateful, ABC):
     # round until they have sent one.
     knows_by_training: ClassVar[bool] = False
 
+    @property
+    def note(self) -> str:
+        """Return a sentence for the table of results; empty: nothing is to be said."""
+        return ""
+
     def needs_all_clients(self, number: int) -> bool:
         """Return whether all clients train in a round, not only those that are drawn."""
         return False

@@ -77,10 +77,10 @@ class SignatureClustering(Clustering):
     )
     # Enc1, trained on data like the clients', is refreshed; Enc2, on others, always
     fine_tune: FineTune = option(
-        "refresh",
+        "always",
         one_of(get_args(FineTune)),
-        "when clients fit the encoder to their images; `refresh`: when they are asked again; "
-        "`always`: in the pre-round, too",
+        "when clients fit the encoder to their images, for five epochs; `refresh`: when they are "
+        "asked again; `always`: in the pre-round, too",
     )
     change_threshold: float = option(
         0.12,
@@ -95,6 +95,7 @@ class SignatureClustering(Clustering):
     )
     refresh_every: int = option(0, NATURAL, "ask clients again every so many rounds; 0: never")  # τ
     seed: int = 0
+    encoder_note: str = ""
     _signatures: dict[int, Float32] = state_field(dict)
     _means: NDArray[np.float64] = field(init=False, repr=False, compare=False)
     _changed: set[int] = state_field(set)
@@ -102,6 +103,11 @@ class SignatureClustering(Clustering):
     _flags: dict[int, int] = state_field(dict)  # that clients have sent one after the other
     _sketches: dict[int, list[float]] = state_field(dict)
     _fine_tuned: bool = state_field(bool)
+
+    @property
+    def note(self) -> str:
+        """Return a warning about the images that the encoder was pre-trained on, if any."""
+        return self.encoder_note
 
     def find(self, conversation: Conversation) -> Clusters:
         """Form the clients' relatedness (FCR, Algorithm 2)."""

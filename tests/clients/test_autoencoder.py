@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from clients.signatures import pretraining as module
 from clients.signatures.autoencoder import build_autoencoder, encode, fit, load_autoencoder
 from clients.signatures.pretraining import (
+    choose_source,
     pretrained_autoencoder,
     read_autoencoder,
     save_autoencoder,
@@ -160,7 +161,10 @@ def change(weights, what):
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ("missing", 'missing, unknown, or of another type or shape, "decoder.up1.bias"'),
+        (
+            "missing",
+            'missing, unknown, or of another type or shape, for example "decoder.up1.bias"',
+        ),
         ("unknown", '"decoder.more"'),
         ("shape", '"encoder.conv1.weight"'),
         ("type", '"encoder.conv1.bias"'),
@@ -197,9 +201,62 @@ def test_no_such_source(cache, source):
         pretrained_autoencoder(source, 1)
 
 
+@pytest.mark.parametrize(
+    ("dataset", "channels", "chosen"),
+    [
+        ("mnist-5k", 1, "fashion-mnist"),
+        ("rotated-mnist", 1, "fashion-mnist"),
+        ("my_data:load", 1, "fashion-mnist"),
+        ("fashion-mnist", 1, "mnist"),
+        ("cifar10", 3, "cifar100"),
+        ("cifar100", 3, "cifar10"),
+    ],
+)
+def test_an_encoder_is_pretrained_on_images_that_clients_do_not_have(
+    dataset, channels, chosen, monkeypatch
+):
+    monkeypatch.setattr(module, "load_dataset", lambda *_: None)
+    assert choose_source("auto", channels, dataset) == (chosen, "")
+
+
+@pytest.mark.parametrize(
+    ("source", "dataset", "chosen", "note"),
+    [
+        (
+            *("auto", "mnist", "mnist-5k"),
+            "mnist-5k, which has images of the clients' data set, since fashion-mnist could not be "
+            "read",
+        ),
+        ("auto", "folder", "mnist-5k", "mnist-5k, since fashion-mnist could not be read"),
+        ("mnist", "emnist-balanced", "mnist", "mnist, which has images of the clients' data set"),
+        ("mnist", "mnist-5k", "mnist", "mnist, which has images of the clients' data set"),
+        ("cifar10", "cifar20", "cifar10", "cifar10, which has images of the clients' data set"),
+        ("a.safetensors", "mnist", "a.safetensors", ""),
+    ],
+)
+def test_a_warning_names_an_encoder_of_the_clients_images(
+    source, dataset, chosen, note, monkeypatch
+):
+    def fail(*_):
+        raise FileNotFoundError("no network")
+
+    monkeypatch.setattr(module, "load_dataset", fail)
+    expected = f"its encoder was pre-trained on {note}" if note else ""
+    assert choose_source(source, 1, dataset) == (chosen, expected)
+
+
+def test_colour_images_have_no_encoder_without_files(monkeypatch):
+    def fail(*_):
+        raise FileNotFoundError("no network")
+
+    monkeypatch.setattr(module, "load_dataset", fail)
+    with pytest.raises(FileNotFoundError, match="no network"):
+        choose_source("auto", 3, "cifar10")
+
+
 @pytest.mark.faults
 def test_pretraining_is_remembered_and_a_broken_file_is_made_again(cache, monkeypatch):
-    first = pretrained_autoencoder("auto", 1, epochs=1)
+    first = pretrained_autoencoder("mnist-5k", 1, epochs=1)
     (path,) = cache.glob("*.safetensors")
     assert path.name.startswith("autoencoder-mnist-5k-1-channels-1-epochs-seed-0-v1-")
     assert set(load_file(path)) == set(first.state_dict())

@@ -35,7 +35,8 @@ def readme(folder: Path) -> None:
 
 def every_strategy(folder: Path) -> None:
     """Run all strategies, those with an objective of their own too, with two seeds."""
-    run(folder / "groupings", strategy="all", repeats=2)
+    encoder = {"encoder": "mnist-5k", "fine_tune": "refresh"}  # `auto` would need files
+    run(folder / "groupings", strategy="all", repeats=2, **encoder)
     run(folder / "objectives", strategy="fedprox,ditto,fedper,fedrep", model="mlp-32")
 
 

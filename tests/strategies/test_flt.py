@@ -231,8 +231,8 @@ ENCODER_ONLY, WHOLE = {"encoder.w"}, {"encoder.w", "decoder.w"}
 @pytest.mark.parametrize(
     ("options", "first", "later"),
     [
-        ({}, (ENCODER_ONLY, 0), (WHOLE, 5)),
-        ({"fine_tune": "always"}, (WHOLE, 5), (WHOLE, 5)),
+        ({}, (WHOLE, 5), (WHOLE, 5)),
+        ({"fine_tune": "refresh"}, (ENCODER_ONLY, 0), (WHOLE, 5)),
         ({"fine_tune": "never"}, (ENCODER_ONLY, 0), (ENCODER_ONLY, 0)),
     ],
 )

@@ -116,6 +116,7 @@ DATASETS = {
     "femnist": DatasetEntry("fl_core.data.leaf:read_femnist", model="leaf-cnn", by_writer=True),
     "watch": DatasetEntry("fl_core.data.recordings:read_watch", model="mlp", sites=20),
     "flights": DatasetEntry("fl_core.data.flights:read_flights", model="mlp", sites=20),
+    "portal": DatasetEntry("fl_core.data.portal:read_portal", model="mlp", sites=24),
     "folder": DatasetEntry(f"{_HERE}read_folder"),
     SITES: DatasetEntry("fl_core.agreement.site_folders:read_sites"),
     TABLES: DatasetEntry("fl_core.data.tables:read_tables", model="mlp"),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from fl_core.data import portal
 from fl_core.data import recordings as watch
 from fl_core.data.datasets import load_dataset
 from fl_core.data.flights import DELAY, LATE, SITES
@@ -188,3 +189,42 @@ FIRST_DAYS = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
 
 
 # -------------------------------------------------------------------------------------------- both
+
+
+# ------------------------------------------------------------------------------------------ portal
+
+
+def test_plots_of_the_portal_project_are_sites_and_their_treatments_tasks():
+    data = load_dataset("portal")
+    given = data.given_partition
+    assert (data.sample_shape, data.num_classes, len(given.names)) == ((2,), 7, 24)
+    assert DATASETS["portal"].sites == 24
+    assert given.names[:3] == (
+        "plot 1, banner-tailed kangaroo rat exclosure",
+        "plot 2, control",
+        "plot 3, long-term kangaroo rat exclosure",
+    )
+    assert Counter(given.tasks) == {0: 8, 1: 4, 2: 4, 3: 2, 4: 6}
+    # 30,738 records with both numbers, less 208 of Sigmodon and 45 of Baiomys.
+    assert sum(given.train) + sum(given.test) == 30_485
+    # Kangaroo rats weigh 40 to 125 g; in long-term exclosures they are few.
+    shares, of_rats = [], data.class_names.index("Dipodomys")
+    for client in (1, 2):
+        (_, labels), _ = of_client(data, client)
+        shares.append(float((labels == of_rats).float().mean()))
+    assert shares[0] > 0.4
+    assert shares[1] < 0.2
+
+
+def test_no_visit_to_the_plots_is_for_training_and_for_testing():
+    visits, _, labels, samples = portal._records()
+    assert (np.diff(visits) >= 0).all()
+    data = load_dataset("portal")
+    is_test = visits % 5 == 4
+    assert len(data.test_labels) == is_test.sum()
+    for label in range(7):
+        tested = samples[(labels == label) & is_test]
+        assert np.array_equal(
+            np.sort(data.test_samples[data.test_labels == label].numpy(), axis=0),
+            np.sort(tested, axis=0),
+        )

@@ -32,7 +32,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationW
 
 ROOT = Path(__file__).parents[3]
 ROOMS = ("fl_core", "clients", "strategies", "fl_app")
-DATA = ("fl_app/report/page.toml",)  # beside modules
+DATA = (  # beside modules
+    "fl_app/report/page.toml",
+    "fl_core/data/files/README.md",
+    "fl_core/data/files/portal-rodents.json",
+)
 TEXT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 PROJECT = tomllib.loads(TEXT)["project"]
 APP = tomllib.loads(TEXT)["tool"]["flwr"]["app"]

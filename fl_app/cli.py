@@ -214,11 +214,6 @@ TRIAL: dict[str, str | float] = {
 """The defaults of `fedkin trial` that differ from those of `fedkin run`."""
 
 
-def trial_words() -> str:
-    """Return the defaults of a trial as KEY=VALUE words."""
-    return " ".join(f"{key}={value}" for key, value in TRIAL.items())
-
-
 def _parser() -> argparse.ArgumentParser:
     # Here, where Ctrl-C is handled: the imports take a while.
     from importlib.metadata import version  # noqa: PLC0415
@@ -252,13 +247,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_run_arguments(run)
     run.set_defaults(call=_run, presets={})
+    words = " ".join(f"{key}={value}" for key, value in TRIAL.items())
     trial = commands.add_parser(
         "trial",
         help="recommend to each client whether to train with others, by validation samples",
         description="Train several strategies for a few rounds, compare their models on a fifth "
         "of each client's training samples, which no model is trained on, and recommend to each "
         "client to join, or to stay alone, if the gains of all clients show it "
-        f"(docs/verdicts.md). It is `fedkin run` with {trial_words()}; each can be given "
+        f"(docs/verdicts.md). It is `fedkin run` with {words}; each can be given "
         "another value.",
     )
     _add_run_arguments(trial)

@@ -63,22 +63,9 @@ def run_experiment(
     """Run `config.strategy` for `config.repeats` seeds, write the results and return their folder.
 
     What can be checked is checked before the first training; each run's results are written as soon
-    as it ends, so a later failure loses none of them. Without any round, clients are only grouped.
-
-    Parameters
-    ----------
-    connect : callable
-        Waits for the clients: a `Simulation`, or `fl_app.devices.device_pool.DevicePool`.
-    redraw : callable, optional
-        Computes how certain clusters are, where clients are only grouped and their samples are at
-        hand; otherwise the server does, by what clients sent.
-    command : str
-        That does the same again; by default, made from the configuration.
-
-    Raises
-    ------
-    ValueError, OSError, RuntimeError, ImportError
-        One sentence that says what is wrong and what to do.
+    as it ends, so a later failure loses none of them. Without any round, clients are only grouped;
+    where their samples are at hand, `redraw` computes how certain the clusters are. `command` does
+    the same again; by default, it is made from the configuration.
     """
     checkpoints = Checkpoints(config, output_folder(config.output_dir, config.resume))
     for package in DRAWING:

@@ -77,12 +77,8 @@ class QuorumGrid(GridWrapper):
     Once a share of the clients have trained, tested, sent their losses, or done a step of a secure
     sum, it waits for the others as long again at most. Late clients are failures. They get no
     message until they have answered or the earlier message has expired: a client that answers
-    messages one after the other would never catch up. A late answer is discarded.
-
-    Parameters
-    ----------
-    min_answers : float
-        The share, in (0, 1]; 1: wait for all until the timeout.
+    messages one after the other would never catch up. A late answer is discarded. The share,
+    `min_answers`, is in (0, 1]; 1: wait for all until the timeout.
     """
 
     def __init__(self, grid: Grid, min_answers: float = 1.0) -> None:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from fl_app.run.watch import (
 )
 from fl_core.files import replacing
 from fl_core.messages import protocol
-from fl_core.text import one_line
+from fl_core.text import listed, one_line
 from fl_core.user_code import is_shutdown
 from strategies import ClientRegistry, RoundReport
 
@@ -36,6 +37,7 @@ _MOST_FAILURES = 10
 _MOST_FALLS = 5
 _FIRST_LINE = 10.0  # seconds of a phase; the next line comes after twice as long
 _log = logging.getLogger(__name__)
+_listed = partial(listed, most=_MOST_NAMES, between=", ")
 
 
 class Status(Listener):
@@ -197,8 +199,8 @@ class Status(Listener):
                 answered = self._asking["asked"] - len(self._waiting)
                 content["asking"] = {**self._asking, "answered": answered}
             content["clients"] = [
-                *([f"waiting for {_some(self._waiting.values())}"] if self._waiting else []),
-                *([f"late, with an earlier answer: {_some(self._late)}"] if self._late else []),
+                *([f"waiting for {_listed([*self._waiting.values()])}"] if self._waiting else []),
+                *([f"late, with an earlier answer: {_listed(self._late)}"] if self._late else []),
                 *self._clients,
             ]
             content |= {"failures": list(self._failures), "falls": list(self._falls)}
@@ -284,12 +286,5 @@ def _clients(registry: ClientRegistry, left_out_of_sums: Mapping[int, str]) -> l
         ("left out of secure sums", of_sums),
     ):
         if names:
-            sentences.append(f"{what}: {_some(names)}")
+            sentences.append(f"{what}: {_listed(names)}")
     return sentences
-
-
-def _some(names: Iterable[str]) -> str:
-    """Return the first names, and the number of the others."""
-    names = list(names)
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")

@@ -357,6 +357,15 @@ def test_there_must_be_something_to_resume(tmp_path):
         run(tmp_path / "out", {}, resume=str(tmp_path))
 
 
+def test_a_name_is_shown_as_it_is_in_every_library(tmp_path, capsys):
+    folders = write_sites(tmp_path / "sites", images=10)
+    names = ("$x^$", "[/b]", "<b>", "=1+1")
+    summary, _ = run(tmp_path / "out", dict(zip(names, folders.values(), strict=True)))
+    assert set(names) == set(summary["runs"][0]["names"])
+    shown = capsys.readouterr().out.split("clusters found")[1]
+    assert all(name in shown for name in names)
+
+
 def test_devices_that_agree_on_nonsense_do_not_outvote_the_others(tmp_path, caplog):
     folders = write_sites(tmp_path / "sites")
     tiny = with_arrays(lambda a: a.update(eigenvectors=np.ones((1, 1), np.float32)))

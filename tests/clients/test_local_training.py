@@ -9,9 +9,11 @@ from math import exp
 
 import pytest
 import torch
-from flwr.app import ArrayRecord
+from flwr.app import ArrayRecord, Context, RecordDict
+from flwr.clientapp import ClientApp
 from torch import nn
 
+from clients.handlers import answer_training
 from clients.training.local_training import (
     load_tested_model,
     read_objective,
@@ -23,6 +25,8 @@ from fl_core.models.layers import with_layer
 from fl_core.objectives.known import OBJECTIVES
 from fl_core.objectives.objective import no_term
 from tests.local_messages import context, message, personal, sgd, two_numbers
+from tests.objective_app import Small
+from tests.objective_app import two_layers as a_model
 
 
 def gradient(w):
@@ -94,8 +98,11 @@ def test_a_client_that_never_trained_is_tested_with_what_it_was_sent(entries):
     )
 
 
+FINE_TUNE = {"objective": "fine-tune", "fine_tune_epochs": 2}
+
+
 def test_fine_tuning_by_hand_trains_a_copy():
-    client, entries = context(), {"objective": "fine-tune", "fine_tune_epochs": 2}
+    client, entries = context(), FINE_TUNE
     shared, _ = trained(ask(0.1, **entries), client, sgd())
     first = 0.1 - 0.1 * gradient(0.1)
     assert weight(shared) == pytest.approx(first, abs=1e-6)
@@ -278,3 +285,28 @@ def test_an_objective_that_only_the_server_knows_is_refused():
 def test_what_an_objective_takes_must_be_said():
     with pytest.raises(ValueError, match='objective "ditto" and does not say its ditto-weight'):
         read_objective(message(two_numbers(), objective="ditto"))
+
+
+class Alike(Small):
+    """A client with the samples of all others."""
+
+    def training_data(self):
+        images = torch.arange(96, dtype=torch.uint8).reshape(24, 1, 2, 2)
+        return images, torch.arange(24) % 2
+
+    test_data = training_data
+
+
+@pytest.mark.parametrize("kind", [protocol.TRAIN, protocol.EVALUATE])
+def test_training_and_fine_tuning_draw_by_seed_round_and_client_alone(kind):
+    app = ClientApp()
+    answer_training(app, Alike)
+
+    def result(seed=0, round=1, client=0):
+        asked = message(a_model(), round=round, kind=kind, seed=seed, **FINE_TUNE)
+        node = Context(1, 1, {"partition-id": client}, RecordDict(), {})
+        return app(asked, node).content[protocol.METRICS][protocol.LOSS]
+
+    others = [result(seed=1), result(round=2), result(client=1)]
+    assert result() == result()
+    assert len({result(), *others}) == 4

@@ -202,13 +202,9 @@ def evaluate(
     images: torch.Tensor,
     labels: torch.Tensor,
     loss: str = "",
-    measure: Measure | None = None,
 ) -> Scores | Errors:
-    """Test a model on a client's samples, in one pass.
-
-    Samples and labels are as in `train`, `loss` as in `loss_of`, `measure` as in `measure_of`.
-    """
-    return evaluate_both(model, images, labels, None, loss, measure)[0]
+    """Test a model on a client's samples, in one pass; `loss` is as in `loss_of`."""
+    return _found(_outputs(model, images), labels, loss)
 
 
 @torch.inference_mode()
@@ -220,7 +216,10 @@ def evaluate_both(
     loss: str = "",
     measure: Measure | None = None,
 ) -> tuple[Scores | Errors, Scores | Errors | None]:
-    """Test a model as `evaluate` does, and by another test; it sees a sample of both once."""
+    """Test a model as `evaluate` does, and by another test; it sees a sample of both once.
+
+    `measure` is as in `measure_of`.
+    """
     outputs = _outputs(model, images)
     found = _found(outputs, labels, loss, measure)
     if other is None:

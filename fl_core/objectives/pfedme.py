@@ -57,7 +57,8 @@ class PFedMe(LocalObjective):
                 for theta, w in pairs:
                     w.sub_(w - theta, alpha=loop.settings.learning_rate * self.pfedme_weight)
             losses.append(loss.detach())
-        model.load_state_dict({**personal.state_dict(), **dict(model.named_parameters())})
+        for buffer, seen in zip(model.buffers(), personal.buffers(), strict=True):
+            buffer.copy_(seen)  # running statistics, which θ has
         local.save(personal.state_dict())
         return float(torch.stack(losses).double().mean())
 

@@ -7,6 +7,8 @@ class. Each without noise and with `pre-round-epsilon`. `python -m benchmarks.re
 
 from __future__ import annotations
 
+import base64
+import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 from scipy.optimize import nnls
 from scipy.special import ndtr
 from sklearn.linear_model import Ridge
@@ -25,7 +28,7 @@ from benchmarks.writing import ROOT, markdown
 from clients.features.compute import feature_map
 from clients.privacy import bounded_features, noise_multiplier, private_gram
 from clients.signatures.spectrum import gram_matrix, leading_spectrum, spectrum_of_gram
-from fl_app.report.pictures.figure import channel, data_url, layer, picture, save
+from fl_app.report.pictures.figure import channel, layer, picture, save
 from fl_app.report.pictures.style import WIDTH
 from fl_core.data.dataset import Dataset
 from fl_core.data.datasets import load_dataset
@@ -42,6 +45,13 @@ PUBLIC = 1_000
 DATASETS = ("mnist", "fashion-mnist")
 SHOWN = 3  # devices of each data set in the picture
 SERVER_EIGENVECTORS = 10
+
+
+def data_url(image: NDArray[np.uint8]) -> str:
+    """Return an image, (H, W) or (H, W, 3), as part of a description; its pixels stay sharp."""
+    file = io.BytesIO()
+    Image.fromarray(image.repeat(8, axis=0).repeat(8, axis=1)).save(file, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def auc_of_membership(members: Float64, others: Float64) -> float:

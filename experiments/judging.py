@@ -9,11 +9,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import fdtri, stdtrit
+from scipy.special import fdtri
 
 from experiments.cells import current_cells
 from experiments.claims import Claim
 from experiments.experiment_file import Experiment
+from fl_app.results.statistics import half_interval
 from fl_app.sweeps.measures import ROUNDING, measure, measure_of
 from fl_app.sweeps.store import Cell
 
@@ -62,12 +63,6 @@ def measured_of(experiment: Experiment, cells: Sequence[Cell]) -> Measured:
 def as_array(numbers: Numbers) -> NDArray[np.float64]:
     """Return the number of each seed, ascending."""
     return np.array(list(numbers.values()))
-
-
-def half_interval(values: NDArray[np.float64]) -> float:
-    """Return half the width of the 95 % interval of a mean, by Student's t."""
-    count = len(values)
-    return float(stdtrit(count - 1, _TAIL) * values.std(ddof=1) / math.sqrt(count))
 
 
 class CellVerdict(NamedTuple):

@@ -19,10 +19,10 @@ from experiments.judging import (
     Numbers,
     TableEntry,
     as_array,
-    half_interval,
     judge,
     measured_of,
 )
+from fl_app.results.statistics import half_interval
 from fl_app.sweeps.measures import format_measure, measure_title
 from fl_app.sweeps.store import Cell
 from fl_core.options import key_values

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
+from fl_app.results.layout import similarity_path
 from fl_app.results.schema import Run
 from fl_core.json_records import checker
 from tests.app_runs import DEFAULTS
@@ -104,7 +105,7 @@ def write_matrix(folder, strategy, seed, tasks, late=0):
     values[first:, first:] = np.nan
     merges = linkage(squareform(1 - values[:first, :first], checks=False), "average")
     np.savez_compressed(
-        folder / f"similarity-{strategy}-seed-{seed}.npz",
+        similarity_path(folder, strategy, seed),
         clients=np.arange(clients),
         similarity=values,
         merges=merges,

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fl_app.report.comparisons import COMPARISONS, compared
-from fl_app.report.contents import MOST_PICTURES, content_of, differing_options
+from fl_app.report.contents import MOST_PICTURES, SECTIONS, content_of, differing_options
 from fl_app.report.pictures import Spec, on_page
-from fl_app.report.sentences import answer, question
+from fl_app.report.sentences import answer, findings_table, question, troubles
 from fl_app.report.tables import count_tested, notes_of, shared_test, strategy_table, tests_of
 from fl_app.report.text_table import TextTable
 from fl_app.results.reading import Result, read_result
@@ -92,15 +92,23 @@ def build_report(
 ) -> str:
     """Return the page that shows some results; see `write_report`."""
     contents = [content_of(result, most_pictures) for result in results]
+    alone = contents[0] if len(contents) == 1 else None
+    opening = next(iter(SECTIONS))
     template, style, script = _parts()
     specs = _Specs()
     library = _library()
     return template.render(
-        title=printable(title) or (question(results[0]) if len(results) == 1 else "Runs"),
-        results=[(question(one), answer(one)) for one in results],
+        title=printable(title) or (question(results[0]) if alone else "Runs"),
+        opening={opening: alone.sections.pop(opening)}
+        if alone and opening in alone.sections
+        else {},
+        said=answer(results[0])
+        if alone
+        else [s for one in results for s in troubles(one, one.name)],
+        findings=None if alone else findings_table(results),
         names=[result.name for result in results],
         table=_strategies(results) if any(result.runs for result in results) else None,
-        differing=differing_options(results) if len(results) > 1 else None,
+        differing=None if alone else differing_options(results),
         charts=_charts(results),
         contents=contents,
         command=printable(command),

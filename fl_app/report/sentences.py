@@ -7,17 +7,21 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fl_app.report.tables import shared_seeds, tests_of
+from fl_app.report.text_table import TextTable
 from fl_app.results.reading import Result
 from fl_app.results.schema import Grouping, Run
+from fl_app.results.statistics import Difference, difference
 from fl_core.data.settings import REAL_DEVICES
+from fl_core.metrics import Metric
 from fl_core.options import key_values
 from fl_core.text import listed
-from strategies.catalogue import ALL, ALONE, UNGROUPED
+from strategies.catalogue import ALL, ALONE
 
 named = partial(listed, between=", ")
 
@@ -32,45 +36,33 @@ def question(result: Result) -> str:
         count = len(result.grouping.names) if result.grouping else 0
         return f"Which of these {count:,} clients should train together?"
     config, count = result.config, result.runs[0].num_clients
-    grouped = [name for name in result.strategies if name not in UNGROUPED]
-    others = [name for name in result.strategies if name in UNGROUPED]
     if config.get("dataset") == REAL_DEVICES:
-        return (
-            f"Which of these {count:,} devices should train together, and how well do the models "
-            f"of {_joined(grouped or others)} serve each of them?"
-        )
+        return f"Which of these {count:,} devices should train together?"
     where = f"{count:,} clients of {_tasks(result)} on {config.get('dataset', 'images')}"
     if config.get("noise", "none") != "none" and config.get("noise-rate", 1):
         where += f" with {_percent(config.get('noise-rate'))} wrong labels"
     if config.get("attack", "none") != "none":
-        where += f", {_percent(config.get('malicious'))} of them malicious ({config['attack']}),"
-    if not grouped:
-        return f"How well do models of {_joined(others)} serve {where.rstrip(',')}?"
-    if not others:
-        return f"How well does grouping by {_joined(grouped)} serve {where.rstrip(',')}?"
-    rest = _joined(others, "or")
-    return f"Does grouping {where} by {_joined(grouped)} serve them better than {rest}?"
+        where += f", {_percent(config.get('malicious'))} of them malicious ({config['attack']})"
+    if len(result.strategies) == 1:
+        return f"How well does {result.strategies[0]} serve {where}?"
+    return f"Which strategy is best for {where}?"
 
 
 def answer(result: Result) -> list[str]:
     """Return the results of the run in a few sentences."""
-    sentences = []
-    tested = [run for run in result.runs if np.isfinite(run.scores).any()]
-    if shared := shared_seeds(tested):  # of a stopped run, the last one has not all strategies
-        tested = [run for run in tested if run.seed in shared]
-    tests = tests_of(tested)
-    for test in tests:
-        found: dict[str, list[float]] = {}
-        for run in tested:
-            if test in run.tests and math.isfinite(run.tests[test].score):
-                found.setdefault(run.strategy, []).append(run.tests[test].score)
-        if found:
-            means = {name: float(np.mean(scores)) for name, scores in found.items()}
-            best = _best(means, tested, test)
-            sentences.append(best if len(tests) == 1 else f"Each client tested {test}, {best}")
+    rankings = _rankings(result)
+    sentences = [
+        one.describe() if len(rankings) == 1 else f"Each client tested {one.test}, {one.describe()}"
+        for one in rankings
+    ]
     if result.grouping is not None:
         sentences += _groups(result.grouping)
-    sentences += [f"{name} did not run: {why}." for name, why in result.left_out.items()]
+    return sentences + troubles(result)
+
+
+def troubles(result: Result, where: str = "") -> list[str]:
+    """Return a sentence on each kind of trouble, with the name of the run if there are several."""
+    sentences = [f"{name} did not run: {why}." for name, why in result.left_out.items()]
     sentences += [f"{sentence}." for run in result.runs if (sentence := run.describe_untrained())]
     sentences += [f"{sentence}." for run in result.runs if (sentence := run.describe_falls())]
     failed = sorted({run.names[one.client] for run in result.runs for one in run.failures})
@@ -89,41 +81,157 @@ def answer(result: Result) -> list[str]:
     if unknown:
         text = _count(len(unknown), "node").capitalize()
         sentences.append(f"{text} could not take part: the reasons are below.")
-    return sentences
+    return [f"{where}: {sentence}" if where else sentence for sentence in sentences]
 
 
-def _best(means: Mapping[str, float], runs: Sequence[Run], test: str) -> str:
-    metric = runs[0].metrics.main
-    lower = metric.lower_is_better
-    best = (min if lower else max)(means.values())
-    first = [name for name, mean in means.items() if metric.shown(mean) == metric.shown(best)]
-    if metric.is_share:
-        first = [name for name, mean in means.items() if round(1e3 * (best - mean)) == 0]
-    unit, more = (" points", "more") if metric.is_share else ("", "less" if lower else "more")
-    seeds = len({run.seed for run in runs})
-    over = f"mean over clients{f' and {seeds} seeds' if seeds > 1 else ''}"
-    what = "" if metric.is_share else f"{metric.title} "
-    text = f"{_joined(first)} reached {what}{metric.with_unit(best)} ({over})"
-    if rest := {name: mean for name, mean in means.items() if name not in first}:
-        order = sorted(rest, key=lambda name: rest[name], reverse=not lower)
-        named_too = [name for name in order if name in (order[0], order[-1], ALONE, ALL)]
-        gains = {name: metric.shown(abs(best - rest[name])) for name in named_too}
-        gains[order[0]] += unit  # once is enough
-        text += f", {_joined([f'{gain} {more} than {name}' for name, gain in gains.items()])}"
-    # Of equal clients the first one of the first seed.
-    sign = -1 if lower else 1
-    least, seed, _, name, where = min(
-        (sign * float(scores[client]), run.seed, client, run.names[client], run.strategy)
-        for run in runs
-        if run.strategy in first and test in run.tests
-        for scores in (run.tests[test].scores,)
-        for client in np.flatnonzero(np.isfinite(scores)).tolist()
+def findings_table(results: Sequence[Result]) -> TextTable:
+    """Tabulate the best strategies of each result, and how they compare with the next one."""
+    rows = []
+    for result in results:
+        rows += [one.row(result.name) for one in _rankings(result)[:1]] or [
+            [result.name, *["–"] * 4]
+        ]
+    columns = ["run", "best", "mean", "next", "difference, 95 % interval"]
+    caption = (
+        "The best strategies of each run; intervals are over seeds, or the clients of one seed"
     )
-    which = f"client {name}" if name.isdecimal() else name
-    which += f", seed {seed}" if seeds > 1 else ""
-    of = "Its client" if len(first) == 1 else f"{where}'s client"
-    reached = metric.with_unit(sign * least)
-    return f"{text}. {of} with the {metric.extreme} {metric.title} ({which}) reached {reached}."
+    return TextTable(caption, columns, rows, folds=False)
+
+
+class _Ranking(NamedTuple):
+    """The strategies of a result in one test, by their means over clients and seeds."""
+
+    runs: Sequence[Run]
+    test: str
+    means: Mapping[str, float]
+
+    @property
+    def metric(self) -> Metric:
+        return self.runs[0].metrics.main
+
+    @property
+    def best(self) -> float:
+        return (min if self.metric.lower_is_better else max)(self.means.values())
+
+    @property
+    def first(self) -> list[str]:
+        """Return the strategies with the best mean, as it is shown."""
+        if self.metric.is_share:
+            return [
+                name for name, mean in self.means.items() if round(1e3 * (self.best - mean)) == 0
+            ]
+        shown = self.metric.shown
+        return [name for name, mean in self.means.items() if shown(mean) == shown(self.best)]
+
+    @property
+    def rest(self) -> list[str]:
+        """Return the others, the best first."""
+        lower = self.metric.lower_is_better
+        return sorted({*self.means} - {*self.first}, key=self.means.__getitem__, reverse=not lower)
+
+    def differences(self, names: Sequence[str]) -> dict[str, Difference]:
+        scores = scores_in(self.runs, self.test)
+        return {name: difference(scores[self.first[0]], scores[name]) for name in names}
+
+    def row(self, run_name: str) -> list[str]:
+        cells = [run_name, _joined(self.first), self.metric.with_unit(self.best)]
+        for name, one in self.differences(self.rest[:1]).items():
+            unsure = "" if one.is_shown else "no difference can be shown: "
+            return [*cells, name, unsure + describe_difference(one, self.metric)]
+        return [*cells, "–", "–"]
+
+    def describe(self) -> str:
+        metric, runs, first, rest = self.metric, self.runs, self.first, self.rest
+        seeds = len({run.seed for run in runs})
+        over = f"mean over clients{f' and {seeds} seeds' if seeds > 1 else ''}"
+        what = "" if metric.is_share else f"{metric.title} "
+        text = f"{_joined(first)} reached {what}{metric.with_unit(self.best)} ({over})."
+        named_too = [name for name in rest if name in (rest[0], rest[-1], ALONE, ALL)]
+        text += describe_differences(self.differences(named_too), metric)
+        # Of equal clients the first one of the first seed.
+        sign = -1 if metric.lower_is_better else 1
+        least, seed, _, name, where = min(
+            (sign * float(scores[client]), run.seed, client, run.names[client], run.strategy)
+            for run in runs
+            if run.strategy in first and self.test in run.tests
+            for scores in (run.tests[self.test].scores,)
+            for client in np.flatnonzero(np.isfinite(scores)).tolist()
+        )
+        which = f"client {name}" if name.isdecimal() else name
+        which += f", seed {seed}" if seeds > 1 else ""
+        of = "Its client" if len(first) == 1 else f"{where}'s client"
+        reached = metric.with_unit(sign * least)
+        return f"{text} {of} with the {metric.extreme} {metric.title} ({which}) reached {reached}."
+
+
+def _rankings(result: Result) -> list[_Ranking]:
+    """Return the ranking in each test of the seeds on which all strategies ran."""
+    tested = [run for run in result.runs if np.isfinite(run.scores).any()]
+    if shared := shared_seeds(tested):  # of a stopped run, the last one has not all strategies
+        tested = [run for run in tested if run.seed in shared]
+    rankings = []
+    for test in tests_of(tested):
+        found: dict[str, list[float]] = {}
+        for run in tested:
+            if test in run.tests and math.isfinite(run.tests[test].score):
+                found.setdefault(run.strategy, []).append(run.tests[test].score)
+        means = {name: float(np.mean(scores)) for name, scores in found.items()}
+        rankings += [_Ranking(tested, test, means)] if means else []
+    return rankings
+
+
+def scores_in(runs: Sequence[Run], test: str = "") -> dict[str, dict[int, NDArray[np.float64]]]:
+    """Return the clients' scores in a test, or else each run's first, by strategy and seed."""
+    found: dict[str, dict[int, NDArray[np.float64]]] = {}
+    for run in runs:
+        if not test or test in run.tests:
+            scores = run.tests.get(test, run).scores
+            found.setdefault(run.strategy, {})[run.seed] = scores
+    return found
+
+
+def describe_differences(found: Mapping[str, Difference], metric: Metric) -> str:
+    """Return sentences on how much better one strategy is than others, by their names.
+
+    A difference is stated only if its interval excludes zero.
+    """
+    if not found:
+        return ""
+    unit = " points" if metric.is_share else ""
+    told = [
+        f"{metric.shown(abs(one.mean))}{unit} {'more' if one.mean > 0 else 'less'} than {name} "
+        f"({interval(one, metric)})"
+        for name, one in found.items()
+        if one.is_shown
+    ]
+    text = f" That is {_joined(told)}." if told else ""
+    others = [
+        f"{name} ({describe_difference(one, metric)})"
+        for name, one in found.items()
+        if not one.is_shown
+    ]
+    text += f" No difference can be shown from {_joined(others, 'or')}." if others else ""
+    first = next(iter(found.values()))
+    pairs = f"{first.pairs} {first.over}"
+    return f"{text} Intervals: 95 %, over {pairs}{' of one seed' * (first.over == 'clients')}."
+
+
+def describe_difference(one: Difference, metric: Metric) -> str:
+    """Return a difference and its interval, such as +2.3 points, −4.0 to +8.6."""
+    if not one.pairs:
+        return "no client was tested by both"
+    text = f"{signed(one.mean, metric)}{' points' if metric.is_share else ''}"
+    return f"{text}, {interval(one, metric)}" if one.pairs > 1 else text
+
+
+def interval(one: Difference, metric: Metric) -> str:
+    """Return the ends of an interval, such as −4.0 to +8.6."""
+    return " to ".join(signed(end, metric) for end in one.ends)
+
+
+def signed(value: float, metric: Metric) -> str:
+    """Return a difference with its sign, in points or in the metric's unit."""
+    return f"{'−' if value < 0 else '+'}{metric.shown(abs(value))}"
 
 
 def _groups(grouping: Grouping) -> list[str]:

@@ -23,6 +23,7 @@ _MOST_ROUNDS = 14  # columns that fit
 PRE_ROUND = ("pre-round-up", "pre-round-down")
 TRAINING = ("train-up", "train-down")
 _NOT_KNOWN = "–"
+_MORE_ROUNDS = "more rounds (num-server-rounds) may change the order"
 
 
 def strategy_table(results: Sequence[Result]) -> TextTable:
@@ -213,10 +214,12 @@ def notes_of(runs: Sequence[Run]) -> list[str]:
         for strategy in dict.fromkeys(run.strategy for run in runs)
         if (gone := sorted(seeds - {run.seed for run in runs if run.strategy == strategy}))
     ]
+    improving = list(dict.fromkeys(run.strategy for run in runs if run.still_improving))
     tuned = [(run.strategy, run.seed, run.tuned, run.num_clients) for run in runs]
     return [
         *fewer,
         *dict.fromkeys(f"{run.strategy}: {run.note}" for run in runs if run.note),
+        *([f"still improving: {', '.join(improving)}; {_MORE_ROUNDS}"] if improving else []),
         *(
             f"{strategy}, seed {seed}: {choice.describe(num_clients)}"
             for strategy, seed, choice, num_clients in tuned

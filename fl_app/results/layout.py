@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from datetime import datetime
 from pathlib import Path
 
@@ -19,9 +21,26 @@ WHOLE = "[!.]*.safetensors"
 """Complete checkpoints; a killed process leaves files that begin with a dot."""
 
 
+_LONGEST_NAME = 80
+
+
+def file_name(text: str) -> str:
+    """Return a text as a part of a path: of others than plain names, with a hash of the text.
+
+    Examples
+    --------
+    >>> file_name("rcc-pfl"), file_name("my:Ocfl+mean"), file_name("..")
+    ('rcc-pfl', 'my_Ocfl_mean-7ad1d5b7', '-5ec1f7e7')
+    """
+    safe = re.sub(r"[^\w.,=-]", "_", text)
+    if safe == text and len(text) <= _LONGEST_NAME and not text.startswith("."):
+        return text
+    return f"{safe.lstrip('.')[:_LONGEST_NAME]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
 def run_file_stem(kind: str, strategy: str, seed: int | str) -> str:
     """Return the stem of a file of one strategy on one seed, of a kind such as `similarity`."""
-    return f"{kind}-{strategy}-seed-{seed}"
+    return f"{kind}-{file_name(strategy)}-seed-{seed}"
 
 
 def similarity_path(folder: Path, strategy: str, seed: int | str) -> Path:
@@ -36,7 +55,7 @@ def spectra_path(folder: Path, strategy: str, seed: int | str) -> Path:
 
 def models_folder(folder: Path, strategy: str, seed: int | str) -> Path:
     """Return the folder of a strategy's models."""
-    return folder / MODELS / strategy / f"seed-{seed}"
+    return folder / MODELS / file_name(strategy) / f"seed-{seed}"
 
 
 def output_folder(output_dir: str, resume: str = "") -> Path:

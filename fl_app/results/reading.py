@@ -80,7 +80,7 @@ def read_result(folder: Path) -> Result:
             one
             for run in parts["runs"]
             for path in (similarity_path(folder, run.strategy, run.seed),)
-            if "/" not in run.strategy and path.is_file()
+            if path.is_file()
             for one in (_matrix_of_run(path, run),)
             if one is not None
         ]
@@ -88,7 +88,7 @@ def read_result(folder: Path) -> Result:
         found = _read(grouping, lambda: checker(Grouping).validate_python(_json(grouping)))
         parts["grouping"] = found
         parts.setdefault("columns", found.columns)
-        similarities = list(folder.glob(similarity_path(folder, "*", "*").name))
+        similarities = list(folder.glob("similarity-*.npz"))
         if not summary.is_file() and len(similarities) == 1:  # of several, the strategy is unknown
             clients = (found.names, found.clusters, None)
             one = _read(similarities[0], lambda: _matrix(similarities[0], "", *clients))

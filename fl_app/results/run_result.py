@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fl_app.results.falls import find_falls
 from fl_app.results.schema import Run, Tested
+from fl_app.results.statistics import is_still_improving
 from fl_core.data.settings import TESTS, name_of_test
 from fl_core.messages import protocol
 from fl_core.partitions.federation import Federation
@@ -108,6 +109,12 @@ class RunResult(Run):
         """Return a result with the scores of the last round; `known` has the other fields."""
         last = reports[-1]
         known = {"models": {}, "bytes": {}, "seconds": {}, "failures": [], **known}
+        main = last.metrics.main
+        known["still_improving"] = last.round == last.num_rounds and is_still_improving(
+            {report.round: report.tested for report in reports if report.tested},
+            is_share=main.is_share,
+            lower_is_better=main.lower_is_better,
+        )
         scores = {one.name: last.of(one.name) for one in last.metrics.all}
         others = {name: scores for name, scores in last.other_scores.items() if scores}
         if others and (test := known.get("other_test")):

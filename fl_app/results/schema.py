@@ -169,7 +169,8 @@ class Run(Tested, RunId):
     lacks its model. `unknown_nodes`: nodes that are no client, by name. `isolated`: the share of
     malicious clients in clusters without an honest one. `never_trained`: the clients that failed
     whenever they were to train, but not malicious ones. `falls`: scores that got much
-    worse from one test to the next.
+    worse from one test to the next. `still_improving`: whether scores rose (or
+    errors fell) when it ended at its number of rounds, by `statistics.is_still_improving`.
     """
 
     on_its_task: Annotated[Tested | None, OMIT_EMPTY] = None
@@ -189,6 +190,7 @@ class Run(Tested, RunId):
     failures: list[Annotated[Failure, AfterValidator(_harmless)]]
     never_trained: Annotated[tuple[int, ...], OMIT_EMPTY] = ()
     falls: Annotated[list[Fall], OMIT_EMPTY] = field(default_factory=list)
+    still_improving: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
     user_metric_name: Annotated[Text, OMIT_EMPTY] = ""
     tuned: Annotated[Tuned | None, OMIT_EMPTY] = None
     outliers: Annotated[Reasons, OMIT_EMPTY] = field(default_factory=dict)

@@ -61,9 +61,7 @@ class SpectraCard:
     def __post_init__(self) -> None:
         """Refuse, by a ValueError, values that this app does not write."""
         right = {
-            "strategy": self.strategy.isprintable()
-            and self.strategy not in ("", ".", "..")  # it becomes a part of a path
-            and not set(self.strategy) & set("/\\"),
+            "strategy": self.strategy.isprintable(),
             "seed": self.seed >= 0,
             "features": self.features in FEATURES or is_import_path(self.features),
             "relevance": self.relevance in FORMULAS,

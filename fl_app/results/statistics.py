@@ -1,10 +1,24 @@
-"""Summaries of clients' gains."""
+"""Statistics of paired scores: gains of clients, differences between strategies."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
-from scipy.stats import trim_mean
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+from scipy.stats import trim_mean, wilcoxon
+
+Scores = Mapping[int, NDArray[np.float64]]
+"""By seed, the score of each client, NaN if it was not tested."""
+
+_TAIL = 0.975  # of a 95 % interval
+_ROUNDING = 1e-12  # of a score
+_FEWEST_TESTS = 3  # of a slope
+_MARGIN = 0.01  # a point of accuracy, or one per cent of an error
 
 
 def middle_mean(gains: Sequence[float]) -> float:
@@ -16,3 +30,130 @@ def middle_mean(gains: Sequence[float]) -> float:
     0.25
     """
     return float(trim_mean(gains, 0.25))
+
+
+def half_interval(values: NDArray[np.float64]) -> float:
+    """Return half the width of the 95 % interval of a mean, by Student's t; NaN of one value."""
+    count = len(values)
+    if count < 2:
+        return math.nan
+    return float(stdtrit(count - 1, _TAIL) * values.std(ddof=1) / math.sqrt(count))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The mean of paired differences, with its 95 % interval; NaN ends: of fewer than two pairs."""
+
+    mean: float
+    half: float  # of the interval's width
+    pairs: int
+    over: Literal["seeds", "clients"]
+
+    @property
+    def is_shown(self) -> bool:
+        """Return whether the interval excludes zero."""
+        return abs(self.mean) > self.half
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Return the lower and the upper end of the interval."""
+        return self.mean - self.half, self.mean + self.half
+
+
+def difference(first: Scores, second: Scores) -> Difference:
+    """Return the difference of two strategies: the first one's scores minus the second one's.
+
+    Pairs are the means of the clients on each seed that both ran on, or with one such seed, the
+    clients. A client counts where both tested it.
+    """
+    seeds = {
+        seed: gains
+        for seed in sorted(first.keys() & second.keys())
+        if (gains := gains_of_clients(first[seed], second[seed])).size
+    }
+    if len(seeds) > 1:
+        values = np.array([gains.mean() for gains in seeds.values()])
+        return Difference(float(values.mean()), half_interval(values), len(values), "seeds")
+    values = next(iter(seeds.values()), np.zeros(0))
+    mean = float(values.mean()) if values.size else math.nan
+    return Difference(mean, half_interval(values), len(values), "clients")
+
+
+def gains_of_clients(
+    scores: NDArray[np.float64], others: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the difference of each client that both tested; a rounding is no difference."""
+    count = min(len(scores), len(others))  # devices join later runs, too
+    scores, others = scores[:count], others[:count]
+    gains = np.where(np.isclose(scores, others, _ROUNDING, 0), 0.0, scores - others)
+    return gains[np.isfinite(gains)]
+
+
+def best_names(scores: Mapping[str, Scores], *, lower_is_better: bool = False) -> list[str]:
+    """Return the strategy with the best mean, and those that no interval tells apart from it.
+
+    Empty: there is nothing to compare, or none is told apart.
+    """
+    sign = -1 if lower_is_better else 1
+    means = {
+        name: sign * float(np.mean(known))
+        for name, of_seed in scores.items()
+        if (known := [np.nanmean(one) for one in of_seed.values() if np.isfinite(one).any()])
+    }
+    best = max(means, key=lambda name: means[name], default="")
+    names = [
+        name
+        for name in means
+        if name == best or not difference(scores[best], scores[name]).is_shown
+    ]
+    return names if len(names) < len(means) else []
+
+
+def is_still_improving(
+    tests: Mapping[int, Mapping[int, float]],
+    *,
+    is_share: bool = True,
+    lower_is_better: bool = False,
+) -> bool:
+    """Return whether scores still improve at the end, from each client's score by round.
+
+    Each client has a slope, by least squares, over the last third of the tests, at least three. The
+    95 % interval of the slopes' mean must exclude zero, and as many rounds again must bring a point
+    of accuracy, or one per cent of the error, at this slope.
+    """
+    rounds = sorted(tests)[-max(_FEWEST_TESTS, math.ceil(len(tests) / 3)) :]
+    clients = sorted({client for number in rounds for client in tests[number]})
+    if len(rounds) < _FEWEST_TESTS:
+        return False
+    scores = np.array([[tests[n].get(client, math.nan) for n in rounds] for client in clients])
+    known = np.isfinite(scores)
+    places = np.where(known, np.array(rounds, np.float64), math.nan)[known.sum(axis=1) > 1]
+    scores = np.where(known, scores, math.nan)[known.sum(axis=1) > 1]
+    if not len(scores):
+        return False
+    places -= np.nanmean(places, axis=1, keepdims=True)
+    slopes = np.nansum(places * scores, axis=1) / np.nansum(places**2, axis=1)
+    mean = (-1 if lower_is_better else 1) * float(slopes.mean())
+    least = _MARGIN * (1.0 if is_share else abs(float(np.nanmean(scores))))
+    return mean > half_interval(slopes) and mean * rounds[-1] >= least
+
+
+def signed_rank_p(scores: NDArray[np.float64], others: NDArray[np.float64]) -> float:
+    """Return the p-value of Wilcoxon's signed-rank test over clients; 1 if none differs."""
+    gains = gains_of_clients(scores, others)
+    return float(wilcoxon(gains).pvalue) if gains.any() else 1.0
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values adjusted for their number (Holm, 1979).
+
+    Examples
+    --------
+    >>> holm([0.04, 0.01, 0.03])
+    [0.06, 0.03, 0.06]
+    """
+    adjusted, largest = dict[int, float](), 0.0
+    for rank, at in enumerate(sorted(range(len(p_values)), key=lambda at: p_values[at])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[at]))
+        adjusted[at] = largest
+    return [adjusted[at] for at in range(len(p_values))]

@@ -10,7 +10,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from fl_app.config.run_config import Config
-from fl_app.results.layout import CHECKPOINTS, WHOLE, output_folder
+from fl_app.results.layout import CHECKPOINTS, WHOLE, file_name, output_folder
 from fl_app.run.watch import LOCK_FILE
 from fl_core.agreement.agreement import Agreement
 from fl_core.data.dataset import Dataset
@@ -153,4 +153,4 @@ class Checkpoints:
         return self._digests[seed]
 
     def _path(self, name: str, seed: int) -> Path:
-        return self.folder / CHECKPOINTS / f"{name}-seed-{seed}.safetensors"
+        return self.folder / CHECKPOINTS / f"{file_name(name)}-seed-{seed}.safetensors"

@@ -113,8 +113,6 @@ class ResultsFolder:
             save_model(file, protocol.to_arrays(model), card)
         self._samples = sample_word(data), data.column_names
         self._write_tables()
-        if federation is not None and strategy.clustering.shows_groups:
-            self._draw_clusters(run, federation)
         found = Grouped(
             run.strategy,
             run.seed,
@@ -232,20 +230,6 @@ class ResultsFolder:
         figure = write_similarity(path, found)
         if figure is not None:
             self.pictures.append(pictures.save(figure, self._picture(path.stem)))
-
-    def _draw_clusters(self, run: RunResult, federation: Federation) -> None:
-        """Draw typical images of the first clusters by HoG features."""
-        path = self._picture("clusters")
-        if self.config.features != "hog" or run.tasks is None or path in self.pictures:
-            return
-        shown = pictures.typical_of_clusters(federation, run.of_client, run.tasks, len(run.reports))
-        figure = pictures.clusters_figure(
-            shown,
-            len(set(run.of_client.values())),
-            f"{run.strategy}, seed {run.seed}",
-            task_names(federation),
-        )
-        self.pictures.append(pictures.save(figure, path))
 
     def finish(self) -> None:
         """Print the tables, and draw the pictures that compare strategies."""

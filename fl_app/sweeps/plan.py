@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import re
 import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from fl_app.config.run_config import DEFAULTS, OPTIONS, parse_config, parse_override
 from fl_app.config.unused_options import unmet_condition
+from fl_app.results.layout import file_name
 from fl_app.sweeps.store import Key, Simulation, local_data
 from fl_core.options import Scalar, key_values, typed
 
@@ -27,7 +27,6 @@ _REFUSED = {
     "output-dir": "give the sweep's folder by --output",
     "resume": "call the sweep again: what is finished is not run again",
 }
-_LONGEST_NAME = 80
 
 
 @dataclass(frozen=True)
@@ -198,8 +197,4 @@ def _typed(key: str, values: Sequence[Scalar]) -> str:
 
 def _name(values: Mapping[str, Scalar]) -> str:
     """Return the name of a simulation's folder, unique and independent of the order of keys."""
-    text = ",".join(key_values(dict(sorted(values.items()))))
-    safe = re.sub(r"[^\w.,=+-]", "_", text)
-    if safe == text and len(text) <= _LONGEST_NAME:
-        return text
-    return f"{safe[:_LONGEST_NAME]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return file_name(",".join(key_values(dict(sorted(values.items())))))

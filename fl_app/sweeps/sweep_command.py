@@ -154,7 +154,7 @@ def _write(sweep: Sweep, folder: Path, say: Say) -> None:
     table = tidy(sweep, cells)
     write_csv(table, folder / SWEEP)
     draw(sweep, table, folder / "sweep.png")
-    say(f"\n{printed_tables(sweep, table)}")
+    say(f"\n{printed_tables(sweep, table, cells)}")
     _write_report(sweep, cells, folder, say)
     files = {"report": REPORT, "table": SWEEP, "picture": "sweep.png", "results": CELLS}
     for what, name in files.items():

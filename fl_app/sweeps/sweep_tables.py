@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fl_app.report.text_table import TextTable, render
+from fl_app.results.statistics import best_names
 from fl_app.sweeps.measures import MEASURES, format_measure, measure, measure_title
 from fl_app.sweeps.plan import SEED, Sweep
 from fl_app.sweeps.store import Cell
@@ -19,9 +23,14 @@ from fl_core.metrics import OF_A_NUMBER
 from fl_core.options import typed
 
 if TYPE_CHECKING:  # it comes by the extra simulation
-    from pandas import DataFrame, Series
+    from pandas import DataFrame
 
 _TABULATED = ("accuracy", *map(name_of_test, TESTS), "rmse", protocol.USER_METRIC, "ari")
+
+_STARRED = (
+    "*: the best, and those that no 95 % interval of paired differences tells apart from it\n"
+    "(over seeds; with one seed, over clients)\n"
+)
 
 
 def swept_keys(sweep: Sweep) -> list[str]:
@@ -53,15 +62,16 @@ def write_csv(table: DataFrame, path: Path) -> None:
         as_typed.to_csv(partial, index=False)
 
 
-def printed_tables(sweep: Sweep, table: DataFrame) -> str:
-    """Return a table for each measure that is known, with a star at the best strategy."""
-    known = (name for name in _TABULATED if (table["measure"] == name).any())
-    return "\n".join(
-        _printed(swept_keys(sweep), table[table["measure"] == name], name) for name in known
+def printed_tables(sweep: Sweep, table: DataFrame, cells: Sequence[Cell]) -> str:
+    """Return a table for each measure that is known, with a star at the best strategies."""
+    known = [name for name in _TABULATED if (table["measure"] == name).any()]
+    text = "\n".join(
+        _printed(swept_keys(sweep), table[table["measure"] == name], cells, name) for name in known
     )
+    return f"{text}{_STARRED}" if "*" in text else text
 
 
-def _printed(keys: list[str], found: DataFrame, name: str) -> str:
+def _printed(keys: list[str], found: DataFrame, cells: Sequence[Cell], name: str) -> str:
     values = found.groupby([*keys, "strategy"], sort=False)["value"]
     counts = values.size()
     seeds = f"{counts.min()} to {counts.max()}" if counts.nunique() > 1 else f"{counts.max()}"
@@ -69,22 +79,30 @@ def _printed(keys: list[str], found: DataFrame, name: str) -> str:
     strategies = list(dict.fromkeys(found["strategy"]))
     rows = []
     for place, here in found.groupby(keys, sort=False) if keys else [((), found)]:
-        texts = dict(_texts(here, name))
-        rows.append([*map(typed, place), *(texts.get(one, "–") for one in strategies)])
+        best = _best([cell for cell in cells if cell["cell"] in set(here["cell"])], name)
+        texts = {
+            strategy: format_measure(name, of.mean(), of.std() if len(of) > 1 else None)
+            for strategy, of in here.groupby("strategy")["value"]
+        }
+        rows.append(
+            [
+                *map(typed, place),
+                *(texts.get(one, "–") + "*" * (one in best) for one in strategies),
+            ]
+        )
     columns = [*keys, *strategies]
     numbers = range(len(keys), len(columns))
-    return render(TextTable(f"{measure_title(name)}, {spread}", columns, rows, numbers))
+    note = _STARRED if any("*" in cell for row in rows for cell in row) else ""
+    return render(TextTable(f"{measure_title(name)}, {spread}", columns, rows, numbers, note=note))
 
 
-def _texts(here: DataFrame, name: str) -> Iterator[tuple[str, str]]:
-    """Yield each strategy with its mean over seeds, and a star if no other is shown as better."""
-    scores: dict[str, Series[float]] = dict(iter(here.groupby("strategy")["value"]))
-    means = {
-        strategy: float(format_measure(name, values.mean())) for strategy, values in scores.items()
-    }
-    best = (min if name == OF_A_NUMBER.main.name else max)(means.values())
-    # Of a user-defined metric, no one has said which value is the best.
-    has_best = len(means) > 1 and name != protocol.USER_METRIC
-    for strategy, values in scores.items():
-        text = format_measure(name, values.mean(), values.std() if len(values) > 1 else None)
-        yield strategy, text + "*" * (has_best and means[strategy] == best)
+def _best(cells: Sequence[Cell], name: str) -> list[str]:
+    """Return the best strategies of some cells; of a user-defined metric, none is known."""
+    if name == protocol.USER_METRIC:
+        return []
+    scores: dict[str, dict[int, NDArray[np.float64]]] = {}
+    for run in (run for cell in cells for run in cell["runs"]):
+        if not math.isnan(value := measure(name, run)):
+            of_clients = np.array(run.get(f"{name}-per-client", [value]), np.float64)
+            scores.setdefault(run["strategy"], {})[run["seed"]] = of_clients
+    return best_names(scores, lower_is_better=name == OF_A_NUMBER.main.name)

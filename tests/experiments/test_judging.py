@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.claims import Claim
-from experiments.judging import CellVerdict, half_interval, judge_cell
+from experiments.judging import CellVerdict, judge_cell
 
 
 def numbers(*values):
@@ -16,12 +16,6 @@ def judged(relation, left, right, points=0.0, **more):
     if isinstance(right, float):
         return judge_cell(Claim("so", "a", relation, right, points, **more), [left], []).word
     return judge_cell(Claim("so", "a", relation, "b", points, **more), [left], [right]).word
-
-
-def test_an_interval_by_hand():
-    # A deviation of 1: 4.3027 / √3. Five seeds: √2.5 · 2.7764 / √5.
-    assert half_interval(np.array([1.0, 2, 3])) == pytest.approx(2.4841, abs=1e-4)
-    assert half_interval(np.array([1.0, 2, 3, 4, 5])) == pytest.approx(1.9632, abs=1e-4)
 
 
 THREE = numbers(2.0, 3.0, 4.0)  # from 0.516 to 5.484

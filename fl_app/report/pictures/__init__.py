@@ -6,7 +6,6 @@ a PNG, a PDF or an SVG for a paper; the report has the same one for its page.
 
 from fl_app.report.pictures.certainty import certainty_figure
 from fl_app.report.pictures.clients import ClientScore, clients_figure
-from fl_app.report.pictures.clusters import clusters_figure, typical_of_clusters
 from fl_app.report.pictures.figure import Spec, on_page, save
 from fl_app.report.pictures.labels import labels_figure
 from fl_app.report.pictures.lines import cluster_rounds_figure, lines_figure, rounds_figure
@@ -28,7 +27,6 @@ __all__ = [
     "certainty_figure",
     "clients_figure",
     "cluster_rounds_figure",
-    "clusters_figure",
     "dots_figure",
     "labels_figure",
     "lines_figure",
@@ -38,6 +36,5 @@ __all__ = [
     "save",
     "similarity_figure",
     "traffic_figure",
-    "typical_of_clusters",
     "verdicts_figure",
 ]

@@ -16,16 +16,14 @@ from fl_app.report.pictures.figure import (
     rounded,
     score_axis,
     score_form,
-    shorten,
     unique_labels,
 )
-from fl_app.report.pictures.style import INK, MUTED, strategy_styles
+from fl_app.report.pictures.style import INK, strategy_styles
 from fl_core.metrics import OF_CLASSES, Metric
 
-NAMED = 3  # of each strategy, those that are worst
 MOST_POINTS = 300  # of a strategy; of more clients, some are shown
-_ROW, _HALF, _AWAY = 47, 7, 15  # in points: a row, its box above its middle, and its texts
-_NAME, _WORST = 60, 22  # letters of a strategy, and of a client
+_ROW, _HALF = 32, 7  # in points: a row, and its box above its middle
+_NAME = 28  # letters of a strategy in a line
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
@@ -44,36 +42,35 @@ def clients_figure(
     several_seeds: bool = False,
     metric: Metric = OF_CLASSES.main,
 ) -> Spec:
-    """Draw a metric of each client, a row per strategy, with the names of the worst clients.
+    """Draw a metric of each client, a row per strategy, with its mean.
 
     Clients that were not tested are counted, and have no point. With `several_seeds`, a client may
     have a point for each.
     """
     styles = strategy_styles(rows)
     points: list[Spec] = []
-    heads: list[Spec] = []
-    for (name, clients), title in zip(rows.items(), unique_labels(list(rows), _NAME), strict=True):
+    heads = unique_labels(list(rows), _NAME)
+    heads = [f"{head}\n{_mean(rows[name], metric)}" for head, name in zip(heads, rows, strict=True)]
+    for head, clients in zip(heads, rows.values(), strict=True):
         known = [client for client in clients if math.isfinite(client.score)]
         known.sort(key=lambda client: client.score, reverse=metric.lower_is_better)
-        named = [f"{shorten(c.name, _WORST)} ({metric.with_unit(c.score)})" for c in known[:NAMED]]
-        heads.append({"strategy": name, "name": title, "mean": _mean(clients, metric)})
-        heads[-1]["worst"] = f"{metric.extreme}: {'; '.join(named)}" if named else ""
         # Of too many, those at evenly spaced ranks: the box plot stays the same.
         ranks = np.linspace(0, len(known) - 1, min(len(known), MOST_POINTS)).astype(int)
         points += [
-            {"strategy": name, "client": known[rank].name, "score": rounded(known[rank].score)}
-            | {"worst": rank < NAMED, "level": round(rank * _GOLDEN % 1, 3), **known[rank].about}
-            for rank in sorted({*range(len(known[:NAMED])), *ranks.tolist()})
+            {"strategy": head, "client": known[rank].name, "score": rounded(known[rank].score)}
+            | {"level": round(rank * _GOLDEN % 1, 3), **known[rank].about}
+            for rank in ranks.tolist()
         ]
     note = f"point: one client{' in one seed' if several_seeds else ''}"
     if any(len(clients) > MOST_POINTS for clients in rows.values()):
         note += f", of each strategy about {MOST_POINTS} at evenly spaced ranks"
-    note += f"; hollow: the {metric.extreme}; box: quartiles and median; line: from end to end"
+    note += "; box: quartiles and median; line: from end to end"
+    lines = {"labelExpr": "split(datum.label, '\\n')", "labelLimit": 0, "ticks": False}
     place = {
         "x": score_axis("score", metric, [np.array([one["score"] for one in points])]),
-        "y": channel("strategy:N", axis=None, scale={"domain": list(rows), "padding": 0}),
+        "y": channel("strategy:N", None, axis=lines, scale={"domain": heads, "padding": 0}),
     }
-    scale = {"domain": list(styles), "range": [one.colour for one in styles.values()]}
+    scale = {"domain": heads, "range": [one.colour for one in styles.values()]}
     colour = channel("strategy:N", legend=None, scale=scale)
     looks: Spec = {"box": {"fillOpacity": 0.2, "stroke": INK}, "rule": {"color": INK}}
     looks["median"] = {"color": INK, "thickness": 2}
@@ -84,43 +81,24 @@ def clients_figure(
     dots = layer(
         "point",
         None,
-        {"size": 12, "strokeWidth": 1.3},
+        {"size": 12, "filled": True, "opacity": 0.5},
         **place,
         yOffset=channel("level:Q", scale=level),
-        fill={"condition": {"test": "datum.worst", "value": "white"}, **colour},
-        stroke={"condition": {"test": "!datum.worst", "value": None}, **colour},
-        opacity={"condition": {"test": "datum.worst", "value": 1}, "value": 0.5},
+        color=colour,
         tooltip=[
             channel("client:N"),
             channel("score:Q", metric.title, format=score_form(metric)),
             *(channel(f"{key}:N") for key in about),
         ],
     )
-    texts = [
-        layer(
-            "text",
-            heads,
-            {"align": "left", "baseline": "middle", "dy": dy, **look},
-            **{"x": {"value": x}, "y": place["y"], "text": channel(f"{field}:N")},
-        )
-        for field, x, dy, look in _TEXTS
-    ]
     return picture(
         f"{metric.heading} of each client",
         note,
         data={"values": points},
-        layer=[layer("boxplot", None, box, **place, color=colour), dots, *texts],
+        layer=[layer("boxplot", None, box, **place, color=colour), dots],
         height=_ROW * len(rows),
         usermeta={"renderer": "canvas" if len(points) > 1500 else "svg"},
     )
-
-
-# Field, side, points below the middle of its row, and look.
-_TEXTS: tuple[tuple[str, int | str, int, Spec], ...] = (
-    ("name", 0, -_AWAY, {"fontWeight": "bold"}),
-    ("mean", "width", -_AWAY, {"align": "right"}),
-    ("worst", 0, _AWAY, {"color": MUTED, "limit": {"expr": "width"}}),
-)
 
 
 def _mean(clients: Sequence[ClientScore], metric: Metric) -> str:

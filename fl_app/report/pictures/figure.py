@@ -5,7 +5,6 @@ Names are values in the data of a specification, never parts of an expression.
 
 from __future__ import annotations
 
-import base64
 import io
 import itertools
 import math
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from PIL import Image
 
 from fl_app.report.pictures import style
@@ -212,13 +211,6 @@ def _widened(svg: str) -> str:
     size = f'width="{style.WIDTH}" height="{found[3]}"'
     ground = f'<rect {size} fill="white"/>'
     return f'{found[1]}{size} viewBox="0 0 {style.WIDTH} {found[3]}">{ground}{svg[found.end() :]}'
-
-
-def data_url(image: NDArray[np.uint8]) -> str:
-    """Return an image, (H, W) or (H, W, 3), as part of a description; its pixels stay sharp."""
-    file = io.BytesIO()
-    Image.fromarray(image.repeat(8, axis=0).repeat(8, axis=1)).save(file, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def runs_of_equals(values: Sequence[int]) -> list[tuple[int, int, int]]:

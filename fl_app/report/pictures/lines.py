@@ -139,7 +139,9 @@ def _curves(
     # Over a single place, a band has no width.
     mark, width = ("area", {}) if len(set(places)) > 1 else ("rule", {"strokeWidth": 6})
     ends = {"y": {**y, "field": "low"}, "y2": {"field": "high"}}
-    bands = layer(mark, None, {"opacity": 0.18, **width}, **place, **ends)
+    bands = layer(
+        mark, None, {"opacity": round(0.9 / max(5, len(styles)), 2), **width}, **place, **ends
+    )
     bands["transform"] = [{"filter": "isValid(datum.low)"}]
     strokes = {"strokeDash": look("dashes"), "strokeWidth": look("width") | {"type": "ordinal"}}
     form = ".1%" if "labelExpr" in y["axis"] else "~r"  # shares are shown as percent

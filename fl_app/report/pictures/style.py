@@ -35,59 +35,81 @@ class Style(NamedTuple):
     width: float
 
 
-SOLID, DASHED, DOTTED = (1.0, 0.0), (5.0, 2.5), (1.5, 2.0)
+SOLID, DASHED, DOTTED, MIXED = (1.0, 0.0), (5.0, 2.5), (1.5, 2.0), (6.0, 2.0, 1.5, 2.0)
+_DASHES = (SOLID, DASHED, DOTTED, MIXED)
+_MARKS = (
+    *("circle", "diamond", "square", "triangle-up"),
+    *("triangle-down", "cross", "triangle-left", "triangle-right"),
+)
+# Okabe and Ito's without the yellow, then those of Tol's that are farthest from these and from each
+# other, also for people who see no red or no green (OKLab, simulated after Machado et al., 2009).
+_COLOURS = (
+    *("#D55E00", "#0072B2", "#56B4E9", "#009E73", "#CC79A7", "#E69F00"),
+    *("#332288", "#661100", "#88CCEE", "#AA4499", "#882255", "#CC3311"),
+)
+# The twelve that are compared most have a colour to themselves; later ones are dashed.
+_COLOURED = (
+    *("rcc-pfl", "mt-hfl", "ifca", "ifca-pfl", "fedhc", "flt"),
+    *("fedkin", "ditto", "cfl", "pacfl", "fedsem", "fedprox"),
+    *("fedrep", "fedper", "fedbn", "flexcfl", "fedclust", "flt-graph", "pca-km-hc"),
+)
+_BETWEEN = " · "
+"""Stands between a strategy and its run, if several runs are compared."""
+
+
+def _coloured(place: int) -> Style:
+    """Return the look of the strategy at a place; of two, the earlier one's line is wider."""
+    lap, at = divmod(place, len(_COLOURS))
+    mark, dashes = _MARKS[place % len(_MARKS)], _DASHES[lap % len(_DASHES)]
+    return Style(_COLOURS[at], mark, dashes, round(3.4 - 0.15 * at, 2))
+
+
 # Baselines are neutral, so that the methods stand out. Lines are drawn from the widest to the
 # narrowest: of equal curves, such as those of optimum and rcc-pfl, all can be seen.
 _STYLES = {
-    "rcc-pfl": Style("#D55E00", "circle", SOLID, 3.4),
+    **{name: _coloured(place) for place, name in enumerate(_COLOURED)},
     "optimum": Style("#000000", "circle", DASHED, 1.2),
     "single": Style("#666666", "square", SOLID, 1.5),
+    "fedavg": Style("#666666", "diamond", MIXED, 1.5),
     "random": Style("#858585", "cross", DOTTED, 1.4),
     "local": Style("#9c9c9c", "triangle-down", DASHED, 1.3),
-    "mt-hfl": Style("#0072B2", "diamond", SOLID, 2.6),
-    "ifca": Style("#56B4E9", "triangle-up", SOLID, 3.0),
-    "ifca-pfl": Style("#009E73", "cross", DASHED, 1.6),
-    "fedhc": Style("#CC79A7", "triangle-left", SOLID, 2.2),
-    "flt": Style("#E69F00", "triangle-right", SOLID, 1.8),
 }
-_SPARE = tuple(
-    zip(
-        (
-            *("#332288", "#882255", "#117733", "#999933"),
-            *("#44AA99", "#AA4499", "#661100", "#6699CC"),
-        ),
-        (
-            *("diamond", "square", "triangle-down", "triangle-up"),
-            *("triangle-left", "triangle-right", "cross", "circle"),
-        ),
-        (2.9, 2.7, 2.5, 2.3, 2.1, 1.9, 1.7, 1.5),
-        strict=True,
-    )
-)
 
 
 def strategy_styles(names: Collection[str]) -> dict[str, Style]:
-    """Return the look of each strategy.
+    """Return the look of each strategy; of several runs, "STRATEGY · RUN" has that of STRATEGY.
 
-    An unknown name hashes to a spare colour and takes the next free one: its colour is the same in
-    all pictures unless two names clash.
+    A user-defined strategy takes a colour that no other of these has, if there is one.
     """
     if not names:
         raise ValueError("there is no strategy to draw")
-    styles = {name: _STYLES[name] for name in names if name in _STYLES}
-    taken: set[int] = set()
-    spare = len(_SPARE)
-    for name in sorted(set(names) - set(_STYLES)):
-        place = zlib.crc32(name.encode(errors="replace")) % spare
-        # After a full lap the colours come again with other dashes and other marks.
-        lap = len(taken) // spare
-        while place in taken:
-            place = lap * spare + (place + 1) % spare
-        taken.add(place)
-        colour, _, width = _SPARE[place % spare]
-        mark = _SPARE[(place + lap) % spare][1]
-        styles[name] = Style(colour, mark, (SOLID, DASHED, DOTTED)[lap % 3], width)
-    return {name: styles[name] for name in names}
+    of_run = {name: name.partition(_BETWEEN) for name in names}
+    bases = dict.fromkeys(base for base, _, _ in of_run.values())
+    styles = {base: _STYLES[base] for base in bases if base in _STYLES}
+    for base in sorted({*bases} - {*_STYLES}):
+        place = zlib.crc32(base.encode(errors="replace")) % len(_COLOURS)
+        taken = {(one.colour, one.dashes) for one in styles.values()}
+        colours = {one.colour for one in styles.values()}
+        free = [
+            look
+            for lap in range(len(_DASHES))
+            for at in range(len(_COLOURS))
+            for look in (_coloured(lap * len(_COLOURS) + (place + at) % len(_COLOURS)),)
+            if (look.colour, look.dashes) not in taken
+        ]
+        free.sort(key=lambda look: look.colour in colours)
+        styles[base] = free[0] if free else _coloured(place)
+    runs = list(dict.fromkeys(run for _, _, run in of_run.values()))
+    return {name: _of_run(styles[base], runs.index(run)) for name, (base, _, run) in of_run.items()}
+
+
+def _of_run(look: Style, number: int) -> Style:
+    """Return the look of a strategy in one of several runs, with its colour."""
+    if not number:
+        return look
+    mark = _MARKS[(_MARKS.index(look.mark) + number) % len(_MARKS)]
+    dashes = _DASHES[(_DASHES.index(look.dashes) + number) % len(_DASHES)]
+    return look._replace(mark=mark, dashes=dashes)
 
 
 def cluster_colour(cluster: int) -> str:

@@ -399,7 +399,6 @@ def test_the_features_must_be_the_run_s():
 @pytest.mark.parametrize(
     "change",
     [
-        {"strategy": "../../etc"},
         {"strategy": "\x1b[2J"},
         {"seed": -1},
         {"features": "colours"},

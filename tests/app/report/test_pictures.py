@@ -20,7 +20,14 @@ from fl_app.report.pictures import (
     traffic_figure,
 )
 from fl_app.report.pictures.figure import on_paper, ticks
-from fl_app.report.pictures.style import WIDTH, cluster_colour, strategy_styles, task_colour
+from fl_app.report.pictures.style import (
+    _COLOURS,
+    WIDTH,
+    cluster_colour,
+    strategy_styles,
+    task_colour,
+)
+from strategies.catalogue import SYSTEMS
 from tests.picture_data import (
     TWELVE,
     accuracies,
@@ -140,19 +147,46 @@ def test_vega_lite_understands_every_picture(call, capfd):
     assert "WARN" not in "".join(capfd.readouterr())
 
 
-def test_styles_belong_to_names():
-    alone = {name: strategy_styles([name])[name] for name in TWELVE}
-    together = strategy_styles(TWELVE)
-    assert together == strategy_styles(TWELVE[::-1])
-    assert {name: together[name] for name in TWELVE[:10]} == {
-        name: alone[name] for name in TWELVE[:10]
-    }
-    for name, style in together.items():
-        neutral = name in {"optimum", "single", "local", "random"}
-        assert (len(set(ImageColor.getrgb(style.colour))) == 1) == neutral
+def test_each_strategy_has_one_look_everywhere():
+    known = [*SYSTEMS, "fedkin", "fedavg"]
+    together = strategy_styles(known)
+    assert len(set(together.values())) == len(known)
+    for name in known:
+        assert strategy_styles([name, "my:Own"])[name] == together[name]
+        neutral = name in {"optimum", "single", "local", "random", "fedavg"}
+        assert (len(set(ImageColor.getrgb(together[name].colour))) == 1) == neutral
     unknown = strategy_styles([f"strategy {n}" for n in range(24)])
+    assert unknown == strategy_styles(list(unknown)[::-1])
+    assert len({style.colour for style in list(unknown.values())[:12]}) >= 10
     assert len({(style.colour, style.dashes) for style in unknown.values()}) == 24
-    assert len({(style.colour, style.mark) for style in unknown.values()}) == 24
+
+
+def test_a_strategy_of_several_runs_keeps_its_colour():
+    found = strategy_styles([f"{name} · {run}" for run in "abc" for name in ("rcc-pfl", "my:Own")])
+    rcc_pfl = [look for name, look in found.items() if name.startswith("rcc-pfl")]
+    assert rcc_pfl[0] == strategy_styles(["rcc-pfl"])["rcc-pfl"]
+    assert {look.colour for look in rcc_pfl} == {rcc_pfl[0].colour}
+    assert len({look.dashes for look in rcc_pfl}) == len({look.mark for look in rcc_pfl}) == 3
+    assert len({look.colour for look in found.values()}) == 2
+
+
+# What people see who have no receptors for long or for medium waves (Machado et al., 2009).
+PROTAN = ((0.152, 1.053, -0.205), (0.115, 0.786, 0.099), (-0.004, -0.048, 1.052))
+DEUTAN = ((0.367, 0.861, -0.228), (0.280, 0.673, 0.047), (-0.012, 0.043, 0.969))
+
+
+@pytest.mark.parametrize("seen", [np.eye(3), np.array(PROTAN), np.array(DEUTAN)])
+def test_twelve_colours_are_told_apart_by_all(seen):
+    """In OKLab, where 0.02 is about the least difference that anybody sees."""
+    to_cones = ((0.412, 0.536, 0.051), (0.212, 0.681, 0.107), (0.088, 0.282, 0.630))
+    to_lab = ((0.210, 0.794, -0.004), (1.978, -2.429, 0.451), (0.026, 0.783, -0.809))
+    places = []
+    for colour in (*_COLOURS, "#000000", "#666666"):
+        parts = np.array(ImageColor.getrgb(colour)) / 255
+        linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+        places.append(np.array(to_lab) @ np.cbrt(np.array(to_cones) @ np.clip(seen @ linear, 0, 1)))
+    apart = np.linalg.norm(np.array(places)[:, None] - np.array(places), axis=2)
+    assert apart[~np.eye(len(places), dtype=bool)].min() > 0.06
 
 
 def test_a_cluster_has_one_colour_in_all_pictures_and_a_task_another():

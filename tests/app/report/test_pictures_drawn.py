@@ -21,7 +21,7 @@ from fl_app.report.pictures import (
 from fl_app.report.pictures.clients import MOST_POINTS
 from fl_app.report.pictures.similarity import MOST_CELLS, colour_range
 from fl_app.report.pictures.style import FAINT, strategy_styles
-from fl_core.metrics import OF_A_NUMBER, OF_CLASSES
+from fl_core.metrics import OF_A_NUMBER
 from tests.picture_data import (
     TWELVE,
     accuracies,
@@ -304,8 +304,8 @@ def test_points_are_seeds_and_a_line_is_their_mean():
 
 
 def heads_of(spec):
-    """Return what is written about each row of the picture of clients."""
-    return rows_of(marked(spec, "text")[0])
+    """Return the strategy and its mean, beside each row of the picture of clients."""
+    return [head.split("\n") for head in spec["layer"][0]["encoding"]["y"]["scale"]["domain"]]
 
 
 def test_clients_have_a_point_each_unless_they_failed():
@@ -315,14 +315,14 @@ def test_clients_have_a_point_each_unless_they_failed():
     spec = clients_figure(as_tested(given))
     points = {name: [] for name in given}
     for row in rows_of(spec):
-        points[row["strategy"]].append((row["score"], row["level"]))
+        points[row["strategy"].partition("\n")[0]].append((row["score"], row["level"]))
     assert [len(found) for found in points.values()] == [75, 0, 71]
     for name in ("rcc-pfl", "random"):
         known = given[name][np.isfinite(given[name])]
         np.testing.assert_allclose([x for x, _ in points[name]], np.sort(known), atol=6e-5)
         assert len(set(points[name])) == known.size
-    assert [head["name"] for head in heads_of(spec)] == list(given)
-    assert [head["mean"] for head in heads_of(spec)][1:] == [
+    assert [name for name, _ in heads_of(spec)] == list(given)
+    assert [mean for _, mean in heads_of(spec)][1:] == [
         "–, 75 not tested",
         f"mean {100 * np.nanmean(given['random']):.1f} %, 4 not tested",
     ]
@@ -343,7 +343,7 @@ def test_the_box_is_of_the_points_and_no_row_reaches_into_another(count, tmp_pat
     assert len(places) == 75 * count
     for number, y in enumerate(places):
         middle = row * (number // 75 + 0.5)
-        assert abs(y - middle) < 0.2 * row
+        assert abs(y - middle) < 0.3 * row
 
 
 def test_errors_that_differ_in_no_digit_that_is_shown_have_a_range():
@@ -356,28 +356,11 @@ def test_errors_that_differ_in_no_digit_that_is_shown_have_a_range():
     assert [row["score"] for row in rows_of(spec)] == [100_000] * 5
 
 
-@pytest.mark.parametrize("metric", [OF_CLASSES.main, OF_A_NUMBER.main])
-def test_the_worst_clients_are_named_and_hollow(metric):
-    given = {"flt": np.array([[0.9, 0.5, 0.7, 0.95], [0.6, 0.99, 0.98, 0.97]])}
-    names = {"flt": [["a", "b" * 40, "c$", "d"], ["e", "f", "g", "h"]]}
-    spec = clients_figure(as_tested(given, names), metric=metric)
-    cut = "b" * 10 + "…" + "b" * 11
-    (head,) = heads_of(spec)
-    hollow = {row["client"] for row in rows_of(spec) if row["worst"]}
-    if metric.lower_is_better:
-        assert head["worst"].startswith("highest: f (")
-        assert hollow == {"f", "g", "h"}
-    else:
-        assert head["worst"] == f"lowest: {cut} (50.0 %); e (60.0 %); c$ (70.0 %)"
-        assert hollow == {"b" * 40, "e", "c$"}
-
-
 def test_of_too_many_clients_some_are_points_and_the_box_stays_the_same():
     given = {name: 0.9 + a / 20 for name, a in accuracies(("flt", "single"), 1, 10_000).items()}
     spec = clients_figure(as_tested(given))
-    shown = [row["score"] for row in rows_of(spec) if row["strategy"] == "flt"]
-    assert MOST_POINTS <= len(shown) <= MOST_POINTS + 3
-    np.testing.assert_allclose(shown[:3], np.sort(given["flt"].ravel())[:3], atol=6e-5)
+    shown = [row["score"] for row in rows_of(spec) if row["strategy"].startswith("flt")]
+    assert len(shown) == MOST_POINTS
     for share in (0, 25, 50, 75, 100):
         assert np.percentile(shown, share) == pytest.approx(
             np.percentile(given["flt"], share), abs=5e-4
@@ -388,9 +371,9 @@ def test_of_too_many_clients_some_are_points_and_the_box_stays_the_same():
 def test_names_of_strategies_that_are_shortened_to_the_same_are_numbered():
     names = [f"{'a' * 50}{number}{'b' * 50}" for number in (1, 2)]
     spec = clients_figure(as_tested({name: np.ones((1, 2)) for name in names}))
-    first, second = (head["name"] for head in heads_of(spec))
+    (first, _), (second, _) = heads_of(spec)
     assert first != second
-    assert len(first) < 66
+    assert len(first) < 34
 
 
 def test_labels_are_grouped_by_task_and_gains_outlined():

@@ -209,7 +209,6 @@ def test_pictures_and_partitions_are_there(finished):
         "clients.csv",
         "models",
         "labels-per-client.png",
-        "clusters.png",
         *(f"{name}.png" for name in COMPARISONS),
         "accuracy-per-cluster.png",
         "report.html",

@@ -36,13 +36,6 @@ def curves(names, seeds, rounds):
     }
 
 
-def cluster_curves(names, clusters, rounds):
-    rng = np.random.default_rng(clusters)
-    grow = 1 - np.exp(-np.arange(1, rounds + 1) / 5)
-    lines = {name: rng.uniform(0.6, 0.97, (clusters, 1)) * grow for name in names}
-    return {name: (np.arange(1, rounds + 1), dict(enumerate(own))) for name, own in lines.items()}
-
-
 def accuracies(names, seeds, clients):
     rng = np.random.default_rng(seeds)
     return {name: rng.uniform(0.6, 1.0, (seeds, clients)) for name in names}

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import re
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fl_core.extras import DRAWING, need_extra
+
+if TYPE_CHECKING:  # they import torch
+    from fl_app.report.text_table import TextTable
+    from fl_app.results.reading import Result
+
+_UNITS = {"pt": 1.0, "in": 72.0, "cm": 72 / 2.54, "mm": 72 / 25.4}  # in points
 
 
 def add_command(commands: Any) -> None:
@@ -36,15 +45,76 @@ def add_command(commands: Any) -> None:
         help="also write the table of strategies: .csv with all digits, .md or .tex; may be given "
         "several times",
     )
+    parser.add_argument(
+        "--compare",
+        metavar="STRATEGY",
+        default="",
+        help="compare the others with this one: paired differences with 95 %% intervals, and "
+        "Wilcoxon's test over clients, adjusted after Holm",
+    )
+    parser.add_argument(
+        "--columns",
+        type=_split,
+        metavar="NAME,NAME",
+        default=[],
+        help="the columns of --table, by their names in its .csv; by default all, and of .tex the "
+        "score, ARI and differences, which fit into a column of text",
+    )
+    parser.add_argument(
+        "--names",
+        type=_names,
+        metavar="NAME=TEXT,…",
+        default={},
+        help="what --table and --figures call strategies: my:Ocfl=OCFL",
+    )
+    parser.add_argument(
+        "--bold",
+        choices=["best"],
+        help="print the best scores of .md and .tex in bold, with those that no interval "
+        "distinguishes from them",
+    )
+    parser.add_argument(
+        "--figures",
+        choices=["pdf", "svg", "png"],
+        help="draw the pictures again into the folder of the report",
+    )
+    parser.add_argument(
+        "--width",
+        type=_points,
+        metavar="LENGTH",
+        default=6 * _UNITS["in"],
+        help="how wide --figures are: 3.4in, 86mm, 245pt (default: 6in)",
+    )
     parser.set_defaults(call=_report)
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",")]
+
+
+def _names(text: str) -> dict[str, str]:
+    pairs = [part.partition("=")[::2] for part in _split(text)]
+    if not all(name and said for name, said in pairs):
+        raise argparse.ArgumentTypeError(f"{text} is not of the form NAME=TEXT,NAME=TEXT")
+    return dict(pairs)
+
+
+def _points(text: str) -> float:
+    """Read a length, in points."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(in|cm|mm|pt)", text)
+    if found is None or not 72 <= (points := float(found[1]) * _UNITS[found[2]]) <= 1440:
+        raise argparse.ArgumentTypeError(
+            f"{text} is not a length from 1in to 20in, such as 3.4in, 86mm or 245pt"
+        )
+    return points
 
 
 def _report(options: argparse.Namespace) -> int:
     # They import torch: a wrong word costs no waiting.
     from fl_app.report.report_page import distinct, write_report  # noqa: PLC0415
-    from fl_app.report.tables import strategy_table  # noqa: PLC0415
+    from fl_app.report.sentences import answer  # noqa: PLC0415
     from fl_app.report.text_table import check_ending, write_table  # noqa: PLC0415
-    from fl_app.results.layout import REPORT  # noqa: PLC0415
+    from fl_app.results.layout import REPORT, cell_folders  # noqa: PLC0415
     from fl_app.results.reading import read_result  # noqa: PLC0415
 
     for package in DRAWING:
@@ -56,12 +126,58 @@ def _report(options: argparse.Namespace) -> int:
             f"--output is {options.output}, which is not a file: give a new file, or one to "
             f"replace, such as {options.output / REPORT}."
         )
-    folders: list[Path] = options.folders
-    alone = folders[0] if len(folders) == 1 else Path()
-    print(f"report    {write_report(folders, options.output or alone / REPORT)}")
-    if options.table:
-        table = strategy_table(distinct([read_result(folder) for folder in folders]))
-        for path in options.table:
-            write_table(table, path)
-            print(f"table     {path}")
+    folders = [cell for folder in options.folders for cell in cell_folders(folder)]
+    alone = options.folders[0] if len(options.folders) == 1 else Path()
+    output = options.output or alone / REPORT
+    results = distinct([read_result(folder) for folder in folders])
+    tables = [(path, _table(results, path, options)) for path in options.table]
+    print(f"report    {write_report(folders, output, compare=options.compare)}")
+    if options.compare:
+        print("\n".join(line for one in results for line in answer(one, options.compare)))
+    for path, table in tables:
+        write_table(table, path)
+        print(f"table     {path}")
+    for path in _draw(results, output.parent, options) if options.figures else ():
+        print(f"picture   {path}")
     return 0
+
+
+def _table(results: list[Result], path: Path, options: argparse.Namespace) -> TextTable:
+    """Return the table of strategies for a file."""
+    from fl_app.report.tables import strategy_table  # noqa: PLC0415
+
+    columns, base = options.columns, options.compare
+    if not columns and path.suffix == ".tex":
+        known = strategy_table(results, base).exact_columns
+        main = next(run.metrics.main.name for result in results for run in result.runs)
+        columns = [one for one in (main, "ari", "difference", "p-of-clients") if one in known]
+    table = strategy_table(results, base, columns)
+    named = {name: options.names.get(name, name) for one in results for name in one.strategies}
+    named |= {f"difference from {base}": f"difference from {named.get(base)}"}
+    return replace(
+        table,
+        columns=[named.get(column, column) for column in table.columns],
+        rows=[[named.get(cell, cell) for cell in row] for row in table.rows],
+        best=table.best if options.bold else (),
+    )
+
+
+def _draw(results: list[Result], folder: Path, options: argparse.Namespace) -> Iterator[Path]:
+    """Draw the pictures that need no more than the results, and yield their paths."""
+    from fl_app.report.comparisons import COMPARISONS, compared  # noqa: PLC0415
+    from fl_app.report.matrices import draw_matrix  # noqa: PLC0415
+    from fl_app.report.pictures.figure import rename_strategy, save, with_texts  # noqa: PLC0415
+    from fl_app.results.layout import file_name  # noqa: PLC0415
+
+    rows = compared(results)
+    figures = {name: one.draw(rows) for name, one in COMPARISONS.items()} if rows else {}
+    for result in results:
+        prefix = f"{file_name(result.name)}-" if len(results) > 1 else ""
+        for one in result.matrices:
+            title = one.title.replace(", seed ", "-seed-")
+            figures[f"{prefix}similarity-{title}"] = draw_matrix(one)
+    for name, figure in figures.items():
+        if figure is not None:
+            path = folder / f"{file_name(name)}.{options.figures}"
+            named = with_texts(figure, lambda text: rename_strategy(text, options.names))
+            yield save(named, path, options.width)

@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING
 from fl_app.report.comparisons import COMPARISONS, compared
 from fl_app.report.contents import MOST_PICTURES, SECTIONS, content_of, differing_options
 from fl_app.report.pictures import Spec, on_page
-from fl_app.report.sentences import answer, findings_table, question, troubles
+from fl_app.report.sentences import (
+    answer,
+    describe_comparison,
+    findings_table,
+    question,
+    troubles,
+)
 from fl_app.report.tables import count_tested, notes_of, shared_test, strategy_table, tests_of
 from fl_app.report.text_table import TextTable
 from fl_app.results.reading import Result, read_result
@@ -32,25 +38,19 @@ if TYPE_CHECKING:
 NO_REPORT_VARIABLE = "FEDKIN_NO_REPORT"
 """An environment variable: if it is set, a run writes no report."""
 MOST_BYTES = 5_000_000
+_MOST_DRAWN = 6  # results with a picture of a matrix each
 # Flower's bundles carry no .html, .css and .js, but TOML.
 _PAGE_PARTS_FILE = Path(__file__).with_name("page.toml")
 
 
-def write_report(folders: Sequence[Path], output: Path, title: str = "", command: str = "") -> Path:
-    """Write one report of the runs in some results folders, and return its path.
+def write_report(
+    folders: Sequence[Path], output: Path, title: str = "", command: str = "", compare: str = ""
+) -> Path:
+    """Write one report of the runs in some results folders as HTML, and return its path.
 
-    The same folders give the same bytes.
-
-    Parameters
-    ----------
-    folders : sequence of Path
-        At least one; several are shown side by side, in this order.
-    output : Path
-        The HTML file.
-    title : str
-        The question that all of them answer together; by default, each answers one.
-    command : str
-        What repeats all of them together, if something does.
+    Several are shown side by side, in this order; `title` is the question that all of them answer
+    together, and `command` repeats all of them. The others are compared with the strategy
+    `compare`. The same folders give the same bytes.
 
     Raises
     ------
@@ -63,25 +63,16 @@ def write_report(folders: Sequence[Path], output: Path, title: str = "", command
     if not folders:
         raise ValueError("a report needs at least one results folder.")
     results = distinct([read_result(folder) for folder in folders])
-    for most_pictures in _numbers_of_pictures(len(results)):
-        text = build_report(results, title, command, most_pictures)
-        size = len(text.encode())
-        if size <= MOST_BYTES:
-            break
-    else:
+    most_pictures = MOST_PICTURES if len(results) == 1 else int(len(results) <= _MOST_DRAWN)
+    text = build_report(results, title, command, most_pictures, compare)
+    if (size := len(text.encode())) > MOST_BYTES:
         raise ValueError(
             f"the report of {len(folders):,} folders would have {size / 1e6:.1f} MB, more than "
-            f"{MOST_BYTES / 1e6:.0f}: give fewer of them."
+            f"{MOST_BYTES / 1e6:.0f}: name fewer of them."
         )
     with replacing(output) as partial:
         partial.write_text(text, encoding="utf-8")
     return output
-
-
-def _numbers_of_pictures(num_results: int) -> list[int]:
-    """Return the numbers of pictures per section to try, until the page is small enough."""
-    most = MOST_PICTURES if num_results == 1 else 1 if num_results <= 6 else 0
-    return [number for number in (MOST_PICTURES, 1, 0) if number <= most]
 
 
 def build_report(
@@ -89,6 +80,7 @@ def build_report(
     title: str = "",
     command: str = "",
     most_pictures: int = MOST_PICTURES,
+    compare: str = "",
 ) -> str:
     """Return the page that shows some results; see `write_report`."""
     contents = [content_of(result, most_pictures) for result in results]
@@ -102,12 +94,12 @@ def build_report(
         opening={opening: alone.sections.pop(opening)}
         if alone and opening in alone.sections
         else {},
-        said=answer(results[0])
+        said=answer(results[0], compare)
         if alone
         else [s for one in results for s in troubles(one, one.name)],
         findings=None if alone else findings_table(results),
         names=[result.name for result in results],
-        table=_strategies(results) if any(result.runs for result in results) else None,
+        table=_strategies(results, compare) if any(result.runs for result in results) else None,
         differing=None if alone else differing_options(results),
         charts=_charts(results),
         contents=contents,
@@ -157,9 +149,10 @@ def _charts(results: Sequence[Result]) -> list[tuple[str, str, Spec]]:
     return found
 
 
-def _strategies(results: Sequence[Result]) -> TextTable:
+def _strategies(results: Sequence[Result], compare: str = "") -> TextTable:
     """Return the table of strategies, with a caption that explains its numbers."""
-    return replace(strategy_table(results), caption=_tested(results), folds=False)
+    caption = _tested(results) + (f" {describe_comparison(results, compare)}" if compare else "")
+    return replace(strategy_table(results, compare), caption=caption, folds=False)
 
 
 def _tested(results: Sequence[Result]) -> str:

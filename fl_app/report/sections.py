@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fl_app.report.grouping_tables import candidates_table, clusters_table, doubts_table
 from fl_app.report.sentences import named
-from fl_app.report.tables import missing_scores
+from fl_app.report.tables import MOST_NAMES, cluster_table
 from fl_app.report.text_table import TextTable
 from fl_app.results.reading import Result
 from fl_app.results.schema import Grouping, Run
 from fl_core.metrics import Metric
 from strategies.catalogue import UNGROUPED
 
-MOST_NAMES = 60  # of a cluster; summary.json has all
 MOST_CLIENTS = 300  # rows of the table of clients; clients.csv has all
-MOST_CLUSTERS = 40  # rows of a table of clusters
 
 
 def first_runs(result: Result) -> list[Run]:
@@ -32,68 +28,18 @@ def cluster_tables(result: Result) -> list[TextTable]:
     """Tabulate the clusters, the clients in doubt, and the scores of each client."""
     first, grouping = first_runs(result), result.grouping
     found = [run for run in result.runs if run.strategy not in UNGROUPED]
-    tables: list[TextTable | None] = [clusters_table(grouping)] if grouping else []
-    tables += [_clusters(run, run is found[0]) for run in found[:12]]  # of all seeds, if few
+    tables: list[TextTable | None] = [
+        replace(cluster_table(run), open=run is found[0])
+        for run in found[:12]  # of all seeds, if few
+    ]
     if grouping:
+        tables += [] if found else [clusters_table(grouping)]
         candidates = candidates_table(grouping)
         if candidates:
             caption = f"{candidates.caption}: {grouping.num_clusters.why}"
             candidates = replace(candidates, caption=caption)
         tables += [doubts_table(grouping), candidates]
     return [table for table in [*tables, _clients(first, grouping)] if table]
-
-
-def _clusters(run: Run, is_first: bool) -> TextTable:
-    known, tests = run.tasks is not None, run.tests
-    match = "" if run.ari is None else f", ARI {run.ari:.2f} against the true tasks"
-    rows, metric = [], run.metrics.main
-    numbers = sorted(set(run.clusters))
-    for cluster in numbers[:MOST_CLUSTERS]:
-        members = [client for client, other in enumerate(run.clusters) if other == cluster]
-        first = next(iter(tests.values())).scores[members]
-        tested = first[np.isfinite(first)]
-        tasks = Counter(run.tasks[client] for client in members) if run.tasks else Counter()
-        rows.append(
-            [
-                "left out" if cluster < 0 else str(cluster),
-                f"{len(members):,}",
-                *(_mean(metric, one.scores[members]) for one in tests.values()),
-                metric.shown(metric.worst(tested)) if tested.size else "–",
-                *([", ".join(f"{t} ({n:,})" for t, n in sorted(tasks.items()))] if known else []),
-                named([_marked(run, client) for client in members], MOST_NAMES),
-            ]
-        )
-    more = len(numbers) - MOST_CLUSTERS
-    if more > 0:
-        rows.append([f"{more:,} more", *[""] * (3 + len(tests) + known)])
-    heads = map(metric.head_of, tests)
-    columns = ["cluster", "clients", *heads, f"{metric.extreme}{metric.unit_suffix}"]
-    columns += [*(["true tasks (clients)"] if known else []), "who"]
-    return TextTable(
-        f"{run.strategy}, seed {run.seed}{match}",
-        columns,
-        rows,
-        range(1, 3 + len(tests)),
-        open=is_first,
-    )
-
-
-def _marked(run: Run, client: int) -> str:
-    marks = [
-        word
-        for word, clients in (
-            ("malicious", run.malicious),
-            ("joined later", run.newcomers),
-            ("changed task", run.drifters),
-        )
-        if client in clients
-    ]
-    return f"{run.names[client]} ({', '.join(marks)})" if marks else run.names[client]
-
-
-def _mean(metric: Metric, scores: NDArray[np.float64]) -> str:
-    tested = scores[np.isfinite(scores)]
-    return metric.shown(tested.mean()) + missing_scores([scores]) if tested.size else "–"
 
 
 def _known(metric: Metric, value: float) -> str:

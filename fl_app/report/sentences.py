@@ -10,9 +10,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fl_app.report.tables import shared_seeds, tests_of
+from fl_app.report.tables import interval, scores_in, shared_seeds, signed, tests_of
 from fl_app.report.text_table import TextTable
 from fl_app.results.reading import Result
 from fl_app.results.schema import Grouping, Run
@@ -48,9 +47,9 @@ def question(result: Result) -> str:
     return f"Which strategy is best for {where}?"
 
 
-def answer(result: Result) -> list[str]:
-    """Return the results of the run in a few sentences."""
-    rankings = _rankings(result)
+def answer(result: Result, compare: str = "") -> list[str]:
+    """Return the results of the run in a few sentences, those of a strategy if one is named."""
+    rankings = _rankings(result, compare)
     sentences = [
         one.describe() if len(rankings) == 1 else f"Each client tested {one.test}, {one.describe()}"
         for one in rankings
@@ -84,6 +83,23 @@ def troubles(result: Result, where: str = "") -> list[str]:
     return [f"{where}: {sentence}" if where else sentence for sentence in sentences]
 
 
+def describe_comparison(results: Sequence[Result], compare: str) -> str:
+    """Return what the differences from a strategy are, and what differs between seeds."""
+    seeds = {run.seed for result in results for run in result.runs}
+    text = (
+        f"Difference from {compare}: the mean of paired differences, with its 95 % t interval over "
+        f"{'seeds' if len(seeds) > 1 else 'the clients'}; p: Wilcoxon's test over the clients of a "
+        "run, adjusted after Holm for the number of strategies; of several seeds, the largest."
+    )
+    if len(seeds) < 2:
+        return f"{text} There is one seed: what another one would change is not in the intervals."
+    varied = ["the partition of the data"] if results[0].runs[0].tasks else []
+    if any(result.config.get("noise", "none") != "none" for result in results):
+        varied.append("the label noise")
+    varied += ["the initial model", "the order of batches"]
+    return f"{text} Between seeds vary {_joined(varied)}."
+
+
 def findings_table(results: Sequence[Result]) -> TextTable:
     """Tabulate the best strategies of each result, and how they compare with the next one."""
     rows = []
@@ -104,6 +120,7 @@ class _Ranking(NamedTuple):
     runs: Sequence[Run]
     test: str
     means: Mapping[str, float]
+    base: str = ""  # the strategy with which all others are compared; empty: the best ones
 
     @property
     def metric(self) -> Metric:
@@ -111,11 +128,15 @@ class _Ranking(NamedTuple):
 
     @property
     def best(self) -> float:
+        if self.base:
+            return self.means[self.base]
         return (min if self.metric.lower_is_better else max)(self.means.values())
 
     @property
     def first(self) -> list[str]:
         """Return the strategies with the best mean, as it is shown."""
+        if self.base:
+            return [self.base]
         if self.metric.is_share:
             return [
                 name for name, mean in self.means.items() if round(1e3 * (self.best - mean)) == 0
@@ -146,7 +167,7 @@ class _Ranking(NamedTuple):
         over = f"mean over clients{f' and {seeds} seeds' if seeds > 1 else ''}"
         what = "" if metric.is_share else f"{metric.title} "
         text = f"{_joined(first)} reached {what}{metric.with_unit(self.best)} ({over})."
-        named_too = [name for name in rest if name in (rest[0], rest[-1], ALONE, ALL)]
+        named_too = [name for name in rest if self.base or name in (rest[0], rest[-1], ALONE, ALL)]
         text += describe_differences(self.differences(named_too), metric)
         # Of equal clients the first one of the first seed.
         sign = -1 if metric.lower_is_better else 1
@@ -164,7 +185,7 @@ class _Ranking(NamedTuple):
         return f"{text} {of} with the {metric.extreme} {metric.title} ({which}) reached {reached}."
 
 
-def _rankings(result: Result) -> list[_Ranking]:
+def _rankings(result: Result, compare: str = "") -> list[_Ranking]:
     """Return the ranking in each test of the seeds on which all strategies ran."""
     tested = [run for run in result.runs if np.isfinite(run.scores).any()]
     if shared := shared_seeds(tested):  # of a stopped run, the last one has not all strategies
@@ -176,18 +197,9 @@ def _rankings(result: Result) -> list[_Ranking]:
             if test in run.tests and math.isfinite(run.tests[test].score):
                 found.setdefault(run.strategy, []).append(run.tests[test].score)
         means = {name: float(np.mean(scores)) for name, scores in found.items()}
-        rankings += [_Ranking(tested, test, means)] if means else []
+        base = compare if compare in means else ""
+        rankings += [_Ranking(tested, test, means, base)] if means else []
     return rankings
-
-
-def scores_in(runs: Sequence[Run], test: str = "") -> dict[str, dict[int, NDArray[np.float64]]]:
-    """Return the clients' scores in a test, or else each run's first, by strategy and seed."""
-    found: dict[str, dict[int, NDArray[np.float64]]] = {}
-    for run in runs:
-        if not test or test in run.tests:
-            scores = run.tests.get(test, run).scores
-            found.setdefault(run.strategy, {})[run.seed] = scores
-    return found
 
 
 def describe_differences(found: Mapping[str, Difference], metric: Metric) -> str:
@@ -198,13 +210,13 @@ def describe_differences(found: Mapping[str, Difference], metric: Metric) -> str
     if not found:
         return ""
     unit = " points" if metric.is_share else ""
-    told = [
+    shown = [
         f"{metric.shown(abs(one.mean))}{unit} {'more' if one.mean > 0 else 'less'} than {name} "
         f"({interval(one, metric)})"
         for name, one in found.items()
         if one.is_shown
     ]
-    text = f" That is {_joined(told)}." if told else ""
+    text = f" That is {_joined(shown)}." if shown else ""
     others = [
         f"{name} ({describe_difference(one, metric)})"
         for name, one in found.items()
@@ -222,16 +234,6 @@ def describe_difference(one: Difference, metric: Metric) -> str:
         return "no client was tested by both"
     text = f"{signed(one.mean, metric)}{' points' if metric.is_share else ''}"
     return f"{text}, {interval(one, metric)}" if one.pairs > 1 else text
-
-
-def interval(one: Difference, metric: Metric) -> str:
-    """Return the ends of an interval, such as −4.0 to +8.6."""
-    return " to ".join(signed(end, metric) for end in one.ends)
-
-
-def signed(value: float, metric: Metric) -> str:
-    """Return a difference with its sign, in points or in the metric's unit."""
-    return f"{'−' if value < 0 else '+'}{metric.shown(abs(value))}"
 
 
 def _groups(grouping: Grouping) -> list[str]:

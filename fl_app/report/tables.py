@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -11,13 +12,15 @@ from numpy.typing import NDArray
 from fl_app.report.text_table import TextTable, render
 from fl_app.results.reading import Result
 from fl_app.results.schema import Run
+from fl_app.results.statistics import Difference, best_names, difference, holm, signed_rank_p
 from fl_core.data.settings import TESTS_EXPLAINED
 from fl_core.metrics import Metric
 from fl_core.text import listed
 from strategies.catalogue import UNGROUPED
 
 _LONGEST_NAME = 20  # of a strategy, in one line
-_MOST_NAMES = 60  # of a cluster; summary.json has all
+MOST_NAMES = 60  # of a cluster; summary.json has all
+_MOST_CLUSTERS = 40  # rows of a table of clusters
 _MOST_FAILURES = 10  # below the table; summary.json has all
 _MOST_ROUNDS = 14  # columns that fit
 PRE_ROUND = ("pre-round-up", "pre-round-down")
@@ -26,7 +29,9 @@ _NOT_KNOWN = "–"
 _MORE_ROUNDS = "more rounds (num-server-rounds) may change the order"
 
 
-def strategy_table(results: Sequence[Result]) -> TextTable:
+def strategy_table(
+    results: Sequence[Result], compare: str = "", columns: Sequence[str] = ()
+) -> TextTable:
     """Return one row per result and strategy: scores, clusters, bytes, seconds, means over seeds.
 
     Two tests have two columns of scores; the worst score and the variance are those of
@@ -34,10 +39,15 @@ def strategy_table(results: Sequence[Result]) -> TextTable:
     variance over clients is that of the accuracy in percent (FLT's measure of fairness), or of
     the RMSE. Of several results, the first column is the result's name.
 
+    With `compare`, further columns have the paired difference of each other strategy from that one,
+    its 95 % interval, and the p-value of Wilcoxon's test over clients, adjusted after Holm for the
+    strategies of the result; of several seeds, the largest. `columns` are those to return, by their
+    names for programs; by default all.
+
     Raises
     ------
     ValueError
-        If some results have accuracies and others errors.
+        If some results have accuracies and others errors, or a strategy or column is unknown.
     """
     kinds = {run.metrics.main.title: one.name for one in results for run in one.runs}
     if len(kinds) > 1:
@@ -46,30 +56,114 @@ def strategy_table(results: Sequence[Result]) -> TextTable:
     if not any(result.runs for result in results):
         which = " and ".join(result.name for result in results)
         raise ValueError(f"{which} has no tested strategy for a table: leave out --table.")
+    strategies = dict.fromkeys(name for result in results for name in result.strategies)
+    if compare and compare not in strategies:
+        raise ValueError(f'--compare is "{compare}", but there are {", ".join(strategies)}.')
     has_ari = any(run.ari is not None for result in results for run in result.runs)
     runs = [run for result in results for run in result.runs]
     tests, shared = tests_of(runs), shared_test(runs)
     measured = list(dict.fromkeys(m for one in results for run in one.runs for m in _beside(run)))
     first = ["run", "strategy"] if len(results) > 1 else ["strategy"]
-    names, cells = [], []
+    names: list[list[str]] = []
+    cells: list[list[Cell]] = []
+    bold: set[tuple[int, str]] = set()
     for result in results:
+        differences = _differences(result, compare, shared) if compare else {}
+        best = {
+            name: best_names(
+                scores_in(result.runs, name), lower_is_better=runs[0].metrics.main.lower_is_better
+            )
+            for name in tests
+        }
         for name in result.strategies:
+            bold |= {(len(names), test) for test in tests if name in best[test]}
             names.append([result.name, name][-len(first) :])
-            cells.append(list(_cells(result.of(name), tests, shared, measured, has_ari=has_ari)))
-    columns = [*first, *(head for head, *_ in cells[0] if head)]
+            found = list(_cells(result.of(name), tests, shared, measured, has_ari=has_ari))
+            cells.append([*found, *differences.get(name, ())])
+    main = runs[0].metrics.main.name
+    known = [exact for head, _, exact, _ in cells[0] if head]
+    columns = [known[0] if one == main else one for one in columns]
+    if unknown := sorted({*columns} - {*known}):
+        raise ValueError(f'--columns names "{unknown[0]}", but there are {", ".join(known)}.')
+    chosen = [
+        [one for exact in columns for one in row if one[2] == exact] if columns else row
+        for row in cells
+    ]
+    shown = [exact for head, _, exact, _ in chosen[0] if head]
     return TextTable(
         "Strategies",
-        columns,
+        [*first, *(head for head, *_ in chosen[0] if head)],
         rows=[
             [*name, *(text for head, text, *_ in row if head)]
-            for name, row in zip(names, cells, strict=True)
+            for name, row in zip(names, chosen, strict=True)
         ],
-        numbers=range(len(first), len(columns)),
-        exact_columns=[*first, *(exact for *_, exact, _ in cells[0])],
+        numbers=range(len(first), len(first) + len(shown)),
+        best=[
+            (row, len(first) + place)
+            for place, exact in enumerate(shown)
+            for row, test in bold
+            if exact == _exact(main, test)
+        ],
+        exact_columns=[*first, *(exact for *_, exact, _ in chosen[0])],
         exact=[
-            [*name, *(value for *_, value in row)] for name, row in zip(names, cells, strict=True)
+            [*name, *(value for *_, value in row)] for name, row in zip(names, chosen, strict=True)
         ],
     )
+
+
+Cell = tuple[str, str, str, float]
+"""The head and the text of a number for people, then its name and its value for programs."""
+
+
+def _differences(result: Result, base: str, test: str) -> dict[str, list[Cell]]:
+    """Return the cells of each strategy's difference from another one."""
+    scores, metric = scores_in(result.runs, test), result.runs[0].metrics.main
+    others = [name for name in scores if name != base and base in scores]
+    seeds = [
+        holm([signed_rank_p(scores[name][seed], scores[base][seed]) for name in others])
+        for seed in scores.get(base, {})
+        if all(seed in scores[name] for name in others)
+    ]
+    cells = {}
+    for name in result.strategies:
+        found, p = Difference(math.nan, math.nan, 0, "seeds"), math.nan
+        if name in others:
+            found = difference(scores[name], scores[base])
+            p = max((of_seed[others.index(name)] for of_seed in seeds), default=math.nan)
+        text = f"{signed(found.mean, metric)} ({interval(found, metric)})"
+        low, high = found.ends
+        cells[name] = [
+            (
+                f"difference from {base}",
+                text if found.pairs > 1 else _NOT_KNOWN,
+                "difference",
+                found.mean,
+            ),
+            ("", "", "difference-low", low),
+            ("", "", "difference-high", high),
+            ("p of clients", _number(p, ".3f"), "p-of-clients", p),
+        ]
+    return cells
+
+
+def scores_in(runs: Sequence[Run], test: str = "") -> dict[str, dict[int, NDArray[np.float64]]]:
+    """Return the clients' scores in a test, or else each run's first, by strategy and seed."""
+    found: dict[str, dict[int, NDArray[np.float64]]] = {}
+    for run in runs:
+        if not test or test in run.tests:
+            scores = run.tests.get(test, run).scores
+            found.setdefault(run.strategy, {})[run.seed] = scores
+    return found
+
+
+def interval(one: Difference, metric: Metric) -> str:
+    """Return the ends of an interval, such as −4.0 to +8.6."""
+    return " to ".join(signed(end, metric) for end in one.ends)
+
+
+def signed(value: float, metric: Metric) -> str:
+    """Return a difference with its sign, in points or in the metric's unit."""
+    return f"{'−' if value < 0 else '+'}{metric.shown(abs(value))}"
 
 
 def tests_of(runs: Iterable[Run]) -> list[str]:
@@ -96,8 +190,8 @@ def _cells(
     measured: Sequence[Metric],
     *,
     has_ari: bool,
-) -> Iterator[tuple[str, str, str, float]]:
-    """Yield a strategy's numbers: head and text for people, then name and value for programs."""
+) -> Iterator[Cell]:
+    """Yield a strategy's numbers."""
     main = runs[0].metrics.main
     compared = [run.tests.get(shared, run) for run in runs]
     known = [one.scores[np.isfinite(one.scores)] for one in compared]
@@ -139,7 +233,7 @@ def _means(
     scores: Sequence[NDArray[np.float64]],
     *,
     shown: bool,
-) -> Iterator[tuple[str, str, str, float]]:
+) -> Iterator[Cell]:
     """Yield the cells of a test: the mean over seeds, and its standard deviation.
 
     Where not all clients have a score, the text says how many have.
@@ -147,7 +241,7 @@ def _means(
     known = [mean for mean in means if math.isfinite(mean)]  # over seeds with a tested client
     mean, deviation = _mean(known), float(np.std(known, ddof=1)) if len(known) > 1 else math.nan
     spread = "" if math.isnan(deviation) else f" ± {metric.shown(deviation)}"
-    exact = metric.name if test == metric.name else f"{metric.name}-{test.replace(' ', '-')}"
+    exact = _exact(metric.name, test)
     yield (
         metric.head_of(test) * shown,
         _shown(metric, mean) + spread + missing_scores(scores),
@@ -155,6 +249,11 @@ def _means(
         mean,
     )
     yield "", "", f"{exact}-std", deviation
+
+
+def _exact(metric: str, test: str) -> str:
+    """Return the name of the mean in a test for programs."""
+    return metric if test == metric else f"{metric}-{test.replace(' ', '-')}"
 
 
 def print_results(runs: Sequence[Run]) -> None:
@@ -291,35 +390,64 @@ def _per_strategy(
 
 
 def cluster_table(run: Run) -> TextTable:
-    """Tabulate the members of each cluster and, where tasks are known, how many have which."""
-    tasks = run.tasks or []
-    found = f" (ARI {run.ari:.2f})" if tasks and run.ari is not None else ""
-    all_tasks = sorted(set(tasks))
+    """Tabulate each cluster: its clients, their scores and, where they are known, true tasks."""
+    metric, tests = run.metrics.main, run.tests
+    match = "" if run.ari is None else f", ARI {run.ari:.2f} against the true tasks"
     rows = []
-    for cluster in sorted(set(run.clusters)):
-        members = [i for i, c in enumerate(run.clusters) if c == cluster]
-        present = [tasks[i] for i in members] if tasks else []
+    numbers = sorted(set(run.clusters))
+    for cluster in numbers[:_MOST_CLUSTERS]:
+        members = [client for client, other in enumerate(run.clusters) if other == cluster]
+        first = next(iter(tests.values())).scores[members]
+        tested = first[np.isfinite(first)]
+        tasks = (
+            sorted(Counter(run.tasks[client] for client in members).items()) if run.tasks else []
+        )
         rows.append(
             [
                 "left out" if cluster < 0 else str(cluster),
-                listed([run.names[i] for i in members], _MOST_NAMES),
-                *(str(present.count(task) or "·") for task in all_tasks),
+                f"{len(members):,}",
+                *(_mean_of(metric, one.scores[members]) for one in tests.values()),
+                metric.shown(metric.worst(tested)) if tested.size else _NOT_KNOWN,
+                *([", ".join(f"{task} ({n:,})" for task, n in tasks)] if run.tasks else []),
+                listed([_marked(run, client) for client in members], MOST_NAMES, ", "),
             ]
         )
+    columns = ["cluster", "clients", *map(metric.head_of, tests), _worst_head(metric)]
+    columns += [*(["true tasks (clients)"] if run.tasks else []), "who"]
+    if (more := len(numbers) - _MOST_CLUSTERS) > 0:
+        rows.append([f"{more:,} more", *[""] * (len(columns) - 1)])
     notes = []
     for reasons, what in ((run.outliers, "outliers"), (run.left_out_of_sums, "left out of sums")):
         names_by_reason: dict[str, list[str]] = {}
         for client, why in reasons.items():
             names_by_reason.setdefault(why, []).append(run.names[client])
-        lines = [f"{listed(names, _MOST_NAMES)}: {why}" for why, names in names_by_reason.items()]
+        lines = [f"{listed(names, MOST_NAMES)}: {why}" for why, names in names_by_reason.items()]
         notes += [what, *lines] if lines else []
     return TextTable(
-        f"{run.strategy}, seed {run.seed}: clusters found{found}",
-        ["cluster", "clients", *(f"of task {task}" for task in all_tasks)],
+        f"{run.strategy}, seed {run.seed}{match}",
+        columns,
         rows,
-        {0, *range(2, 2 + len(all_tasks))},
+        range(1, 3 + len(tests)),
         note="\n".join(notes),
     )
+
+
+def _marked(run: Run, client: int) -> str:
+    marks = [
+        word
+        for word, clients in (
+            ("malicious", run.malicious),
+            ("joined later", run.newcomers),
+            ("changed task", run.drifters),
+        )
+        if client in clients
+    ]
+    return f"{run.names[client]} ({', '.join(marks)})" if marks else run.names[client]
+
+
+def _mean_of(metric: Metric, scores: NDArray[np.float64]) -> str:
+    tested = scores[np.isfinite(scores)]
+    return metric.shown(tested.mean()) + missing_scores([scores]) if tested.size else _NOT_KNOWN
 
 
 def missing_scores(scores: Sequence[NDArray[np.float64]]) -> str:

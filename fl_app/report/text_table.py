@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +50,7 @@ class TextTable:
     open: bool = True  # whether it is unfolded at first, on a page
     folds: bool = True  # whether a page can fold it
     note: str = ""  # below it, in the terminal
+    best: Collection[tuple[int, int]] = ()  # rows and columns of the best numbers
     exact_columns: Sequence[str] = ()
     exact: Sequence[Sequence[str | float]] = ()  # for programs; NaN: unknown
 
@@ -122,24 +123,37 @@ def as_csv(table: TextTable) -> str:
 def as_markdown(table: TextTable) -> str:
     """Return the table in Markdown, with special signs escaped."""
     lines = [table.columns, ["--:" if index in table.numbers else ":--" for index in _of(table)]]
-    lines += [[cell.translate(_MARKDOWN) for cell in row] for row in table.rows]
+    lines += _escaped(table, lambda text: text.translate(_MARKDOWN), "**{}**")
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def as_latex(table: TextTable) -> str:
-    """Return the table in LaTeX, with booktabs' rules and special signs escaped."""
+    """Return the table in LaTeX, one column of text wide, with booktabs' rules."""
     alignment = "".join("r" if index in table.numbers else "l" for index in _of(table))
-    body = [" & ".join(map(_tex, row)) + r" \\" for row in [table.columns, *table.rows]]
+    rows = [list(map(_tex, table.columns)), *_escaped(table, _tex, r"\textbf{{{}}}")]
+    body = [" & ".join(row) + r" \\" for row in rows]
     lines = [
-        f"\\begin{{tabular}}{{{alignment}}}",
+        r"{\footnotesize\setlength{\tabcolsep}{3pt}%",
+        rf"\begin{{tabular*}}{{\columnwidth}}{{@{{\extracolsep{{\fill}}}}{alignment}@{{}}}}",
         r"\toprule",
         body[0],
         r"\midrule",
         *body[1:],
         r"\bottomrule",
-        r"\end{tabular}",
+        r"\end{tabular*}}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _escaped(table: TextTable, escape: Callable[[str], str], bold: str) -> list[list[str]]:
+    """Return the cells, the best ones as `bold` has them."""
+    return [
+        [
+            bold.format(escape(cell)) if (row, column) in table.best else escape(cell)
+            for column, cell in enumerate(cells)
+        ]
+        for row, cells in enumerate(table.rows)
+    ]
 
 
 def _tex(text: str) -> str:

@@ -58,6 +58,13 @@ def models_folder(folder: Path, strategy: str, seed: int | str) -> Path:
     return folder / MODELS / file_name(strategy) / f"seed-{seed}"
 
 
+def cell_folders(folder: Path) -> list[Path]:
+    """Return the results folders of a sweep that have ended; of a run, its own."""
+    if not (folder / SWEEP).is_file():
+        return [folder]
+    return sorted(path.parent for path in (folder / CELLS).glob(f"*/{SUMMARY}"))
+
+
 def output_folder(output_dir: str, resume: str = "") -> Path:
     """Return the absolute output folder: `resume`, `output_dir`, or results/DATE-TIME.
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord
-from numpy.typing import NDArray
 
 from fl_app.results.falls import find_falls
 from fl_app.results.schema import Run, Tested
@@ -274,18 +273,3 @@ def _mean(values: Sequence[float]) -> float:
 
 def _known(values: Sequence[float]) -> list[float]:
     return [value for value in values if not math.isnan(value)]
-
-
-def cluster_curves(
-    run: RunResult,
-) -> tuple[NDArray[np.int64], dict[int, NDArray[np.float64]]]:
-    """Return the evaluated rounds, (R,), and each cluster's mean score, (R,), the largest first."""
-    reports = [report for report in run.reports if report.tested]
-    tested: dict[int, list[list[float]]] = {}
-    for place, report in enumerate(reports):
-        for client, score in report.tested.items():
-            rounds = tested.setdefault(report.clusters[client], [[] for _ in reports])
-            rounds[place].append(score)
-    largest = sorted(tested, key=lambda c: (-sum(map(len, tested[c])), c))
-    means = {c: np.array([np.mean(a) if a else math.nan for a in tested[c]]) for c in largest}
-    return np.array([report.round for report in reports], np.int64), means

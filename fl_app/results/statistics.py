@@ -90,9 +90,9 @@ def gains_of_clients(
 
 
 def best_names(scores: Mapping[str, Scores], *, lower_is_better: bool = False) -> list[str]:
-    """Return the strategy with the best mean, and those that no interval tells apart from it.
+    """Return the strategy with the best mean, and those that no interval distinguishes from it.
 
-    Empty: there is nothing to compare, or none is told apart.
+    Empty: there is nothing to compare, or no other one differs.
     """
     sign = -1 if lower_is_better else 1
     means = {

@@ -13,9 +13,10 @@ from fl_app.config.run_config import Config
 from fl_app.report import pictures
 from fl_app.report.comparisons import COMPARISONS, compared
 from fl_app.report.grouping_tables import print_grouping, warnings_of
+from fl_app.report.matrices import CONSENSUS, draw_matrix, with_tree
 from fl_app.report.report_page import NO_REPORT_VARIABLE, write_report
 from fl_app.report.sentences import command
-from fl_app.report.tables import print_results, shared_test
+from fl_app.report.tables import print_results
 from fl_app.report.verdict_table import print_headlines, print_verdicts, say_no_verdicts
 from fl_app.results.grouping_report import Grouped, cost_of, grouping_report
 from fl_app.results.layout import (
@@ -29,7 +30,7 @@ from fl_app.results.layout import (
     similarity_path,
 )
 from fl_app.results.reading import Result, curves_of
-from fl_app.results.run_result import RunResult, ari_and_nmi, cluster_curves
+from fl_app.results.run_result import RunResult, ari_and_nmi
 from fl_app.results.schema import Grouping, largest_run
 from fl_app.results.spectra import preparation_of, store_spectra
 from fl_app.results.summary import write_tables, write_verdicts
@@ -215,12 +216,13 @@ class ResultsFolder:
         store_spectra(self.folder, strategy, self.config, data, found)
         if clusters.resamples is None or report.why_indistinguishable:
             return report
-        figure = pictures.certainty_figure(
+        consensus = with_tree(
+            CONSENSUS,
             pair_shares(list(clusters.resamples.labels)),
             list(clusters.of_client.values()),
-            [report.certainty[client] for client in clusters.of_client],
             [found.names[client] for client in clusters.of_client],
         )
+        figure = draw_matrix(consensus)
         self.pictures.append(pictures.save(figure, self._picture(path.stem)))
         return report
 
@@ -242,11 +244,6 @@ class ResultsFolder:
         if rows:
             for name, comparison in COMPARISONS.items():
                 figures[name.replace(protocol.ACCURACY, metric.name)] = comparison.draw(rows)
-            first = self.config.seed
-            lines = {run.strategy: cluster_curves(run) for run in self.runs if run.seed == first}
-            of_clusters = f"{metric.name}-per-cluster"
-            tested = metric.in_test(shared_test(self.runs))
-            figures[of_clusters] = pictures.cluster_rounds_figure(lines, first, tested)
         if self.verdicts:
             names, first_seed = largest_run(self.runs).names, self.verdicts[0]
             figures["verdicts"] = pictures.verdicts_figure(first_seed.clients, names, metric)

@@ -81,15 +81,14 @@ def _figure(sweep: Sweep, table: DataFrame) -> pictures.Spec | None:
     limits = {
         measure_title(name): _limits(str(name), found) for name, found in table.groupby("measure")
     }
-    if not is_numeric(values):
-        return pictures.dots_figure(title, shown, across, [typed(v) for v in values], limits)
-    numbers = np.array(values, np.float64)
+    numeric = is_numeric(values)
+    places = np.array(values, np.float64) if numeric else np.array([typed(v) for v in values])
     lines = {
-        panel: {strategy: (numbers, found) for strategy, found in here.items()}
+        panel: {strategy: (places, found) for strategy, found in here.items()}
         for panel, here in shown.items()
     }
-    wide = bool(numbers.min() > 0 and numbers.max() / numbers.min() >= _LOGARITHMIC)
-    return pictures.lines_figure(title, lines, across, limits, logarithmic=wide)
+    wide = numeric and places.min() > 0 and places.max() / places.min() >= _LOGARITHMIC
+    return pictures.lines_figure(title, lines, across, limits, logarithmic=bool(wide))
 
 
 def _of_panel(found: DataFrame, across: str, values: Sequence[Scalar]) -> dict[str, Float64]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # it comes by the extra simulation
 _TABULATED = ("accuracy", *map(name_of_test, TESTS), "rmse", protocol.USER_METRIC, "ari")
 
 _STARRED = (
-    "*: the best, and those that no 95 % interval of paired differences tells apart from it\n"
+    "*: the best, and those that no 95 % interval of paired differences distinguishes from it\n"
     "(over seeds; with one seed, over clients)\n"
 )
 

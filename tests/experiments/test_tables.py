@@ -14,9 +14,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-import experiments.__main__ as command
 import experiments.cells as cells_module
-from experiments.__main__ import Folders, main
+from experiments.__main__ import main
 from experiments.cells import all_cells, current_cells, find_missing, run_into, run_missing
 from experiments.claims import Claim
 from experiments.experiment_file import Experiment, list_experiments, read_experiment
@@ -228,18 +227,6 @@ def test_from_three_seeds_on_there_is_an_interval_beside_the_spread(experiment):
     text = page_of(experiment, cells)
     assert "| 95.0 ± 1.0 [± 2.5] | **+1.0** |" in text  # 4.3027 / √3
     assert "| 93.0 ± 0.0 | **+5.0** |" in text  # without, where it would be 0.0
-
-
-def test_a_measure_without_any_number_has_no_table(experiment):
-    words = {"accuracy": "accuracy %", "gain": "points gained", "variance": "variance over"}
-    both = replace(experiment, measures=list(words))
-    cells = [cell("two", 0, optimum=0.94, single=0.93)]
-    cells[0]["methods"]["single"]["accuracy-variance"] = 0.0004
-    for one in (both, replace(both, columns={"two": both.columns["two"]})):
-        found = [name for name, said in words.items() if f"| {said}" in page_of(one, cells)]
-        assert found == ["accuracy", "variance"]
-    stated = {**both.published, "gain": {"digits": {"two": {"single": [1.5]}}}}
-    assert "| points gained" in page_of(replace(both, published=stated), cells)
 
 
 def test_cells_write_no_report_each(experiment, tmp_path, monkeypatch):
@@ -776,18 +763,6 @@ def test_a_picture_of_errors_is_in_their_unit(experiment, tmp_path, monkeypatch)
     (((_, up), lines),) = found[0].items()
     assert up == "RMSE"
     assert lines["single"][1].tolist() == [[4.0, 3.0]]
-
-
-def test_where_there_is_nothing_to_draw_the_page_is_written_all_the_same(
-    experiment, tmp_path, capsys
-):
-    methods = {"single": {"accuracy": 0.9, "rounds": {"1": {"accuracy": 0.9}}}}
-    cells = [{**cell("two", 0), "methods": methods}]
-    store.write_cells(tmp_path / "digits.json.xz", cells)
-    folders = Folders(tmp_path, tmp_path)
-    command._write_page(replace(experiment, picture="tasks"), folders)
-    assert "warning: picture is tasks, but there is no" in capsys.readouterr().out
-    assert "![" not in (tmp_path / "digits.md").read_text(encoding="utf-8")
 
 
 def test_all_published_numbers_are_drawn_against_ours(experiment, tmp_path, monkeypatch):

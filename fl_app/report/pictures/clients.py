@@ -65,9 +65,11 @@ def clients_figure(
     if any(len(clients) > MOST_POINTS for clients in rows.values()):
         note += f", of each strategy about {MOST_POINTS} at evenly spaced ranks"
     note += "; box: quartiles and median; line: from end to end"
+    across = score_axis("score", metric, [np.array([one["score"] for one in points])])
+    across["axis"] |= {"tickCount": {"expr": "max(2, floor(width / 75))"}, "labelFlush": 14}
     lines = {"labelExpr": "split(datum.label, '\\n')", "labelLimit": 0, "ticks": False}
     place = {
-        "x": score_axis("score", metric, [np.array([one["score"] for one in points])]),
+        "x": across,
         "y": channel("strategy:N", None, axis=lines, scale={"domain": heads, "padding": 0}),
     }
     scale = {"domain": heads, "range": [one.colour for one in styles.values()]}

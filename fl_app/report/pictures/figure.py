@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import io
 import itertools
-import math
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,31 +53,36 @@ def picture(title: str, note: str = "", names: Iterable[str] = (), **parts: Any)
 
     `names` are the entries of its legend.
     """
-    lines = textwrap.wrap(title, _TITLE_LETTERS) or [""]
-    below = [part for line in note.splitlines() for part in textwrap.wrap(line, _NOTE_LETTERS)]
-    found: Spec = _harmless(
+    shown = _title(title, note.splitlines())
+    found: Spec = with_texts(
         {
             "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
-            "description": " ".join(lines),
-            "title": {"text": lines, **({"subtitle": below} if below else {})},
+            "description": " ".join(shown["text"]),
+            "title": shown,
             "params": [{"name": "letters", "value": 60}],
             **parts,
             "usermeta": {
                 "longest": max(map(len, names), default=1),
                 **parts.get("usermeta", {}),
             },
-        }
+        },
+        _harmless,
     )
     return found
 
 
-def _harmless(part: Any) -> Any:
-    """Return a part of a description with printable texts: others crash vl-convert."""
+def _harmless(text: str) -> str:
+    """Return printable lines: other characters crash vl-convert."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def with_texts(part: Any, change: Callable[[str], str]) -> Any:
+    """Return a part of a description with changed texts."""
     if isinstance(part, str):
-        return "\n".join(map(printable, part.split("\n")))
+        return change(part)
     if isinstance(part, dict):
-        return {key: _harmless(value) for key, value in part.items()}
-    return [_harmless(one) for one in part] if isinstance(part, list | tuple) else part
+        return {key: with_texts(value, change) for key, value in part.items()}
+    return [with_texts(one, change) for one in part] if isinstance(part, list | tuple) else part
 
 
 def channel(shorthand: str, *title: str | None, **more: Any) -> Spec:
@@ -114,20 +118,31 @@ def on_page(spec: Spec) -> tuple[str, str, Spec]:
     return " ".join(title["text"]), f"{note[:1].upper()}{note[1:]}." if note else "", rest
 
 
-def on_paper(spec: Spec) -> Spec:
-    """Return the specification for a paper: six inches wide, on white."""
+def on_paper(spec: Spec, width: float = style.WIDTH) -> Spec:
+    """Return the specification for a paper, on white, so many points wide."""
     longest, ratio = (spec["usermeta"].get(key) for key in ("longest", "ratio"))
     config = _config(_PAPER_FONT, style.SMALL_SIZE, style.LABEL_SIZE, style.INK, "white")
     letters = min(longest, 30)
-    columns = max(1, min(6, int(style.WIDTH / (_LETTER * letters + _SYMBOL))))
+    columns = max(1, min(6, int(width / (_LETTER * letters + _SYMBOL))))
     # A legend begins where its panel does, to the right of the axis.
-    letters = max(letters, int(((style.WIDTH - _LEFT) / columns - _SYMBOL) / _LETTER))
+    letters = max(letters, int(((width - _LEFT) / columns - _SYMBOL) / _LETTER))
     config["legend"]["columns"] = columns
     paper = {**spec, "config": config, "params": [{"name": "letters", "value": letters}]}
-    width = style.WIDTH if ratio is None else _SQUARE
+    share = width / style.WIDTH
+    if share != 1:
+        text, below = (" ".join(spec["title"].get(part, ())) for part in ("text", "subtitle"))
+        paper["title"] = _title(text, [below], share)
+    wide = width if ratio is None else _SQUARE * share
     if "layer" in spec:
-        paper |= {"width": width, "autosize": {"type": "fit-x", "contains": "padding"}}
-    return paper if ratio is None else {**paper, "height": round(ratio * width)}
+        paper |= {"width": wide, "autosize": {"type": "fit-x", "contains": "padding"}}
+    return paper if ratio is None else {**paper, "height": round(ratio * wide)}
+
+
+def _title(title: str, notes: Sequence[str], share: float = 1) -> Spec:
+    """Return a title, and in small letters notes, in lines that fit a share of the usual width."""
+    lines = textwrap.wrap(title, int(_TITLE_LETTERS * share)) or [""]
+    below = [one for note in notes for one in textwrap.wrap(note, int(_NOTE_LETTERS * share))]
+    return {"text": lines, **({"subtitle": below} if below else {})}
 
 
 def _config(font: str, small: float, label: float, ink: str, background: str) -> Spec:
@@ -182,13 +197,20 @@ def _config(font: str, small: float, label: float, ink: str, background: str) ->
     }
 
 
-def save(spec: Spec, path: Path) -> Path:
+def rename_strategy(text: str, names: Mapping[str, str]) -> str:
+    """Return a text that begins with a strategy, with another name for that."""
+    parts = re.split(r"(\n| · )", text, maxsplit=1)
+    return "".join([names.get(parts[0], parts[0]), *parts[1:]])
+
+
+def save(spec: Spec, path: Path, width: float = style.WIDTH) -> Path:
     """Write a PNG, PDF or SVG file, by the ending of its path, and return the path.
 
-    The same picture gives the same bytes each time, but for the order of a PDF's parts.
+    It is so many points wide. The same picture gives the same bytes each time, but for the order of
+    a PDF's parts.
     """
     converter = load_extra("vl_convert", "a picture")
-    svg = _widened(converter.vegalite_to_svg(on_paper(spec)))
+    svg = _widened(converter.vegalite_to_svg(on_paper(spec, width)), width)
     # Vega counts what it refers to over all pictures of a process.
     found = {name: f"{name[:4]}-{place}" for place, name in enumerate(_IDS.findall(svg))}
     svg = _IDS.sub(lambda one: found[one[0]], svg)
@@ -203,14 +225,14 @@ def save(spec: Spec, path: Path) -> Path:
     return path
 
 
-def _widened(svg: str) -> str:
+def _widened(svg: str, width: float) -> str:
     """Return a drawing on a background of the common width, which panels rarely fill."""
     found = re.match(r'(<svg [^>]*)width="([^"]+)" height="([^"]+)" viewBox="[^"]+">', svg)
-    if found is None or float(found[2]) >= style.WIDTH:
+    if found is None or float(found[2]) >= width:
         return svg
-    size = f'width="{style.WIDTH}" height="{found[3]}"'
+    size = f'width="{width:g}" height="{found[3]}"'
     ground = f'<rect {size} fill="white"/>'
-    return f'{found[1]}{size} viewBox="0 0 {style.WIDTH} {found[3]}">{ground}{svg[found.end() :]}'
+    return f'{found[1]}{size} viewBox="0 0 {width:g} {found[3]}">{ground}{svg[found.end() :]}'
 
 
 def runs_of_equals(values: Sequence[int]) -> list[tuple[int, int, int]]:
@@ -221,26 +243,6 @@ def runs_of_equals(values: Sequence[int]) -> list[tuple[int, int, int]]:
         runs.append((value, start, stop))
         start = stop
     return runs
-
-
-def ticks(places: Collection[float], most: int) -> list[float]:
-    """Return the ticks of an axis: the measured places, or the rounder ones of many.
-
-    Examples
-    --------
-    >>> ticks([1, 2, 3], 8)
-    [1, 2, 3]
-    >>> ticks(range(1, 41), 8)
-    [5, 10, 15, 20, 25, 30, 35, 40]
-    >>> ticks([0.1, 0.2, 0.5, 0.7], 2)
-    [0.1, 0.5]
-    """
-    known = sorted(set(places))
-    for step in (0, *(scale * unit for scale in (1, 10, 100, 1000) for unit in (1, 2, 5))):
-        found = [one for one in known if step == 0 or one % step == 0]
-        if len(found) <= most:
-            break
-    return found if len(found) > 1 else known[:: math.ceil(len(known) / most) or 1]
 
 
 def score_axis(

@@ -36,16 +36,12 @@ def labels_figure(
 
     Parameters
     ----------
-    counts : NDArray[np.int64], shape (K, C)
-        Samples of each label at each client, after label noise.
-    tasks : sequence of K int, optional
-        The true task of each client.
+    counts, true_counts : NDArray[np.int64], shape (K, C)
+        Samples of each label at each client, after and before label noise. If both are given, they
+        stand beside each other, and cells that gained samples are outlined.
+    tasks, client_names : sequence of K
+        The true task and the name of each client.
     class_names : sequence of C str
-    true_counts : NDArray[np.int64], shape (K, C), optional
-        The same before label noise. If given, it is drawn beside `counts`, where the cells that
-        gained samples are then outlined.
-    client_names : sequence of K str, optional
-        TitledPicture where each client has a row; otherwise their numbers are.
     """
     clients, classes = counts.shape
     panels = [("", counts)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,18 +20,16 @@ from fl_app.report.pictures.figure import (
     picture,
     rounded,
     score_axis,
-    ticks,
 )
-from fl_app.report.pictures.style import Style, cluster_colour, cluster_dashes, strategy_styles
+from fl_app.report.pictures.style import Style, strategy_styles
 from fl_core.metrics import OF_CLASSES, Metric
 
+_LETTERS = 30  # of words that fit below one of two panels
+_MOST_TICKS = 8  # at the places themselves
 _MOST_PLACES = 250  # of a line: more cannot be distinguished
-_MOST_PANELS, _MOST_CLUSTERS, _ACROSS = 15, 6, 3
 
 Line = tuple[NDArray[Any], NDArray[np.float64]]
-"""Places on the x axis, (R,), and values, (S, R) for S seeds; NaN where there is none."""
-ClusterCurves = tuple[NDArray[np.int64], Mapping[int, NDArray[np.float64]]]
-"""Rounds, (R,), and by cluster, the largest first, the mean of its clients there, (R,)."""
+"""Numbers or words on the x axis, (R,), and values, (S, R) for S seeds; NaN where there is none."""
 
 
 def lines_figure(
@@ -45,17 +43,23 @@ def lines_figure(
     """Draw each method's mean over the seeds, and a band from the lowest to the highest.
 
     `panels` go by their titles and the titles of their y axes, then by method. `across` is the
-    title of the x axis; `limits` are the ranges of y axes by their titles.
+    title of the x axis; `limits` are the ranges of y axes by their titles. Words have points alone.
     """
     styles = strategy_styles(list(dict.fromkeys(m for lines in panels.values() for m in lines)))
+    every = [place for lines in panels.values() for places, _ in lines.values() for place in places]
+    words = [str(place) for place in dict.fromkeys(every)] if isinstance(every[0], str) else []
+    wide = max(map(len, words), default=0) * len(words) > _LETTERS
     parts = []
     for (name, up), lines in panels.items():
         domain = {"domain": limits[up]} if limits and up in limits else {}
         y = channel("mean:Q", up, axis={"tickCount": 5}, scale={"zero": False, **domain})
-        parts.append((name, _curves(lines, styles, across, y, logarithmic=logarithmic)))
+        parts.append((name, _curves(lines, styles, across, y, words, logarithmic=logarithmic)))
     seeds = max(len(values) for lines in panels.values() for _, values in lines.values())
-    note = f"lines: mean of up to {seeds} seeds; bands: lowest to highest" if seeds > 1 else ""
-    return picture(title, note, styles, **in_panels(parts, 2, 125))
+    what = ("points", "lines") if words else ("lines", "bands")
+    note = f"{what[0]}: mean of up to {seeds} seeds; {what[1]}: lowest to highest"
+    return picture(
+        title, note if seeds > 1 else "", styles, **in_panels(parts, 1 if wide else 2, 125)
+    )
 
 
 def rounds_figure(lines: Mapping[str, Line], metric: Metric = OF_CLASSES.main) -> Spec:
@@ -80,43 +84,12 @@ def rounds_figure(lines: Mapping[str, Line], metric: Metric = OF_CLASSES.main) -
     return picture(f"{metric.heading} per round", note, styles, height=230, **panel)
 
 
-def cluster_rounds_figure(
-    lines: Mapping[str, ClusterCurves], seed: int, metric: Metric = OF_CLASSES.main
-) -> Spec:
-    """Draw a metric of each cluster over the rounds of a seed, a panel per strategy.
-
-    The first fifteen strategies are shown, and the first six clusters of each.
-    """
-    shown = {
-        name: (rounds, dict(list(of_cluster.items())[:_MOST_CLUSTERS]))
-        for name, (rounds, of_cluster) in list(lines.items())[:_MOST_PANELS]
-    }
-    # A legend of nothing has no size: neither has a picture around it.
-    found = sorted({cluster for _, of_cluster in shown.values() for cluster in of_cluster}) or [0]
-    styles = {
-        str(one): Style(cluster_colour(one), "circle", cluster_dashes(one), 1.6) for one in found
-    }
-    y = score_axis("mean", metric, [v for _, one in shown.values() for v in one.values()], "")
-    panels = [
-        (name, _curves({str(c): (rounds, v[None]) for c, v in one.items()}, styles, "", y))
-        for name, (rounds, one) in shown.items()
-    ]
-    notes = [f"mean test {metric.title} by round, a line for each cluster"]
-    if any(len(of_cluster) > _MOST_CLUSTERS for _, of_cluster in lines.values()):
-        notes.append(f"of each strategy, the {_MOST_CLUSTERS} largest")
-    if len(lines) > _MOST_PANELS:
-        notes.append(f"{_MOST_PANELS} of {len(lines)} strategies")
-    title = f"{metric.heading} per cluster, seed {seed}"
-    height = min(140, 350 // -(-len(panels) // _ACROSS))
-    drawn = in_panels(panels, _ACROSS, height, axis_title=0)
-    return picture(title, "; ".join(notes), styles, **drawn)
-
-
 def _curves(
     lines: Mapping[str, Line],
     styles: Mapping[str, Style],
     across: str,
     y: Spec,
+    words: Sequence[str] = (),
     *,
     logarithmic: bool = False,
 ) -> Spec:
@@ -132,12 +105,19 @@ def _curves(
         scale = {"domain": [0, 1]}
     elif logarithmic:
         scale = {"type": "log"}
-    axis = {"grid": False, "values": ticks(places, 6), "labelExpr": "toString(datum.value)"}
-    x = channel("place:Q", across, axis=axis, scale=scale)
+    axis: Spec = {"grid": False, "tickCount": 6, "labelExpr": "toString(datum.value)"}
+    if len(set(places)) <= _MOST_TICKS:
+        axis["values"] = sorted(set(places))
     look = partial(by_series, styles, symbolType="stroke", symbolSize=300)
-    place = {"x": x, "color": look("colour")}
+    place = {"x": channel("place:Q", across, axis=axis, scale=scale), "color": look("colour")}
+    if words:
+        axis = {"labelAngle": 0, "labelOverlap": False, "ticks": False}
+        slots = {"domain": list(words), "paddingInner": 0.15}
+        place["x"] = channel("place:N", across, sort=None, axis=axis, scale=slots)
+        place["xOffset"] = channel("series:N", sort=None, scale={"domain": list(styles)})
     # Over a single place, a band has no width.
-    mark, width = ("area", {}) if len(set(places)) > 1 else ("rule", {"strokeWidth": 6})
+    is_area = len(set(places)) > 1 and not words
+    mark, width = ("area", {}) if is_area else ("rule", {"strokeWidth": 6})
     ends = {"y": {**y, "field": "low"}, "y2": {"field": "high"}}
     bands = layer(
         mark, None, {"opacity": round(0.9 / max(5, len(styles)), 2), **width}, **place, **ends
@@ -145,6 +125,7 @@ def _curves(
     bands["transform"] = [{"filter": "isValid(datum.low)"}]
     strokes = {"strokeDash": look("dashes"), "strokeWidth": look("width") | {"type": "ordinal"}}
     form = ".1%" if "labelExpr" in y["axis"] else "~r"  # shares are shown as percent
+    line = layer("line", None, {"strokeJoin": "round"}, **place, y=y, **strokes)
     tooltip = [
         channel("series", "strategy"),
         channel("place", across),
@@ -158,7 +139,7 @@ def _curves(
         "data": {"values": rows},
         "layer": [
             *([bands] if any(row.get("seeds", 0) > 1 for row in rows) else []),
-            layer("line", None, {"strokeJoin": "round"}, **place, y=y, **strokes),
+            *([] if words else [line]),
             layer("point", None, POINT, **place, y=y, size=size, tooltip=tooltip),
         ],
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,24 +16,20 @@ from fl_app.report.pictures.figure import (
     layer,
     picture,
     runs_of_equals,
+    unique_labels,
 )
-from fl_app.report.pictures.matrix import (
-    block_means,
-    cells,
-    frames,
-    names_beside,
-    placed,
-    rects,
-    room_of,
-    texts,
-)
-from fl_app.report.pictures.style import FAINT, INK, MUTED, cluster_colour, task_colour
+from fl_app.report.pictures.style import FAINT, GRID, INK, MUTED, cluster_colour, task_colour
 
 MOST_CELLS = 120
 """Of more clients, neighbours in the tree share a cell."""
 
 _Strip = tuple[str, Sequence[int], Callable[[int], str], Mapping[int, str]]
 _TREE, _STRIP, _GAP = 0.2, 0.03, 0.012  # of the side of the matrix
+
+
+_COLOURS = ("#ffffd9", "#c7e9b4", "#7fcdbb", "#41b6c4", "#1d91c0", "#225ea8", "#0c2c84")
+_MOST_NAMES = 25  # beside the rows; of more, every second, third …
+_LETTERS = 14  # of such a name, without its number
 
 
 def similarity_figure(
@@ -44,7 +41,7 @@ def similarity_figure(
     measure: str = "relevance",
     client_names: Sequence[str] | None = None,
 ) -> Spec:
-    """Draw the relevance between all clients, with the tree and the clusters made from it.
+    """Draw the similarity of all clients, with the tree and the clusters made from it.
 
     Rows and columns follow the leaves of the tree, so that clusters are blocks on the diagonal.
     That order is for this picture only: every argument is by client index.
@@ -52,30 +49,25 @@ def similarity_figure(
     Parameters
     ----------
     similarity : NDArray[np.float64], shape (K, K)
-        Of each pair of clients; NaN where it is not known.
+        What `measure` says of each pair of clients; NaN where it is not known.
     merges : NDArray[np.float64], shape (n − 1, 4)
         SciPy linkage matrix of the first n ≤ K clients. The others came later.
-    clusters : sequence of K int
-    tasks : sequence of K int, optional
-        The true task of each client.
-    task_names : sequence of str, optional
-        Task t is `task_names[t]`. By default "task 0", "task 1" ...
-    measure : str
-        What `similarity` is.
-    client_names : sequence of K str, optional
-        By default, their indices.
+    clusters, tasks, client_names : sequence of K
+        The cluster, the true task and the name of each client.
+    task_names : sequence of str
+        Task t is `task_names[t]`.
     """
     count = len(similarity)
     names = [str(c) for c in range(count)] if client_names is None else client_names
     order, links = _tree(merges, clusters)
     side = math.ceil(count / math.ceil(count / MOST_CELLS))
     blocks = [block.tolist() for block in np.array_split(np.array(order), side)]
-    values = block_means(similarity, blocks)
+    values = _block_means(similarity, blocks)
     labels = [_joined([names[client] for client in block]) for block in blocks]
-    left = room_of(labels) if side == count else 0.05
+    left = _room_of(labels) if side == count else 0.05
     scale = side / count  # the tree and the strips count clients, the matrix cells
-    layers = cells(values, labels, measure, colour_range(values))
-    layers += frames([clusters[block[0]] for block in blocks])
+    layers = _cells(values, labels, measure, colour_range(values))
+    layers += _frames([clusters[block[0]] for block in blocks])
 
     top = 0.0
     numbers = {c: "left out" if c < 0 else str(c) for c in sorted(set(clusters))}
@@ -94,9 +86,11 @@ def similarity_figure(
         names_scale = {"domain": list(words.values()), "range": colours}
         legend = {**LEGEND, "title": title} if len({*colours}) == len(words) else None
         fill = channel("name:N", sort=None, scale=names_scale, legend=legend)
-        layers.append(rects(rows, {}, fill=fill, tooltip=channel("name:N", title)))
+        layers.append(_rects(rows, {}, fill=fill, tooltip=channel("name:N", title)))
         top += _STRIP
     notes = [f"frames: {len(numbers)} cluster{'s' * (len(numbers) > 1)}"]
+    if measure == "consensus":
+        notes.append("consensus: the share of resamples in which two are in one cluster")
     if links:
         layers += _branches(links, side, top + _GAP, scale)
         top += _GAP + _TREE
@@ -105,19 +99,15 @@ def similarity_figure(
         layers.append(_lines_before_latecomers(scale * (len(merges) + 1), side))
         notes.append("beyond the dashes: joined later, not in the tree")
     if side == count:
-        layers.append(names_beside(labels, left))
+        layers.append(_names_beside(labels, left))
     title = f"{measure[0].upper()}{measure[1:]} between clients, ordered by the merge tree"
-    drawn = placed(layers, (-left * side, side), (-top * side, side))
+    drawn = _placed(layers, (-left * side, side), (-top * side, side))
     drawn["usermeta"]["renderer"] = "canvas" if side > 30 else "svg"
     return picture(title, "; ".join(notes), [*strips[-1][3].values()], **drawn)
 
 
 def colour_range(similarity: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the range of colours over the pairs, in whole steps of 0.05.
-
-    The diagonal and the lowest hundredth of pairs are left out, since one extreme pair would reduce
-    the contrast of all others. High pairs all count: many small clusters have few of them.
-    """
+    """Return the range of colours in steps of 0.05, without the lowest hundredth of the pairs."""
     pairs = similarity[~np.eye(len(similarity), dtype=bool) & np.isfinite(similarity)]
     if pairs.size == 0:
         return 0.0, 1.0
@@ -165,7 +155,7 @@ def _branches(
         {"x": -0.01 * side, "y": -side * (above + 0.92 * _TREE * share), "said": f"{value:.2f}"}
         for share, value in ((0, 0.0), (1, highest))
     ]
-    return [branches, texts(numbers, "said", {"align": "right", "color": MUTED})]
+    return [branches, _texts(numbers, "said", {"align": "right", "color": MUTED})]
 
 
 def _tree(
@@ -202,3 +192,112 @@ def _joined(names: Sequence[str]) -> str:
     if len(names) <= 3:
         return ", ".join(names)
     return f"{names[0]}, {names[1]} and {len(names) - 2} more"
+
+
+def _rects(rows: Sequence[Any], look: Spec, **encoding: Any) -> Spec:
+    """Return a layer of rectangles, each from (x, y) to (x2, y2)."""
+    return layer("rect", rows, look, x2=channel("x2"), y2=channel("y2"), **encoding)
+
+
+def _placed(
+    layers: Sequence[Spec], across: tuple[float, float], up: tuple[float, float]
+) -> dict[str, Any]:
+    """Return layers with the place of each mark, over these ranges of cells, and their ratio."""
+    fixed = {"nice": False, "zero": False}
+    x = channel("x:Q", axis=None, scale={**fixed, "domain": list(across)})
+    y = channel("y:Q", axis=None, scale={**fixed, "domain": list(up), "reverse": True})
+    return {
+        "layer": [{**one, "encoding": {"x": x, "y": y, **one["encoding"]}} for one in layers],
+        "resolve": {"scale": {"fill": "independent", "stroke": "independent"}},
+        "usermeta": {"ratio": (up[1] - up[0]) / (across[1] - across[0])},
+    }
+
+
+def _cells(
+    values: NDArray[np.float64],
+    names: Sequence[str],
+    measure: str,
+    limits: tuple[float, float],
+) -> list[Spec]:
+    """Return the matrix as layers of numbers, with the names looked up by index."""
+    side = len(values)
+    # A number is short for {"data": number}; Vega knows no such short form of null.
+    numbers: list[float | Spec] = [
+        {"data": None} if math.isnan(value) else round(value, 3)
+        for value in values.ravel().tolist()
+    ]
+    labels = {"values": [{"place": place, "name": name} for place, name in enumerate(names)]}
+    source = {"data": labels, "key": "place", "fields": ["name"]}
+    scale = {"domain": list(limits), "range": list(_COLOURS), "clamp": True}
+    legend = {"title": measure, "gradientLength": 160, "gradientThickness": 8}
+    drawn = _rects(
+        numbers,
+        {"strokeWidth": 0},
+        color=channel("data:Q", scale=scale, legend=legend),
+        tooltip=[
+            channel("row:N", "client"),
+            channel("column:N", "and"),
+            channel("data:Q", measure, format=".3f"),
+        ],
+    )
+    drawn["transform"] = [
+        {"window": [{"op": "row_number", "as": "number"}]},
+        {"calculate": f"(datum.number - 1) % {side}", "as": "x"},
+        {"calculate": f"floor((datum.number - 1) / {side})", "as": "y"},
+        # A little more than a cell, or the ground would shine through between them.
+        {"calculate": f"min(datum.x + 1.04, {side})", "as": "x2"},
+        {"calculate": f"min(datum.y + 1.04, {side})", "as": "y2"},
+        {"lookup": "y", "from": source, "as": ["row"]},
+        {"lookup": "x", "from": source, "as": ["column"]},
+    ]
+    return [_rects([{"x": 0, "x2": side, "y": 0, "y2": side}], {"color": GRID}), drawn]
+
+
+def _frames(clusters: Sequence[int]) -> list[Spec]:
+    """Return a frame around each run of cells of one cluster, visible on dark and light cells."""
+    rows = [
+        {"x": start, "x2": stop, "y": start, "y2": stop}
+        for _, start, stop in runs_of_equals(clusters)
+    ]
+    return [
+        _rects(rows, {"filled": False, "stroke": colour, "strokeWidth": width})
+        for colour, width in (("white", 3), (INK, 1.5))
+    ]
+
+
+def _texts(rows: Sequence[Spec], field: str, look: Spec, **encoding: Any) -> Spec:
+    """Return a layer of texts, each with its middle at the height of (x, y)."""
+    look = {"baseline": "middle", **look}
+    return layer("text", rows, look, text=channel(f"{field}:N"), **encoding)
+
+
+def _names_beside(names: Sequence[str], left: float) -> Spec:
+    """Return as many names of rows as are legible, in a width that is a share of the side."""
+    rows = [
+        {"x": -0.01 * len(names), "y": place + 0.5, "name": name}
+        for place, name in enumerate(unique_labels(names, _LETTERS))
+    ]
+    limit = {"expr": f"width * {0.9 * left / (1 + left):.4f}"}
+    step = math.ceil(len(names) / _MOST_NAMES)
+    return _texts(rows[::step], "name", {"align": "right", "limit": limit})
+
+
+def _room_of(names: Sequence[str]) -> float:
+    """Return the width of the names beside the rows, as a share of the side."""
+    return 0.03 + 0.017 * max(map(len, unique_labels(names, _LETTERS)))
+
+
+def _block_means(
+    values: NDArray[np.float64], blocks: Sequence[Sequence[int]]
+) -> NDArray[np.float64]:
+    """Return the mean of each pair of blocks, (n, n); NaN where no value is known."""
+    if all(len(block) == 1 for block in blocks):
+        order = [client for block in blocks for client in block]
+        return values[np.ix_(order, order)]
+    members = np.zeros((len(blocks), len(values)))
+    for place, block in enumerate(blocks):
+        members[place, block] = 1
+    known = np.isfinite(values)
+    counts = members @ known @ members.T
+    sums = members @ np.where(known, values, 0) @ members.T
+    return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)

@@ -52,6 +52,7 @@ _COLOURED = (
     *("rcc-pfl", "mt-hfl", "ifca", "ifca-pfl", "fedhc", "flt"),
     *("fedkin", "ditto", "cfl", "pacfl", "fedsem", "fedprox"),
     *("fedrep", "fedper", "fedbn", "flexcfl", "fedclust", "flt-graph", "pca-km-hc"),
+    *("apfl", "pfedme", "scaffold", "fedgroup", "fedavg-ft", "cfl-stable", "fedsem-flt"),
 )
 _BETWEEN = " · "
 """Stands between a strategy and its run, if several runs are compared."""
@@ -115,11 +116,6 @@ def _of_run(look: Style, number: int) -> Style:
 def cluster_colour(cluster: int) -> str:
     """Return the colour of a cluster, the same in all pictures, repeated after ten."""
     return _CLUSTER_COLOURS[cluster % len(_CLUSTER_COLOURS)]
-
-
-def cluster_dashes(cluster: int) -> tuple[float, ...]:
-    """Return the dashes of a cluster's line, which differ where colours repeat."""
-    return (SOLID, DASHED, DOTTED)[cluster // len(_CLUSTER_COLOURS) % 3]
 
 
 def task_colour(task: int) -> str:

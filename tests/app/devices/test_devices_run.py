@@ -51,7 +51,6 @@ def test_devices_find_those_that_learn_the_same_and_no_result_speaks_of_tasks(tm
         "metrics.csv",
         "clients.csv",
         *(f"{name}.png" for name in COMPARISONS),
-        "accuracy-per-cluster.png",
         "models",
         "report.html",
         "grouping.json",

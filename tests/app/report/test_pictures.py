@@ -8,18 +8,15 @@ import vl_convert
 from PIL import Image, ImageColor
 
 from fl_app.report.pictures import (
-    agreement_figure,
     clients_figure,
-    cluster_rounds_figure,
     labels_figure,
     lines_figure,
-    published_figure,
     rounds_figure,
     save,
     similarity_figure,
     traffic_figure,
 )
-from fl_app.report.pictures.figure import on_paper, ticks
+from fl_app.report.pictures.figure import on_paper
 from fl_app.report.pictures.style import (
     _COLOURS,
     WIDTH,
@@ -32,7 +29,6 @@ from tests.picture_data import (
     TWELVE,
     accuracies,
     as_tested,
-    cluster_curves,
     costs,
     curves,
     labels,
@@ -41,8 +37,6 @@ from tests.picture_data import (
 )
 from tests.samples import sampled
 
-STATED = {"flt": (0.9, None), "single": (0.8, 0.02)}
-MEASURED = {"flt": np.array([0.91]), "cfl": np.array([0.8, 0.9])}
 MANY = [f"strategy {n}" for n in range(20)]
 
 
@@ -81,30 +75,15 @@ CALLS = {
     "clients of one": lambda: clients_figure(as_tested(accuracies(("flt",), 1, 1))),
     "clients of many": lambda: clients_figure(as_tested(accuracies(TWELVE, 1, 100))),
     "clients by the thousand": lambda: clients_figure(as_tested(accuracies(TWELVE[:2], 1, 10_000))),
-    "clusters": lambda: cluster_rounds_figure(cluster_curves(TWELVE[:5], 3, 40), 0),
-    "clusters of one": lambda: cluster_rounds_figure(cluster_curves(("flt",), 1, 1), 0),
-    "clusters of many": lambda: cluster_rounds_figure(cluster_curves(MANY, 100, 9), 0),
-    "clusters of none": lambda: cluster_rounds_figure({"flt": (np.arange(2), {})}, 0),
     "traffic": lambda: traffic_figure(costs(TWELVE[:5], 3)),
     "traffic of one": lambda: traffic_figure(costs(("flt",), 1)),
     "traffic of many": lambda: traffic_figure(costs(MANY, 5)),
-    "published": lambda: published_figure(
-        "Table", {"row": [("two", STATED, MEASURED)]}, "accuracy %"
-    ),
-    "published, half": lambda: published_figure(
-        "Table", {"a": [("two", {}, MEASURED)], "b": [("two", STATED, {})]}, "ARI"
-    ),
-    "agreement": lambda: agreement_figure(
-        "Published",
-        {
-            "accuracy %": {"flt": [(90, 80), (60, 62)], "A paper of ours, MNIST": [(98, 98)]},
-            "variance": {"flt": [(0.7, 2), (700, 500)]},
-        },
-    ),
-    "agreement of one": lambda: agreement_figure("Published", {"ARI": {"flt": [(90, 90)]}}),
     "lines": lambda: lines_figure("Sweep", panels(4), "noise-rate"),
     "lines, one point": lambda: lines_figure(
         "Rounds", {("", "ARI"): {"flt": (np.ones(1), np.ones((1, 1)))}}, "round"
+    ),
+    "words": lambda: lines_figure(
+        "Sweep", {("", "ARI"): {"flt": (np.array(["hog", "raw"]), np.ones((2, 2)))}}, "features"
     ),
     "labels": counts_call(25, 10, known=True, noisy=True),
     "labels of one": counts_call(1, 1, known=True, noisy=False),
@@ -148,7 +127,7 @@ def test_vega_lite_understands_every_picture(call, capfd):
 
 
 def test_each_strategy_has_one_look_everywhere():
-    known = [*SYSTEMS, "fedkin", "fedavg"]
+    known = sorted({*SYSTEMS, "fedkin", "fedavg"})
     together = strategy_styles(known)
     assert len(set(together.values())) == len(known)
     for name in known:
@@ -193,33 +172,18 @@ def test_a_cluster_has_one_colour_in_all_pictures_and_a_task_another():
     relevance, merges, clusters, tasks = similar(9, 3)
     assert sorted(set(clusters)) == [1, 2, 3]
     expected = {str(cluster): cluster_colour(cluster) for cluster in (1, 2, 3)}
-    lines = {cluster: np.full(2, 0.5) for cluster in (3, 1, 2)}
-    spec = cluster_rounds_figure({"flt": (np.arange(2), lines)}, 0)
-    scales = [spec["concat"][0]["layer"][0]["encoding"]["color"]["scale"]]
     layers = similarity_figure(relevance, merges, clusters, tasks)["layer"]
     fills = {
         one["encoding"]["fill"]["legend"]["title"]: one
         for one in layers
         if "fill" in one["encoding"]
     }
-    scales.append(fills["cluster"]["encoding"]["fill"]["scale"])
-    for scale in scales:
-        assert dict(zip(scale["domain"], scale["range"], strict=True)) == expected
+    scale = fills["cluster"]["encoding"]["fill"]["scale"]
+    assert dict(zip(scale["domain"], scale["range"], strict=True)) == expected
     colours = {cluster_colour(number) for number in range(10)}
     assert len(colours) == 10
     assert not colours & {task_colour(number) for number in range(9)}
     assert {row["name"] for row in rows_of(fills["true task"])} == {"task 0", "task 1", "task 2"}
-
-
-@pytest.mark.parametrize(
-    "rounds", [range(1, 4), range(1, 101), range(3, 40, 3), [1, 7, 13, 20, 22]]
-)
-def test_ticks_stand_at_rounds_that_were_measured(rounds):
-    found = ticks(rounds, 6)
-    assert set(found) <= set(rounds)
-    assert 2 <= len(found) <= 6
-    spec = rounds_figure({"flt": (np.array(rounds), np.full((1, len(rounds)), 0.5))})
-    assert spec["layer"][0]["encoding"]["x"]["axis"]["values"] == found
 
 
 @pytest.mark.parametrize("longest", [40, 200])

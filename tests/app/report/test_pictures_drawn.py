@@ -6,13 +6,9 @@ import numpy as np
 import pytest
 
 from fl_app.report.pictures import (
-    agreement_figure,
-    certainty_figure,
     clients_figure,
-    cluster_rounds_figure,
-    dots_figure,
     labels_figure,
-    published_figure,
+    lines_figure,
     rounds_figure,
     save,
     similarity_figure,
@@ -143,39 +139,6 @@ def test_late_clients_stand_behind_the_tree():
     assert max(row["x"] for row in rows_of(marked(spec, "line")[0])) == 8.5
 
 
-def test_certainty_has_the_surest_of_each_cluster_first_and_bars_for_all():
-    together = np.array([[1, 0.2, 0.9], [0.2, 1, 0.1], [0.9, 0.1, 1]])
-    spec = certainty_figure(together, [1, 0, 1], [0.8, 0.7, 0.9], ["a", "b", "c"])
-    cells, names = cells_of(spec)
-    assert names == ["b", "c", "a"]
-    np.testing.assert_array_equal(cells, together[np.ix_([1, 2, 0], [1, 2, 0])])
-    room, bars = marked(spec, "rect")[-2:]
-    wide = [[row["x2"] - row["x"] for row in rows_of(one)] for one in (room, bars)]
-    np.testing.assert_allclose(np.divide(wide[1], wide[0]), [0.7, 0.9, 0.8])
-
-
-def test_the_certainty_of_many_clients_is_that_of_clusters():
-    clusters = [client % 3 for client in range(61)]
-    together = np.where(np.equal.outer(clusters, clusters), 0.8, 0.1)
-    np.fill_diagonal(together, 1)
-    spec = certainty_figure(together, clusters, [0.5] * 61, [""] * 61)
-    cells, names = cells_of(spec)
-    assert names == ["0 (21)", "1 (20)", "2 (20)"]
-    np.testing.assert_allclose(cells, np.where(np.eye(3), 0.8, 0.1))
-    written = rows_of(marked(spec, "text")[0])
-    assert [row["said"] for row in written] == [
-        "80",
-        "10",
-        "10",
-        "10",
-        "80",
-        "10",
-        "10",
-        "10",
-        "80",
-    ]
-
-
 def lines_of(panel):
     """Return the places, means, lowest and highest of each line."""
     found = {}
@@ -252,55 +215,15 @@ def test_traffic_leaves_out_a_strategy_that_failed():
     assert not rows_of(traffic_figure({"local": given["local"]}))
 
 
-def test_published_and_measured_stand_beside_each_other():
-    stated = {"flt": (0.9, None), "single": (0.8, 0.02)}
-    measured = {"flt": np.array([0.91]), "cfl": np.array([0.8, 0.9])}
-    spec = published_figure("Table 1", {"digits": [("two", stated, measured)]}, "accuracy")
-    (panel,) = spec["concat"]
-    drawn = [
-        (row["source"], row["series"], row["mean"], row["high"] - row["low"])
-        for row in rows_of(panel)
-    ]
-    deviation = 0.1 / np.sqrt(2)  # of 0.8 and 0.9
-    assert drawn == [
-        ("paper", "flt", 0.9, 0),
-        ("paper", "single", 0.8, pytest.approx(0.04)),
-        ("ours", "flt", 0.91, 0),
-        ("ours", "cfl", pytest.approx(0.85), pytest.approx(2 * deviation)),
-    ]
-    slots = panel["layer"][0]["encoding"]["xOffset"]["scale"]["domain"]
-    assert slots[:2] == ["paper of flt", "ours of flt"]
-    assert [one["mark"]["filled"] for one in marked(panel, "point")] == [False, True]
-    assert "hollow: the paper" in note_of(spec)
-
-
-def test_published_numbers_lie_against_the_measured_and_the_line_where_they_agree():
-    accuracies = {"flt": [(90, 80), (60, 62)], "ifca": [(70, 95)]}
-    spec = agreement_figure("All", {"accuracy %": accuracies, "variance": {"flt": [(0.5, 51)]}})
-    first, second = spec["concat"]
-    assert [panel["title"]["text"] for panel in (first, second)] == [["accuracy %"], ["variance"]]
-    line, points = first["layer"]
-    assert [(row["series"], row["paper"], row["ours"]) for row in rows_of(points)] == [
-        ("flt", 90, 80),
-        ("flt", 60, 62),
-        ("ifca", 70, 95),
-    ]
-    assert rows_of(line) == [{"paper": 60, "ours": 60}, {"paper": 95, "ours": 95}]
-    for across in ("x", "y"):
-        assert points["encoding"][across]["scale"]["domain"] == [60, 95]
-        assert second["layer"][1]["encoding"][across]["scale"]["type"] == "log"
-
-
-def test_points_are_seeds_and_a_line_is_their_mean():
+def test_words_have_points_for_means_and_lines_from_end_to_end():
     values = np.array([[80.0, 90.0], [82.0, np.nan]])
-    spec = dots_figure("model", {("a", "up"): {"single": values}}, "model", ["cnn", "mlp"])
+    line = (np.array(["cnn", "mlp"]), values)
+    spec = lines_figure("model", {("a", "up"): {"single": line}}, "model")
     (panel,) = spec["concat"]
     assert panel["title"]["text"] == ["a"]
-    found = [(row["word"], row["value"]) for row in rows_of(panel)]
-    assert found == [("cnn", 80), ("cnn", 82), ("mlp", 90)]
-    (mean,) = marked(panel, "tick")
-    assert mean["encoding"]["y"]["field"] == "value"
-    assert mean["encoding"]["y"]["aggregate"] == "mean"
+    found = [(row["place"], row["mean"], row["low"], row["high"]) for row in rows_of(panel)]
+    assert found == [("cnn", 81, 80, 82), ("mlp", 90, 90, 90)]
+    assert [one["mark"]["type"] for one in panel["layer"]] == ["rule", "point"]
 
 
 def heads_of(spec):
@@ -419,45 +342,15 @@ def test_clients_of_labels_go_by_their_names():
     assert rows_of(many)[0]["client"] == "0"  # a row is the mean of several
 
 
-def test_cluster_panels_show_each_clusters_accuracy_and_number():
-    rounds = np.array([2, 4])
-    lines = {9: np.array([0.5, 0.7]), 1: np.array([np.nan, 0.9])}  # cluster 9 is the larger one
-    spec = cluster_rounds_figure({"flt": (rounds, lines), "single": (rounds, {0: rounds / 8})}, 3)
-    flt, single = spec["concat"]
-    assert [panel["title"]["text"] for panel in (flt, single)] == [["flt"], ["single"]]
-    drawn = {name: values[1] for name, values in lines_of(flt).items()}
-    assert set(drawn) == {"1", "9"}
-    np.testing.assert_array_equal(drawn["9"], [0.5, 0.7])
-    np.testing.assert_array_equal(drawn["1"], [np.nan, 0.9])
-    assert flt["layer"][0]["encoding"]["color"]["scale"]["domain"] == ["0", "1", "9"]
-    assert "largest" not in note_of(spec)
-
-
-def test_the_cluster_picture_says_what_it_leaves_out():
-    rounds = np.arange(1, 3)
-    many = {cluster: np.full(2, 0.5) for cluster in (4, 8, 15, 16, 23, 42, 7)}
-    spec = cluster_rounds_figure({f"strategy {n}": (rounds, many) for n in range(16)}, 0)
-    assert len(spec["concat"]) == 15
-    assert set(lines_of(spec["concat"][0])) == {"4", "8", "15", "16", "23", "42"}
-    assert "of each strategy, the 6 largest; 15 of 16 strategies" in note_of(spec)
-
-
-def test_clusters_and_tasks_of_one_colour_differ_otherwise_or_have_no_legend():
-    rounds = np.arange(1, 3)
-    spec = cluster_rounds_figure({"flt": (rounds, {c: np.full(2, 0.5) for c in (2, 12, 22)})}, 0)
-    line = marked(spec["concat"][0], "line")[0]["encoding"]
-    looks = [line[what]["scale"]["range"] for what in ("color", "strokeDash")]
-    assert len(set(looks[0])) == 1
-    assert len(set(map(str, zip(*looks, strict=True)))) == 3
-
+@pytest.mark.parametrize(("count", "has_legend"), [(9, True), (10, False)])
+def test_tasks_of_one_colour_have_no_legend(count, has_legend):
     relevance, merges, _, _ = similar(24, 2)
-    for count, has_legend in ((9, True), (10, False)):
-        tasks = [client % count for client in range(24)]
-        strips = [
-            *marked(similarity_figure(relevance, merges, [0] * 24, tasks), "rect")[-1:],
-            *marked(labels_figure(labels(24, 3)[0], tasks, list("abc")), "rect")[-1:],
-        ]
-        assert [one["encoding"]["fill"]["legend"] is not None for one in strips] == [has_legend] * 2
+    tasks = [client % count for client in range(24)]
+    strips = [
+        *marked(similarity_figure(relevance, merges, [0] * 24, tasks), "rect")[-1:],
+        *marked(labels_figure(labels(24, 3)[0], tasks, list("abc")), "rect")[-1:],
+    ]
+    assert [one["encoding"]["fill"]["legend"] is not None for one in strips] == [has_legend] * 2
 
 
 def test_names_with_equal_short_forms_are_numbered():

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from fl_app.report.pictures import save, verdicts_figure
+from fl_app.report.report_page import build_report
 from fl_app.report.verdict_section import verdict_parts
 from fl_app.results.reading import read_result
 from fl_app.results.verdict import (
@@ -134,6 +135,21 @@ def test_of_many_clients_it_says_how_many_are_shown(tmp_path):
     assert table.caption == "Seed 0, 300 of 301 sites: verdicts.csv has all"
     _, note, _ = drawn()
     assert note.endswith("; the first 100 of 301 sites.")
+
+
+def test_the_report_begins_with_them(tmp_path):
+    folder = write_results(tmp_path, change=judged(verdict(0), verdict(1)))
+    page = build_report([read_result(folder)], title="Who?")
+    order = [
+        "<h1>Who?",
+        "What each site should do</h2>",
+        "2 of 2 sites",
+        "<h3>What each site gains",
+    ]
+    order += ['<p class="lead">', "Strategies</h2>"]
+    places = [page.index(one) for one in order]
+    assert places == sorted(places)
+    assert page.count("What each site should do</h2>") == 1
 
 
 def test_a_run_without_verdicts_has_no_such_section(tmp_path):

@@ -210,7 +210,6 @@ def test_pictures_and_partitions_are_there(finished):
         "models",
         "labels-per-client.png",
         *(f"{name}.png" for name in COMPARISONS),
-        "accuracy-per-cluster.png",
         "report.html",
         "grouping.json",
         "grouping-rcc-pfl-seed-1.json",

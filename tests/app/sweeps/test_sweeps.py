@@ -223,7 +223,9 @@ def played(monkeypatch):
         runs = [
             {
                 **{"strategy": name, "seed": seed, "clusters": [0, 1, 0], "accuracy-variance": 0.0},
-                **{"accuracy": 0.9 - config.noise_rate / 2 - seed / 100 - place / 10},
+                **{"accuracy": (score := 0.9 - config.noise_rate / 2 - seed / 100 - place / 10)},
+                **{"accuracy-per-client": [score] * 3, "num-clients": 3},
+                **{"bytes": {}, "seconds": {}, "failures": []},
                 **({"ari": 1.0} if name == "optimum" else {}),
             }
             for place, name in enumerate(config.strategy)
@@ -231,7 +233,7 @@ def played(monkeypatch):
         ]
         for name in ("metrics.csv", "clients.csv"):
             (folder / name).write_text("strategy,seed,round,accuracy,task\n", encoding="utf-8")
-        summary = {"config": {}, "runs": runs, "table": []}
+        summary = {"version": 1, "config": {}, "runs": runs}
         (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
         return Ended(0)
 

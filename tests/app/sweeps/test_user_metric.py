@@ -41,7 +41,7 @@ def test_a_picture_of_nothing_but_zeros_has_a_range(tmp_path, monkeypatch):
     assert '"domain": [-1.0, 1.0]' in json.dumps(drawn[0])
 
 
-def test_stars_are_for_the_best_and_those_that_are_not_told_apart_from_it():
+def test_stars_are_for_the_best_and_those_that_do_not_differ_from_it():
     """Between a and b, gains of 0.5, 2 and 4.4 points: 2.3 on average, ± 4.9."""
     planned = plan_sweep({"strategy": "single,local", "num-tasks": [2, 3]})
     means = {"a": (0.805, 0.82, 0.844), "b": (0.8,) * 3, "c": (0.6, 0.61, 0.65)}
@@ -59,4 +59,4 @@ def test_stars_are_for_the_best_and_those_that_are_not_told_apart_from_it():
     printed = printed_tables(planned, tidy(planned, cells), cells)
     assert "│ 2         │ 82.3 ± 2.0* │ 80.0 ± 0.0* │ 62.0 ± 2.6 │" in printed
     assert "│ 3         │       80.5* │        80.0 │       60.0 │" in printed  # over its clients
-    assert "tells apart" in printed
+    assert "distinguishes from it" in printed

@@ -56,7 +56,7 @@ def weights_of(model: nn.Module) -> list[torch.Tensor]:
 
 
 class Fit(Protocol):
-    """The usual training of a client."""
+    """The usual training of a client; for objectives that only call it, a function will do."""
 
     def __call__(
         self, model: nn.Module, add_term: GradientTerm = no_term, epochs: int | None = None

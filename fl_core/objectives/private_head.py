@@ -6,8 +6,6 @@ L. Collins et al., "Exploiting Shared Representations for Personalized Federated
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -38,30 +36,16 @@ class PrivateHead(PrivateLayers):
     )
 
     def train(self, model: nn.Module, local: LocalTraining) -> float:
-        """Train the head, then the body beneath it (Algorithm 1, lines 7 to 11)."""
-        with trained_alone(model, local.private_layers, within=True):
-            local.fit(model, epochs=self.head_epochs)
-        with trained_alone(model, local.private_layers, within=False):
-            return local.fit(model, epochs=self.body_epochs)
+        """Train the head, then the body beneath it (Algorithm 1, lines 7 to 11).
 
-
-@contextmanager
-def trained_alone(model: nn.Module, layers: Sequence[str], *, within: bool) -> Iterator[None]:
-    """Train only the parameters within `layers`, or only those outside them.
-
-    FedRep's alternation. The others have no gradient, so no optimizer moves them, not even by
-    weight decay.
-    """
-    frozen = [
-        parameter
-        for name, parameter in model.named_parameters()
-        if parameter.requires_grad and is_within(name, layers) != within
-    ]
-    for parameter in frozen:
-        parameter.grad = None
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in frozen:
-            parameter.requires_grad_(True)
+        What has no gradient is moved by no optimizer, not even by weight decay.
+        """
+        weights = [one for one in model.named_parameters() if one[1].requires_grad]
+        for is_head, epochs in ((True, self.head_epochs), (False, self.body_epochs)):
+            for name, weight in weights:
+                weight.requires_grad_(is_within(name, local.private_layers) == is_head)
+                weight.grad = None
+            loss = local.fit(model, epochs=epochs)
+        for _, weight in weights:
+            weight.requires_grad_(True)
+        return loss

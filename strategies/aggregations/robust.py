@@ -129,9 +129,8 @@ class Krum(_Tolerant):
         """Return the plain mean of the models that are selected."""
         count = len(updates)
         malicious = self._malicious(count, (count - 3) // 2)
-        nearest = np.sort(squared_distances(updates), axis=1)[
-            :, 1 : count - malicious - 1
-        ]  # the first is itself
+        squares = squared_distances(updates)
+        nearest = np.sort(squares, axis=1)[:, 1 : count - malicious - 1]  # the first is itself
         best = np.argsort(nearest.sum(axis=1), kind="stable")[: self._selected(count, malicious)]
         return mean_model([updates[i].arrays for i in sorted(best)], [1] * len(best))
 

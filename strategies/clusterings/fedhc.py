@@ -12,9 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
+import numpy as np
+
 from fl_core.options import one_of, option
 from strategies.clusterings.agglomeration import (
     COUNT_RULES,
+    Grouping,
     NumClusters,
     agglomerate_distances,
 )
@@ -23,9 +26,9 @@ from strategies.rounds.conversation import Conversation
 from strategies.rounds.round_state import Clusters, Comparison, Round
 from strategies.rounds.state import state_field
 from strategies.rounds.updates import (
+    Float64,
     Vector,
     cosine_similarities,
-    direction_distances,
     inner_products,
     update_vector,
 )
@@ -72,13 +75,8 @@ class UpdateClustering(GroupedByTraining):
         for update in state.updates:
             self._vectors[update.client] = update_vector(update, since)
         clients = sorted(self._vectors)
-        similarity = cosine_similarities(inner_products([self._vectors[c] for c in clients]))
-        number = self.num_clusters
-        grouping = agglomerate_distances(
-            direction_distances(similarity),
-            number if isinstance(number, str) else min(number, len(clients)),
-            "ward",
-        )
+        vectors = [self._vectors[client] for client in clients]
+        similarity, grouping = agglomerate_directions(vectors, self.num_clusters)
         found = Clusters.of_labels(
             clients,
             grouping.labels,
@@ -92,3 +90,15 @@ class UpdateClustering(GroupedByTraining):
         )
         unknown = [client for client in state.clusters.of_client if client not in self._vectors]
         return found.with_clients(dict.fromkeys(unknown, found.count))
+
+
+def agglomerate_directions(
+    vectors: Sequence[Vector], num_clusters: NumClusters
+) -> tuple[Float64, Grouping]:
+    """Return vectors' cosines, shape (n, n), and Ward's grouping of their unit vectors.
+
+    There are at most as many clusters as vectors.
+    """
+    similarity = cosine_similarities(inner_products(vectors))
+    number = num_clusters if isinstance(num_clusters, str) else min(num_clusters, len(vectors))
+    return similarity, agglomerate_distances(np.sqrt(2 * (1 - similarity)), number, "ward")

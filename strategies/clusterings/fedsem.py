@@ -6,7 +6,6 @@ https://arxiv.org/abs/2005.01026. H. Jamali-Rad et al., 2022 (see `flt`) compare
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -59,7 +58,9 @@ class ModelClustering(Clustering):
             models = cluster_models(state)
             inhabited = sorted(set(state.clusters.of_client.values()))
             centres = [model_vector(models[cluster], state.initial) for cluster in inhabited]
-            labels = np.array(inhabited)[[_nearest(vector, centres) for vector in trained]]
+            # ‖v − c‖² − ‖v‖²
+            squares = inner_products(centres).diagonal() - 2 * inner_products(trained, centres)
+            labels = np.array(inhabited)[squares.argmin(axis=1)]
             before = state.clusters.of_client
         found = {u.client: int(label) for u, label in zip(state.updates, labels, strict=True)}
         return Clusters({**before, **found}, self.num_clusters)
@@ -108,12 +109,3 @@ class AllModelsClustering(ModelClustering):
     def vector(self, model: NDArrays, initial: NDArrays) -> Vector:
         """Return what is compared of a model."""
         return model_vector(model, initial)
-
-
-def _nearest(vector: Vector, centres: Sequence[Vector]) -> int:
-    """Return the index of the nearest centre, of equals the first."""
-    squares: list[float] = []
-    for centre in centres:
-        difference = np.subtract(vector, centre, dtype=np.float64)
-        squares.append(float(difference @ difference))
-    return int(np.argmin(squares))

@@ -25,19 +25,14 @@ from numpy.typing import NDArray
 from fl_core.messages import protocol
 from fl_core.messages.protocol import NDArrays
 from fl_core.options import NATURAL, one_of, option
-from strategies.clusterings.agglomeration import agglomerate_distances
 from strategies.clusterings.clustering import Clustering
+from strategies.clusterings.fedhc import agglomerate_directions
 from strategies.rounds.ask import Traffic
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.means import cluster_models
 from strategies.rounds.round_state import Clusters, Round
 from strategies.rounds.state import state_field
-from strategies.rounds.updates import (
-    cosine_similarities,
-    direction_distances,
-    inner_products,
-    update_vector,
-)
+from strategies.rounds.updates import update_vector
 
 Float64 = NDArray[np.float64]
 DrawModel = Callable[[int], NDArrays]
@@ -160,11 +155,10 @@ class LossClustering(Clustering):
         if not self._warms_up:
             return state.clusters
         self._warms_up = False
-        products = inner_products([update_vector(update) for update in state.updates])
-        distances = direction_distances(cosine_similarities(products))
-        number = min(self.num_clusters, len(products))
-        labels = agglomerate_distances(distances, number, "ward").labels
-        found = {u.client: int(label) for u, label in zip(state.updates, labels, strict=True)}
+        vectors = [update_vector(update) for update in state.updates]
+        _, grouping = agglomerate_directions(vectors, self.num_clusters)
+        labels = grouping.labels.tolist()
+        found = {update.client: c for update, c in zip(state.updates, labels, strict=True)}
         return Clusters({**state.clusters.of_client, **found}, self.num_clusters)
 
     def before_test(self, state: Round, conversation: Conversation) -> Clusters:

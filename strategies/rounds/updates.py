@@ -110,9 +110,3 @@ def cosine_similarities(products: Float64) -> Float64:
     cosines = np.divide(products, both, out=np.zeros_like(products), where=both > 0)
     similarities: Float64 = np.clip(cosines, -1, 1)
     return similarities
-
-
-def direction_distances(similarities: Float64) -> Float64:
-    """Return ‖u_i − u_j‖ = √(2(1 − cos)) of unit vectors, shape (n, n), for Ward's method."""
-    distances: Float64 = np.sqrt(2 * (1 - similarities))
-    return distances

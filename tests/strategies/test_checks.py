@@ -9,7 +9,7 @@ from strategies import (
     TrimmedMean,
     make_strategy,
 )
-from tests.toy_app import ENCODER, draw_model, every_strategy
+from tests.toy_app import ENCODER, draw_model
 
 
 @pytest.mark.parametrize(
@@ -56,11 +56,6 @@ def test_an_option_that_is_not_allowed_is_refused_in_a_sentence(make, sentence):
     with pytest.raises(ValueError) as refused:
         make()
     assert str(refused.value) == sentence
-
-
-@every_strategy
-def test_what_each_strategy_has_by_itself_is_allowed(make):
-    make()
 
 
 def test_what_means_none_and_numbers_of_numpy_are_allowed():

@@ -12,7 +12,6 @@ from strategies import (
     make_strategy,
 )
 from strategies.clusterings.first_update import decomposed_cosines
-from strategies.rounds.updates import last_layer
 from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import TASKS, fail, groups, in_rounds, run, toy_app, weights, with_arrays
 
@@ -38,11 +37,6 @@ def grouped(clustering, found, all_clients=None):
     clustering.find(type("Roll", (), {"nodes": ()}))
     clients = all_clients or [update.client for update in found]
     return clustering.after_training(Round(1, Clusters(dict.fromkeys(clients, 0)), (), found))
-
-
-def test_the_last_layer_is_that_of_the_last_real_numbers():
-    assert last_layer(model((1, 1), (1, 1))) == ["output.weight", "output.bias"]
-    assert last_layer({"w": np.zeros(2), "steps": np.array(0)}) == ["w"]
 
 
 def test_by_hand_fedclust_goes_by_the_distance_of_last_layers():

@@ -67,13 +67,6 @@ def test_by_hand_case_1_means_over_neighbours():
     assert weights(run(unweighted, LocalGrid(app, 3))) == [1.5, 2, 2.5]
 
 
-def test_gamma_decides_who_is_linked():
-    for threshold, linked in ((0.5, {0}), (0.8, {0, 1}), (1.6, {0, 1, 2})):
-        strategy = make_strategy("flt", ENCODER, 1, threshold=threshold)
-        run(strategy, LocalGrid(on_a_line(0, 0.75, 1.5), 3))
-        assert strategy.clusters.neighbours[0] == linked
-
-
 def test_by_hand_matched_centroids_separate_clients_with_a_common_class():
     # Clients 0 and 2 have classes at 0 and 4, 1 has those at 4 and 8: matched, 0 and 1 are at
     # √(4² + 4²)/2 = √8 or √(8² + 0²)/2 = 4, whichever is less.

@@ -312,11 +312,3 @@ def test_a_training_resumed_in_any_phase_ends_as_an_undisturbed_one(
     assert resumed.reports == undisturbed.reports
     assert resumed.training.train_traffic == undisturbed.training.train_traffic
     assert resumed.training.pre_round_traffic == undisturbed.training.pre_round_traffic
-
-
-@pytest.mark.parametrize("initial", ["drawn", "warm"])
-def test_too_many_clusters_are_refused_before_anything_is_trained(initial):
-    grid = LocalGrid(toy_app([0, 1, 1]), 3)
-    with pytest.raises(ValueError, match="num-clusters is 4, but 3 clients"):
-        run(make_strategy("ifca-pfl", 4, draw_model, initial_models=initial), grid)
-    assert {m.metadata.message_type for m in grid.sent} == {"query.describe"}

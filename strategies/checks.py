@@ -21,15 +21,6 @@ def check_rounds(fraction_train: float, evaluate_every: int, fraction_evaluate: 
     _check(SHARE, "fraction-evaluate", fraction_evaluate)
 
 
-def check_resume(secure_aggregation: bool) -> None:
-    """Raise a ValueError if a round's updates would be summed again, perhaps over other clients."""
-    if secure_aggregation:
-        raise ValueError(
-            "secure-aggregation is true, and a round that is trained again can show single "
-            "updates: start a new training, or set secure-aggregation to false."
-        )
-
-
 def check_parts(
     clustering: Clustering,
     aggregation: Aggregation,

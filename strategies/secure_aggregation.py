@@ -63,15 +63,6 @@ def check_fraction(fraction: float, num_clients: int) -> None:
         )
 
 
-def check_has_summed(has_summed: bool) -> None:
-    """Raise a RuntimeError if no round had a sum."""
-    if not has_summed:
-        raise RuntimeError(
-            "secure-aggregation is on, and no round had a sum, so nothing was learnt: the "
-            "warnings say what was missing."
-        )
-
-
 @dataclass(eq=False)
 class ClusterSum:
     """The sum over one cluster in one round; clients know each other by their positions in it."""

@@ -27,7 +27,7 @@ from fl_core.metrics import OF_CLASSES, Metrics
 from fl_core.objectives.objective import LocalObjective
 from fl_core.objectives.plain import Plain
 from strategies.aggregations.aggregation import Aggregation, ClusterMean
-from strategies.checks import check_parts, check_resume, check_rounds
+from strategies.checks import check_parts, check_rounds
 from strategies.clusterings.clustering import Clustering
 from strategies.rounds.ask import Request
 from strategies.rounds.client_registry import ClientRegistry
@@ -41,7 +41,7 @@ from strategies.rounds.training import (
     first_model,
     offset_rounds,
 )
-from strategies.secure_aggregation import SecureAggregation, check_fraction, check_has_summed
+from strategies.secure_aggregation import SecureAggregation, check_fraction
 from strategies.validation import P, clusters_by, combine, set_models
 
 logger = logging.getLogger(__name__)
@@ -186,8 +186,11 @@ class ClusteredStrategy(Strategy):
         left = num_rounds - done
         models = protocol.pack_models(training.shared_models)
         result = super().start(grid, models, left, timeout, train_config, evaluate_config, test)
-        if self._secure is not None:
-            check_has_summed(self._secure.has_summed)
+        if self._secure is not None and not self._secure.has_summed:
+            raise RuntimeError(
+                "secure-aggregation is on, and no round had a sum, so nothing was learnt: the "
+                "warnings say what was missing."
+            )
         offset_rounds(done, result)
         result.arrays = protocol.pack_models(training.shared_models)  # of the last clusters
         return result
@@ -222,7 +225,11 @@ class ClusteredStrategy(Strategy):
         run without an interruption, to the last bit. Clients that have connected since are
         newcomers. With secure sums, this is refused by a ValueError.
         """
-        check_resume(self.secure_aggregation)
+        if self.secure_aggregation:
+            raise ValueError(
+                "secure-aggregation is true, and a round that is trained again can show single "
+                "updates: start a new training, or set secure-aggregation to false."
+            )
         self._checkpoint = checkpoint
 
     def _begin(

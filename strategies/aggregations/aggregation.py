@@ -43,22 +43,17 @@ class PerCluster(Aggregation):
 
     def __call__(self, state: Round) -> list[NDArrays]:
         """Return each cluster's model, in any order of the updates."""
+        of_cluster: list[list[Update]] = [[] for _ in state.models]
+        for update in sorted(state.updates, key=lambda u: u.client):
+            of_cluster[update.cluster].append(update)
         return [
             self.of_updates(updates) if updates else model  # itself: it is written only once
-            for updates, model in zip(updates_by_cluster(state), state.models, strict=True)
+            for updates, model in zip(of_cluster, state.models, strict=True)
         ]
 
     @abstractmethod
     def of_updates(self, updates: Sequence[Update]) -> NDArrays:
         """Return a cluster's next model from its updates, by client; there is at least one."""
-
-
-def updates_by_cluster(state: Round) -> list[list[Update]]:
-    """Return the updates of each cluster with one model, by client."""
-    found: list[list[Update]] = [[] for _ in state.models]
-    for update in sorted(state.updates, key=lambda u: u.client):
-        found[update.cluster].append(update)
-    return found
 
 
 @dataclass(frozen=True)

@@ -56,9 +56,7 @@ class Robust(PerCluster):
             logger.warning(
                 "%s tolerates one wrong answer if a cluster has at least %d answers; with %d "
                 "answers it takes the mean",
-                self.name,
-                self.fewest,
-                count,
+                *(self.name, self.fewest, count),
             )
         return mean_model([u.arrays for u in updates], [1] * count)
 

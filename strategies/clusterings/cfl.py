@@ -24,7 +24,7 @@ from strategies.rounds.updates import (
     Vector,
     cosine_similarities,
     inner_products,
-    update_vector,
+    model_vector,
 )
 
 
@@ -40,9 +40,8 @@ class RecursiveBipartition(GroupedByTraining):
     learning rate.
 
     In the paper all clients train in every round. Where only some do, the mean and the two parts
-    are of the last update of each client of the cluster, and the maximum is of the round's updates
-    alone: a long one from before says nothing of the present model. So that each has an update, a
-    client trains in every round until it has sent its first.
+    are of the last update of each client of the cluster, and the maximum is of the round's updates.
+    So that each has an update, a client trains in every round until it has sent its first.
     """
 
     name: ClassVar[str] = "bipartition"
@@ -65,7 +64,7 @@ class RecursiveBipartition(GroupedByTraining):
 
     def after_training(self, state: Round) -> Clusters:
         """Split clusters; clients that never sent an update follow the larger part."""
-        self._last.update({update.client: update_vector(update) for update in state.updates})
+        self._last.update({u.client: model_vector(u.received, u.arrays) for u in state.updates})
         labels = dict(state.clusters.of_client)
         fresh = state.clusters.count
         trained: dict[int, list[int]] = {}

@@ -30,7 +30,7 @@ from strategies.rounds.updates import (
     Vector,
     cosine_similarities,
     inner_products,
-    update_vector,
+    model_vector,
 )
 
 Reference = Literal["initial", "received"]
@@ -71,9 +71,9 @@ class UpdateClustering(GroupedByTraining):
 
     def after_training(self, state: Round) -> Clusters:
         """Group the movements of this round's clients and the last ones of the others."""
-        since = state.initial if self.reference == "initial" else None
         for update in state.updates:
-            self._vectors[update.client] = update_vector(update, since)
+            since = state.initial if self.reference == "initial" else update.received
+            self._vectors[update.client] = model_vector(since, update.arrays)
         clients = sorted(self._vectors)
         vectors = [self._vectors[client] for client in clients]
         similarity, grouping = agglomerate_directions(vectors, self.num_clusters)

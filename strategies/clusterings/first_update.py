@@ -36,7 +36,7 @@ from strategies.rounds.updates import (
     coordinates,
     inner_products,
     last_layer,
-    update_vector,
+    model_vector,
 )
 
 Float64 = NDArray[np.float64]
@@ -46,11 +46,10 @@ Float64 = NDArray[np.float64]
 class OnceByTraining(GroupedByTraining):
     """What both papers share: all clients train one model, are grouped by it, and then stay.
 
-    The papers' training before round 1 is round 1 here: clusters continue with the means of what
-    their clients trained in it. A client that has not trained yet waits in an extra cluster with
-    the initial model. It trains that, joins a cluster before the next test or round, and continues
-    with that cluster's model; what it trained alone is averaged into none (with `lps-gps`, into the
-    common layers).
+    The papers' training before round 1 is round 1 here. A client that has not trained yet waits in
+    an extra cluster with the initial model. It trains that, joins a cluster before the next test or
+    round, and continues with that cluster's model; what it trained alone is averaged into none
+    (with `lps-gps`, into the common layers).
     """
 
     retains_models: ClassVar[bool] = True
@@ -136,7 +135,7 @@ class FirstUpdateClustering(OnceByTraining):
 
     def move(self, update: Update) -> Vector:
         """Return how far the last layer has moved."""
-        return update_vector(update, layer=last_layer(update.arrays))
+        return model_vector(update.received, update.arrays, last_layer(update.arrays))
 
     def group(self, clients: Sequence[int], moves: Sequence[Vector]) -> Clusters:
         """Agglomerate by distance."""
@@ -178,7 +177,7 @@ class FirstDirectionClustering(OnceByTraining):
 
     def move(self, update: Update) -> Vector:
         """Return how far the whole model has moved."""
-        return update_vector(update)
+        return model_vector(update.received, update.arrays)
 
     def group(self, clients: Sequence[int], moves: Sequence[Vector]) -> Clusters:
         """Run k-means on the coordinates."""

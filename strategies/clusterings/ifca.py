@@ -32,7 +32,7 @@ from strategies.rounds.conversation import Conversation
 from strategies.rounds.means import cluster_models
 from strategies.rounds.round_state import Clusters, Round
 from strategies.rounds.state import state_field
-from strategies.rounds.updates import update_vector
+from strategies.rounds.updates import model_vector
 
 Float64 = NDArray[np.float64]
 DrawModel = Callable[[int], NDArrays]
@@ -155,7 +155,7 @@ class LossClustering(Clustering):
         if not self._warms_up:
             return state.clusters
         self._warms_up = False
-        vectors = [update_vector(update) for update in state.updates]
+        vectors = [model_vector(u.received, u.arrays) for u in state.updates]
         _, grouping = agglomerate_directions(vectors, self.num_clusters)
         labels = grouping.labels.tolist()
         found = {update.client: c for update, c in zip(state.updates, labels, strict=True)}

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from fl_core.messages.protocol import NDArrays
 from fl_core.models.layers import layer_of
-from strategies.rounds.round_state import Update
 
 Vector = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -50,17 +49,6 @@ def model_vector(
         np.subtract(model[name].ravel(), before, out=part, casting="same_kind")
         start += len(part)
     return vector
-
-
-def update_vector(
-    update: Update, reference: NDArrays | None = None, layer: Collection[str] | None = None
-) -> Vector:
-    """Return g = w − w_trained, float32: w is `reference`, by default the model received.
-
-    With `layer`, of the arrays of these names only.
-    """
-    received = update.received if reference is None else reference
-    return model_vector(received, update.arrays, layer)
 
 
 def last_layer(model: NDArrays) -> list[str]:

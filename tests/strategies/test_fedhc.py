@@ -42,8 +42,8 @@ def angles(*degrees, length=1.0):
 
 def test_by_hand_an_update_is_what_training_took_off_a_model():
     (update,) = updates((3, -4))  # from (1, 1) to (4, −3)
-    assert u.update_vector(update).tolist() == [-3, 4]
-    assert u.update_vector(update, model((2, -4))).tolist() == [-2, -1]
+    assert u.model_vector(update.received, update.arrays).tolist() == [-3, 4]
+    assert u.model_vector(model((2, -4)), update.arrays).tolist() == [-2, -1]
     assert u.model_vector(update.received).tolist() == [1, 1]  # integers say nothing
 
 

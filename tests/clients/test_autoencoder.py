@@ -201,6 +201,10 @@ def test_no_such_source(cache, source):
         pretrained_autoencoder(source, 1)
 
 
+def no_network(*_):
+    raise FileNotFoundError("no network")
+
+
 @pytest.mark.parametrize(
     ("dataset", "channels", "chosen"),
     [
@@ -237,19 +241,13 @@ def test_an_encoder_is_pretrained_on_images_that_clients_do_not_have(
 def test_a_warning_names_an_encoder_of_the_clients_images(
     source, dataset, chosen, note, monkeypatch
 ):
-    def fail(*_):
-        raise FileNotFoundError("no network")
-
-    monkeypatch.setattr(module, "load_dataset", fail)
+    monkeypatch.setattr(module, "load_dataset", no_network)
     expected = f"its encoder was pre-trained on {note}" if note else ""
     assert choose_source(source, 1, dataset) == (chosen, expected)
 
 
 def test_colour_images_have_no_encoder_without_files(monkeypatch):
-    def fail(*_):
-        raise FileNotFoundError("no network")
-
-    monkeypatch.setattr(module, "load_dataset", fail)
+    monkeypatch.setattr(module, "load_dataset", no_network)
     with pytest.raises(FileNotFoundError, match="no network"):
         choose_source("auto", 3, "cifar10")
 

@@ -98,6 +98,7 @@ def test_newcomers_and_drift_in_the_same_round(tmp_path, encoder):
 def test_flt_as_it_comes_follows_drift_and_takes_newcomers_in(tmp_path):
     """With UMAP and an autoencoder pre-trained on the first run; flt-graph is asked alike."""
     options = OPTIONS | DRIFT | LATE | {"num_server_rounds": 4, "strategy": "flt"}
+    options |= {"encoder": "mnist-5k"}
     summary = run(tmp_path, **options | {"clients": 20, "num_tasks": 2})
     ari = per_round(tmp_path, "flt", "ari")
     assert ari[:2] + ari[3:] == [1, 1, 1]

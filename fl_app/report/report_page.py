@@ -48,9 +48,8 @@ def write_report(
 ) -> Path:
     """Write one report of the runs in some results folders as HTML, and return its path.
 
-    Several are shown side by side, in this order; `title` is the question that all of them answer
-    together, and `command` repeats all of them. The others are compared with the strategy
-    `compare`. The same folders give the same bytes.
+    Of several, `title` is the question that all answer together, and `command` repeats all. The
+    strategies are compared with `compare`. The same folders give the same bytes.
 
     Raises
     ------

@@ -19,14 +19,9 @@ from strategies.catalogue import UNGROUPED
 MOST_CLIENTS = 300  # rows of the table of clients; clients.csv has all
 
 
-def first_runs(result: Result) -> list[Run]:
-    """Return the run of each strategy on its first seed."""
-    return [result.of(name)[0] for name in result.strategies]
-
-
 def cluster_tables(result: Result) -> list[TextTable]:
     """Tabulate the clusters, the clients in doubt, and the scores of each client."""
-    first, grouping = first_runs(result), result.grouping
+    first, grouping = [result.of(name)[0] for name in result.strategies], result.grouping
     found = [run for run in result.runs if run.strategy not in UNGROUPED]
     tables: list[TextTable | None] = [
         replace(cluster_table(run), open=run is found[0])

@@ -43,11 +43,6 @@ def strategy_table(
     its 95 % interval, and the p-value of Wilcoxon's test over clients, adjusted after Holm for the
     strategies of the result; of several seeds, the largest. `columns` are those to return, by their
     names for programs; by default all.
-
-    Raises
-    ------
-    ValueError
-        If some results have accuracies and others errors, or a strategy or column is unknown.
     """
     kinds = {run.metrics.main.title: one.name for one in results for run in one.runs}
     if len(kinds) > 1:

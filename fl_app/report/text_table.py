@@ -94,13 +94,7 @@ def check_ending(path: Path) -> None:
 
 
 def write_table(table: TextTable, path: Path) -> None:
-    """Write a table in the format of the path's ending: CSV with all digits, Markdown, or LaTeX.
-
-    Raises
-    ------
-    ValueError
-        If it has another ending.
-    """
+    """Write a table in the format of the path's ending: CSV with all digits, Markdown, or LaTeX."""
     check_ending(path)
     write = {".csv": as_csv, ".md": as_markdown, ".tex": as_latex}[path.suffix]
     with replacing(path) as partial:

@@ -66,13 +66,7 @@ def cell_folders(folder: Path) -> list[Path]:
 
 
 def output_folder(output_dir: str, resume: str = "") -> Path:
-    """Return the absolute output folder: `resume`, `output_dir`, or results/DATE-TIME.
-
-    Raises
-    ------
-    ValueError
-        If the folder has results already, or no checkpoint to resume.
-    """
+    """Return the absolute output folder: `resume`, `output_dir`, or results/DATE-TIME."""
     if resume:
         folder = Path(resume).expanduser().absolute()
         if output_dir and Path(output_dir).expanduser().absolute() != folder:

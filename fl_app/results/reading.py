@@ -57,13 +57,7 @@ class Result(Summary):
 
 
 def read_result(folder: Path) -> Result:
-    """Read a results folder for a report.
-
-    Raises
-    ------
-    ValueError
-        If it has no results, or a file is not as this software writes it.
-    """
+    """Read a results folder for a report."""
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder: give the results folder of a run.")
     summary, grouping = folder / SUMMARY, folder / GROUPING

@@ -148,15 +148,7 @@ def save_spectra(path: Path, stored: StoredSpectra) -> None:
 
 
 def load_spectra(path: Path) -> StoredSpectra:
-    """Read what `save_spectra` wrote.
-
-    Raises
-    ------
-    ValueError
-        If the file is not a whole one of these.
-    OSError
-        If it cannot be read.
-    """
+    """Read what `save_spectra` wrote."""
     with path.open("rb"):
         pass  # unlike safe_open, this names the file that is a folder or may not be read
     try:

@@ -152,8 +152,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
     >>> holm([0.04, 0.01, 0.03])
     [0.06, 0.03, 0.06]
     """
-    adjusted, largest = dict[int, float](), 0.0
-    for rank, at in enumerate(sorted(range(len(p_values)), key=lambda at: p_values[at])):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[at]))
-        adjusted[at] = largest
-    return [adjusted[at] for at in range(len(p_values))]
+    order = np.argsort(p_values, kind="stable")
+    factors = np.arange(len(p_values), 0, -1)
+    adjusted = np.empty(len(p_values))
+    adjusted[order] = np.maximum.accumulate(factors * np.array(p_values)[order]).clip(max=1)
+    return [float(one) for one in adjusted]

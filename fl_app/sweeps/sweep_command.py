@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +104,7 @@ def run_sweep(
     )
     from fl_app.sweeps.store import check_all  # noqa: PLC0415
 
-    say = say or _say
+    say = say or partial(print, flush=True)
     for package in ("ray", *DRAWING, "pandas"):
         need_extra(package, "fedkin sweep")
     check_all(sweep.simulations, folder.absolute())
@@ -137,10 +138,6 @@ def run_sweep(
     finally:  # what is finished is shown, even if the rest was stopped
         _write(sweep, folder, say)
     return failures
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
 
 
 def _write(sweep: Sweep, folder: Path, say: Say) -> None:

@@ -89,17 +89,14 @@ def strategy_styles(names: Collection[str]) -> dict[str, Style]:
     styles = {base: _STYLES[base] for base in bases if base in _STYLES}
     for base in sorted({*bases} - {*_STYLES}):
         place = zlib.crc32(base.encode(errors="replace")) % len(_COLOURS)
-        taken = {(one.colour, one.dashes) for one in styles.values()}
-        colours = {one.colour for one in styles.values()}
-        free = [
-            look
-            for lap in range(len(_DASHES))
+        laps = (lap * len(_COLOURS) for lap in range(len(_DASHES)))
+        looks = [
+            _coloured(lap + (place + at) % len(_COLOURS))
+            for lap in laps
             for at in range(len(_COLOURS))
-            for look in (_coloured(lap * len(_COLOURS) + (place + at) % len(_COLOURS)),)
-            if (look.colour, look.dashes) not in taken
         ]
-        free.sort(key=lambda look: look.colour in colours)
-        styles[base] = free[0] if free else _coloured(place)
+        colours, taken = {one.colour for one in styles.values()}, {*styles.values()}
+        styles[base] = min(looks, key=lambda look: (look in taken, look.colour in colours))
     runs = list(dict.fromkeys(run for _, _, run in of_run.values()))
     return {name: _of_run(styles[base], runs.index(run)) for name, (base, _, run) in of_run.items()}
 

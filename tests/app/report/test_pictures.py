@@ -200,16 +200,6 @@ def test_no_word_is_too_long_for_a_legend(longest):
     assert width < 1.02 * WIDTH
 
 
-@pytest.mark.parametrize("longest", [8, 40, 200])
-def test_no_legend_is_cut(longest):
-    names = [f"{number} {'and more ' * 30}"[:longest] for number in range(12)]
-    svg = vl_convert.vegalite_to_svg(on_paper(traffic_figure(costs(names, 1))))
-    words = " ".join(part.partition("<")[0] for part in svg.split(">"))
-    for name in names:
-        assert all(word in words for word in name.split())
-    assert "…" not in words
-
-
 def test_other_scripts_than_latin_are_drawn_without_warnings(tmp_path, capfd):
     names = ["مستشفى", "Ελλάδα", "больница", "医院", "$\\alpha"]
     spec = traffic_figure({name: (np.ones(1), np.ones(1)) for name in names})

@@ -314,17 +314,6 @@ def test_of_ten_thousand_clients_some_are_points_and_the_page_stays_small(tmp_pa
     assert "and 4,940 more" in page.text
 
 
-def test_a_click_in_the_legend_chooses_a_curve(tmp_path):
-    note, spec = chart_of("Accuracy per round", write_results(tmp_path))
-    (param,) = [param for one in spec["layer"] for param in one.get("params", ())]
-    assert (param["name"], param["bind"]) == ("chosen", "legend")
-    for layer in spec["layer"]:
-        assert layer["encoding"]["opacity"]["condition"]["param"] == "chosen"
-    assert note == (
-        "Lines: mean of 2 seeds; bands: lowest to highest seed. Choose strategies in the legend."
-    )
-
-
 def test_costs_need_two_strategies_to_compare(tmp_path):
     alone, both = (
         [title for title, *_ in build._charts([read_result(write_results(path, strategies=names))])]

@@ -148,7 +148,8 @@ class _Ranking(NamedTuple):
     def rest(self) -> list[str]:
         """Return the others, the best first."""
         lower = self.metric.lower_is_better
-        return sorted({*self.means} - {*self.first}, key=self.means.__getitem__, reverse=not lower)
+        others = [name for name in self.means if name not in self.first]
+        return sorted(others, key=self.means.__getitem__, reverse=not lower)
 
     def differences(self, names: Sequence[str]) -> dict[str, Difference]:
         scores = scores_in(self.runs, self.test)

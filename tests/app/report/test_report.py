@@ -165,6 +165,19 @@ def test_the_answer_names_the_best_the_worst_and_the_baselines(tmp_path):
     )
 
 
+def test_of_equal_strategies_the_answer_names_those_that_ran_first(tmp_path):
+    strategies = ("rcc-pfl", *(f"equal {number}" for number in range(9)), "optimum")
+
+    def change(summary):
+        for place, one in enumerate(summary["runs"]):
+            one["accuracy"] = 0.9 if place == 0 else 0.8
+            one["accuracy-per-client"] = [one["accuracy"]] * 6
+
+    folder = write_results(tmp_path, seeds=1, strategies=strategies, change=change)
+    (said,) = answer(read_result(folder))
+    assert "more than equal 0 (+10.0 to +10.0) and 10.0 points more than optimum (" in said
+
+
 @pytest.mark.parametrize("is_error", [False, True])
 def test_the_answer_states_only_differences_that_seeds_show(tmp_path, is_error):
     """Gains of 0.5, 2 and 4.4 points are 2.3 on average, ± 4.89; p = 0.18."""

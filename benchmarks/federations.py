@@ -34,6 +34,7 @@ OPTIONS: dict[str, Any] = {
     "model": "mlp",
     "relevance": "missed-energy",
     "relevance-at": "server",
+    "outliers": "separate",
     "num-server-rounds": 10,
     "fraction-train": 0.05,
     "evaluate-every": 5,

@@ -20,8 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.writing import RESULTS, read, write
 from clients.features.compute import feature_map
-from clients.signatures.spectrum import Spectrum, leading_spectrum
-from fl_app.group.resampling import scores_of
+from clients.signatures.spectrum import Spectrum, leading_spectrum, relevance
 from fl_app.plan import prepare
 from fl_core.data.dataset import Dataset
 from fl_core.data.folders import cache_dir
@@ -85,7 +84,7 @@ def gram_of(spectrum: Spectrum) -> NDArray[np.float64]:
 def relevance_matrix(formula: str, spectra: Sequence[Spectrum], count: int) -> NDArray[np.float64]:
     """Return r, shape (K, K), with `count` eigenvectors of each client; row i is client i's."""
     few = with_eigenvectors(spectra, count)
-    return np.array([scores_of(formula, s, [one.eigenvectors for one in few]) for s in few])
+    return np.array([relevance(formula, s.whole, [one.eigenvectors for one in few]) for s in few])
 
 
 def ari(tasks: Sequence[int] | NDArray[np.int64], labels: NDArray[np.int64]) -> float:

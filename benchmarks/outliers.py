@@ -25,13 +25,9 @@ from clients.signatures.spectrum import Spectrum, leading_spectrum, spectrum_of_
 from fl_core.partitions.partition import Spread
 from fl_core.relevance import MISSED_ENERGY, PAPER, USUAL_EIGENVECTORS, Spectra, relevances
 from strategies.clusterings.agglomeration import NumClusters, agglomerate, average_relevance
-from strategies.clusterings.outliers import outliers_by_vectors
-from strategies.clusterings.relevance_groups import (
-    RelevanceGroups,
-    group_by_eigenpairs,
-    group_by_relevance,
-)
-from strategies.clusterings.spectral import RANK
+from strategies.clusterings.at_server import RANK, group_by_eigenpairs
+from strategies.clusterings.outliers import group_without_outliers, strangers
+from strategies.clusterings.relevance_groups import RelevanceGroups
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -144,15 +140,21 @@ def groupings(
             [one.eigenvalues[:rank] for one in shared],
         )
         table = relevances(formula, pairs, pairs, k).astype(np.float64)
-        here = partial(group_by_eigenpairs, pairs, formula, k)
+        here = partial(
+            group_by_eigenpairs,
+            *(pairs, k),
+            formula=formula,
+            separate=True,
+            rng=np.random.default_rng(0),
+        )
     else:
         table = relevance_matrix(formula, shared, k)
         for liar in liars:
             if scores != "computed":
                 table[liar] = rng.random(len(shared)) if scores == "random" else scores
-        vectors = [one.eigenvectors[:, :k] for one in shared]
-        kinds = outliers_by_vectors(vectors, np.random.default_rng(0))
-        here = partial(group_by_relevance, table, kinds=kinds)
+        vectors = Spectra.of_vectors([one.eigenvectors[:, :k] for one in shared])
+        kinds = strangers(vectors, np.random.default_rng(0))
+        here = partial(group_without_outliers, table, kinds)
     return here, lambda number: agglomerate(average_relevance(table), number).labels
 
 

@@ -21,6 +21,7 @@ OPTIONS: dict[str, Any] = {
     "dataset": "mnist",
     "num-tasks": 3,
     "relevance": "missed-energy",
+    "outliers": "separate",
     "num-server-rounds": 10,
     "evaluate-every": 10,
     "repeats": 3,

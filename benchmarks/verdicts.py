@@ -32,6 +32,7 @@ USUAL = {
     "early-stopping": 2,
     "client-test": "own",
     "num-clusters": "auto",
+    "outliers": "separate",
 }
 DIGITS = {"dataset": "benchmarks.verdicts:few_digits", "model": "mlp", "learning-rate": 0.001}
 WATCH = {"dataset": "watch", "num-clients": 20, "features": "fourier", "relevance": "missed-energy"}

@@ -7,6 +7,7 @@ from typing import Any
 
 from fl_core.data.settings import DATASETS, PLUS
 from fl_core.options import (
+    BY_STRATEGY,
     COUNT,
     POSITIVE,
     NotAllowedError,
@@ -16,7 +17,7 @@ from fl_core.options import (
     option,
     or_words,
 )
-from fl_core.relevance import PAPER, USUAL_EIGENVECTORS
+from fl_core.relevance import USUAL_EIGENVECTORS
 from fl_core.user_code import IMPORT_PATH_OR_EMPTY, or_import_path
 
 AUTO = "auto"
@@ -168,9 +169,11 @@ class SpectrumSettings:
         + ", 3 with `pacfl`; 30 for `efficientnet-lite0` and many small tasks",
     )
     relevance: str = option(
-        PAPER,
-        one_of(USUAL_EIGENVECTORS),
-        "the paper's, or `missed-energy`, right in harder cases: docs/comparing-clients.md",
+        BY_STRATEGY,
+        or_words(one_of(USUAL_EIGENVECTORS), BY_STRATEGY),
+        "how clients are compared; `missed-energy` is right in harder cases: "
+        f"docs/comparing-clients.md; `{BY_STRATEGY}`: `missed-energy` with `fedkin`, otherwise "
+        "`paper`",
     )
 
 

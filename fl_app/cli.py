@@ -134,8 +134,10 @@ def _print_plan(plan: Plan, given: Mapping[str, Scalar]) -> None:
 
     config = plan.config
     count = num_trainings(config.tune, config.strategy) * config.repeats
+    decided = {name: key_values(config.options_of_line(name)) for name in config.strategy}
+    names = [f"{name} ({' '.join(words)})" if words else name for name, words in decided.items()]
     print(
-        f"strategies: {', '.join(config.strategy)}\n"
+        f"strategies: {', '.join(names)}\n"
         f"seeds from {config.seed}: {count} training(s) of {config.num_server_rounds} rounds\n"
         f"{config.simulated_clients} clients, data set {config.dataset}, model {config.model}\n"
         f"results would go to {plan.folder}\n"
@@ -204,7 +206,7 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
 
 
 TRIAL: dict[str, str | float] = {
-    "strategy": "local,single,ditto,rcc-pfl,spectral+mean+ditto",
+    "strategy": "local,single,ditto,fedkin,fedkin+mean+ditto",
     "num-clusters": "auto",
     "validation-share": 0.2,
     "num-server-rounds": 20,

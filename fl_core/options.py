@@ -28,6 +28,8 @@ from typing import Any
 Scalar = str | int | float | bool
 _TOO_LARGE = 2**63  # for TOML, and for counters
 _RUN_DEFAULT: Any = object()
+BY_STRATEGY = "by-strategy"
+"""The default of an option that a line of the catalogue may decide, for its strategy."""
 
 
 class NotAllowedError(Exception):

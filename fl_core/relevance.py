@@ -85,14 +85,6 @@ def relevances(formula: str, spectra: Spectra, others: Spectra, num_eigenvectors
     return _by_blocks(FORMULAS[formula], spectra, others.leading(num_eigenvectors))
 
 
-def captured_energies(spectra: Spectra, others: Spectra, num_eigenvectors: int) -> Float32:
-    """Return the share of i's energy that j's eigenvectors capture, shape (K, L).
-
-    It is relative to the most that as many directions can capture: i's eigenvectors have 1.
-    """
-    return _by_blocks(_captured, spectra, others.leading(num_eigenvectors))
-
-
 def smallest_angles(spectra: Spectra, others: Spectra, num_eigenvectors: int) -> Float32:
     """Return the smallest angle between the spans of leading eigenvectors (PACFL, equation 2).
 
@@ -164,14 +156,14 @@ def _missed_energy(spectra: Spectra, others: Spectra) -> Float64:
     common with those of all others. So the m_j of all clients are compared with each other
     (`relative_scores`). It fails where several tasks have one client each.
     """
-    return relative_scores(1 - _captured(spectra, others))
+    return relative_scores(1 - captured_energies(spectra, others))
 
 
-def _captured(spectra: Spectra, others: Spectra) -> Float64:
-    """Return tr(V_jᵀ G_i V_j) / Σ_k λ_k = ‖A_i V_j‖² / Σ_k λ_k.
+def captured_energies(spectra: Spectra, others: Spectra) -> Float64:
+    """Return the share of i's energy that j's eigenvectors capture, shape (K, L).
 
-    No k orthonormal directions capture more than the k leading eigenvectors (Ky Fan), so it lies
-    in [0, 1] but for rounding.
+    tr(V_jᵀ G_i V_j) / Σ_k λ_k = ‖A_i V_j‖² / Σ_k λ_k. No k orthonormal directions capture more than
+    the k leading eigenvectors (Ky Fan), so it lies in [0, 1] but for rounding.
     """
     roots = np.sqrt(np.abs(spectra.values))[..., None].astype(np.float32)
     products = _products(Spectra(spectra.vectors * roots, spectra.values, spectra.widths), others)

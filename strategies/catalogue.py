@@ -6,7 +6,7 @@ A new strategy is a line in `SYSTEMS`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, fields, is_dataclass
+from dataclasses import Field, dataclass, field, fields, is_dataclass
 from inspect import get_annotations
 from typing import Any
 
@@ -22,6 +22,7 @@ from fl_core.objectives.private_layers import PrivateLayers
 from fl_core.objectives.private_norms import PrivateNorms
 from fl_core.objectives.prox import Prox
 from fl_core.objectives.scaffold import Scaffold
+from fl_core.relevance import MISSED_ENERGY
 from fl_core.user_code import is_import_path, load_user_code
 from strategies.aggregations.aggregation import Aggregation, ClusterMean, GraphMean
 from strategies.aggregations.lps_gps import LpsGps
@@ -44,9 +45,10 @@ from strategies.clusterings.fedsem import AllModelsClustering, ModelClustering
 from strategies.clusterings.first_update import FirstDirectionClustering, FirstUpdateClustering
 from strategies.clusterings.flt import SignatureClustering
 from strategies.clusterings.ifca import FreeLossClustering, LossClustering
+from strategies.clusterings.outliers import SEPARATE
 from strategies.clusterings.pca_km_hc import LinearSignatureClustering
 from strategies.clusterings.principal_angle import PrincipalAngleClustering
-from strategies.clusterings.spectral import SpectralClustering
+from strategies.clusterings.spectral import AT_SERVER, SpectralClustering
 from strategies.strategy import ClusteredStrategy
 
 
@@ -57,8 +59,10 @@ class System:
     clustering: type[Clustering]
     aggregation: type[Aggregation]
     weighted: bool  # whether the paper weights clients by their number of samples
-    paper: str = ""  # authors and year, as in the file of a part; empty: a baseline
+    paper: str = ""  # authors and year, as in the file of a part; empty: a baseline, or ours
     objective: type[LocalObjective] = Plain
+    # Values of the clustering's fields, unless they are given
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -70,7 +74,8 @@ class System:
     ) -> tuple[Clustering, Aggregation, LocalObjective]:
         """Build the three parts.
 
-        Arguments are the clustering's; named ones that another part takes are that part's.
+        Arguments are the clustering's, those of the line unless they are given; named ones that
+        another part takes are that part's.
         `weighted_mean` None is as the paper has it. A TypeError says that no part takes an
         argument, or that one is missing.
         """
@@ -83,6 +88,9 @@ class System:
         )
         if "weighted" in parameters(self.aggregation):
             combining["weighted"] = self.weighted if weighted_mean is None else weighted_mean
+        positional = [*parameters(self.clustering)][: len(arguments)]
+        of_line = {name: self.options[name] for name in self.options.keys() - positional}
+        named = {**of_line, **named}
         return cluster(*arguments, **named), combine(**combining), optimise(**optimising)
 
 
@@ -94,8 +102,15 @@ def parameters(part: Part) -> dict[str, Field[Any]]:
     return {f.name: f for f in fields(part) if f.init} if is_dataclass(part) else {}
 
 
+FEDKIN = {
+    "num_clusters": "auto",
+    "relevance": MISSED_ENERGY,
+    "relevance_at": AT_SERVER,
+    "outliers": SEPARATE,
+}
 SYSTEMS: dict[str, System] = {
     "rcc-pfl": System(SpectralClustering, ClusterMean, False, "Ali and Arafa, 2025"),
+    "fedkin": System(SpectralClustering, ClusterMean, False, options=FEDKIN),
     "mt-hfl": System(SpectralClustering, LpsGps, True, "Ali and Arafa, 2024"),
     "flt": System(SignatureClustering, ClusterMean, True, "Jamali-Rad et al., 2022"),
     "flt-graph": System(SignatureClustering, GraphMean, True, "Jamali-Rad et al., 2022"),
@@ -130,7 +145,11 @@ ALONE, ALL = "local", "single"
 
 # One model for all, or none: what groups clients is measured against these.
 UNGROUPED = tuple(n for n, s in SYSTEMS.items() if s.clustering.shares == "nothing")
-CLUSTERINGS = {system.clustering.name: system.clustering for system in SYSTEMS.values()}
+# A line with options is one more clustering: `fedkin+mean+ditto`.
+CLUSTERINGS = {
+    (name if system.options else system.clustering.name): system.clustering
+    for name, system in SYSTEMS.items()
+}
 ROBUST = (Median, TrimmedMean, Krum, MultiKrum)
 AGGREGATIONS: dict[str, type[Aggregation]] = {
     part.name: part for part in (ClusterMean, GraphMean, LpsGps, *ROBUST)
@@ -154,7 +173,8 @@ def system_of(strategy: str) -> System:
     clustering: type[Clustering] = _part_of("clustering", first, CLUSTERINGS, Clustering)
     aggregation: type[Aggregation] = _part_of("aggregation", second, AGGREGATIONS, Aggregation)
     local = objective_class(objective) if third else Plain
-    return System(clustering, aggregation, aggregation.weighted, objective=local)
+    options = SYSTEMS[first].options if first in SYSTEMS else {}
+    return System(clustering, aggregation, aggregation.weighted, objective=local, options=options)
 
 
 def objective_class(name: str) -> type[LocalObjective]:

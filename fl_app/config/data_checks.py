@@ -133,10 +133,9 @@ def _check_num_eigenvectors(config: Config, kind: SampleKind) -> None:
         is_float=kind.is_float,
         is_private=config.pre_round_epsilon > 0,
     )
-    fields = [parameters(system_of(name).clustering) for name in config.strategy]
-    given = [one["num_eigenvectors"] for one in fields if "num_eigenvectors" in one]
-    for field in given:
-        if (count := config.eigenvectors(field.default)) > dimension:
+    for name in config.strategy:
+        field = parameters(system_of(name).clustering).get("num_eigenvectors")
+        if field and (count := config.for_strategies(name).eigenvectors(field.default)) > dimension:
             raise ValueError(
                 f"num-eigenvectors is {count}, but {config.features} features of these "
                 f"{sample_word(kind)}s have {dimension} dimensions: choose 1 to {dimension}."

@@ -10,6 +10,7 @@ from clients.settings import AUTO
 from fl_app.config.tuning import AS_TASKS
 from fl_core.data.dataset_info import dataset_info
 from fl_core.data.settings import ALL_SITES, NOT_STANDARDISED, REAL_DEVICES, TABLES, paper_model
+from fl_core.options import BY_STRATEGY
 
 ALL = "all"
 AS_PAPER = "paper"
@@ -43,7 +44,10 @@ def resolve_keywords(values: Mapping[str, Any]) -> dict[str, Any]:
         resolved["features"] = chosen_features(AUTO, kind.sample_shape, is_float=kind.is_float)
     if resolved["model"] == AS_PAPER:
         resolved["model"] = paper_model(resolved["dataset"])
-    if resolved["dataset"] == REAL_DEVICES and resolved["num_clusters"] == AS_TASKS:
+    if resolved["dataset"] == REAL_DEVICES and resolved["num_clusters"] in (
+        AS_TASKS,
+        BY_STRATEGY,
+    ):
         resolved["num_clusters"] = AUTO  # devices' tasks are unknown: their number is detected
     if resolved["standardise"] == AUTO:
         resolved["standardise"] = ALL_SITES if resolved["dataset"] == TABLES else NOT_STANDARDISED

@@ -36,6 +36,7 @@ from fl_core.objectives.known import OBJECTIVES
 from fl_core.objectives.plain import Plain
 from fl_core.options import (
     BOOLEAN,
+    BY_STRATEGY,
     COUNT,
     NATURAL,
     POSITIVE,
@@ -57,13 +58,22 @@ from fl_core.options import (
 from fl_core.partitions.settings import FederationSettings
 from fl_core.relevance import USUAL_EIGENVECTORS
 from fl_core.user_code import is_import_path, or_import_path
-from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, SYSTEMS, system_of
+from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, SYSTEMS, parameters, system_of
+from strategies.clusterings.spectral import SpectralClustering
 
 TRACKERS = ("tensorboard", "mlflow", "wandb")
 
 PAPER_CLIENTS = 25
 """The number of simulated clients if neither the user nor the data set gives one."""
 
+
+USUAL_VALUES: Mapping[str, Scalar] = {
+    "num-clusters": AS_TASKS,
+    "relevance": SpectralClustering.relevance,
+    "relevance-at": SpectralClustering.relevance_at,
+    "outliers": SpectralClustering.outliers,
+}
+"""What `by-strategy` means unless a strategy's line in the catalogue says otherwise, by key."""
 
 Settings = TypeVar("Settings")
 
@@ -123,11 +133,11 @@ class Config(
         "what to compare, on the same partitions",
     )
     num_clusters: int | str = option(
-        AS_TASKS,
-        NUMBER_OF_CLUSTERS,
-        "how many groups; `elbow`: where the dendrogram has its widest gap, never one; `auto`: one "
-        "or more, by relevance, docs/grouping.md; of strategies without it `elbow`, and of `fedhc` "
-        "`silhouette`",
+        BY_STRATEGY,
+        or_words(NUMBER_OF_CLUSTERS, BY_STRATEGY),
+        f"how many groups; `{BY_STRATEGY}`: `auto` with `fedkin`, otherwise `{AS_TASKS}`; `elbow`: "
+        "where the dendrogram has its widest gap, never one; `auto`: one or more, by relevance, "
+        "docs/grouping.md; of strategies without it `elbow`, and of `fedhc` `silhouette`",
     )
     weighted_mean: bool | None = option(
         AS_PAPER,
@@ -264,6 +274,32 @@ class Config(
         """Return the configuration with the features that `auto` stands for with such samples."""
         name = chosen_features(self.features, kind.sample_shape, is_float=kind.is_float)
         return replace(self, features=name)
+
+    def with_values(self, values: Mapping[str, Any]) -> Config:
+        """Return the configuration with other values of options, by run-config key."""
+        of_strategies = {key: values.get(key, value) for key, value in self.of_strategies.items()}
+        others = {field_of(key): values[key] for key in values if key not in of_strategies}
+        return replace(self, **others, of_strategies=of_strategies)
+
+    def for_strategies(self, *names: str) -> Config:
+        """Return the configuration with what `by-strategy` means for these strategies.
+
+        It stays where they disagree; a strategy that does not use an option agrees with all.
+        """
+        given, systems, found = self.by_key(), [system_of(name) for name in names], {}
+        for key, usual in USUAL_VALUES.items():
+            field_name = field_of(key)
+            users = [one for one in systems if field_name in parameters(one.clustering)]
+            values = {one.options.get(field_name, usual) for one in users} or {usual}
+            if given[key] == BY_STRATEGY and len(values) == 1:
+                found[key] = values.pop()
+        return self.with_values(found)
+
+    def options_of_line(self, name: str) -> dict[str, Scalar]:
+        """Return the values of the options that a strategy's line in the catalogue decides."""
+        values = self.for_strategies(name).by_key()
+        decided = system_of(name).options
+        return {key: values[key] for key in USUAL_VALUES if field_of(key) in decided}
 
     def spent(self) -> dict[str, float]:
         """Return the ε and δ for one sample of one client; empty without any noise.

@@ -15,7 +15,6 @@ from clients.accelerator import one_thread, torch_device
 from clients.features.dimensions import compared_dimension
 from clients.settings import AUTO, CPU
 from clients.signatures.pretraining import choose_source, pretrained_autoencoder
-from fl_app.config.rules import field_of
 from fl_app.config.run_config import Config
 from fl_app.config.tuning import AS_TASKS, combinations
 from fl_core.agreement.agreement import Agreement
@@ -49,22 +48,23 @@ class Setting(NamedTuple):
 
 def with_values(setting: Setting, values: Mapping[str, Any]) -> Setting:
     """Return the setting with other values of options, by run-config key."""
-    others = setting.config.of_strategies
-    of_config = {field_of(key): value for key, value in values.items() if key not in others}
-    of_strategies = {**others, **{key: values[key] for key in values if key in others}}
-    return setting._replace(
-        config=replace(setting.config, **of_config, of_strategies=of_strategies)
-    )
+    return setting._replace(config=setting.config.with_values(values))
 
 
 def tried_settings(setting: Setting, strategy: str) -> list[Setting]:
     """Return a strategy's settings, one for each combination of the values that it tries."""
-    return [with_values(setting, values) for values in combinations(setting.config.tune, strategy)]
+    tried = combinations(setting.config.tune, strategy)
+    return [for_strategy(strategy, with_values(setting, values)) for values in tried]
+
+
+def for_strategy(name: str, setting: Setting) -> Setting:
+    """Return the setting with what `by-strategy` means for a strategy."""
+    return setting._replace(config=setting.config.for_strategies(name))
 
 
 def build_strategy(name: str, setting: Setting, options: Mapping[str, Any]) -> ClusteredStrategy:
     """Return the strategy of a name in `Config.strategy`."""
-    system = system_of(name)
+    system, setting = system_of(name), for_strategy(name, setting)
     values: dict[str, Any] = {}
     for part in system.parts:
         values |= _values(part, setting)

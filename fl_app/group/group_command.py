@@ -16,11 +16,11 @@ if TYPE_CHECKING:  # torch is imported where it is needed
     from fl_app.config.run_config import Config
     from fl_app.group.pre_round_grid import PreRoundGrid
     from strategies import ClusteredStrategy, Clusters, SpectralClustering
-    from strategies.clusterings.relevance_groups import RelevanceGroups
+    from strategies.rounds.round_state import Resamples
 
 RESAMPLES = 50
 
-_PRESETS: dict[str, Scalar] = {"strategy": "rcc-pfl", "num-server-rounds": 0}
+_PRESETS: dict[str, Scalar] = {"strategy": "fedkin", "num-server-rounds": 0}
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -90,11 +90,10 @@ def _command(given: Mapping[str, Any], resamples: int) -> str:
 def with_resamples(
     grid: PreRoundGrid, strategy: ClusteredStrategy, config: Config, resamples: int, seed: int
 ) -> Clusters:
-    """Return a strategy's clusters with those of resamples.
+    """Return a strategy's clusters with those of resamples, for clusterings that draw them.
 
-    Unchanged where attackers answer, since their answers do not come from their samples, and for
-    clusterings that draw nothing. With `pre-round-epsilon` as well: each resample would be one more
-    answer from the samples, with little noise.
+    Unchanged where attackers answer, whose answers do not come from their samples, and with
+    `pre-round-epsilon`: each resample would be one more answer, with little noise.
     """
     from fl_app.group.resampling import DRAWN, regrouped, why_none_is_left_out  # noqa: PLC0415
     from fl_core.data.samples import sample_word  # noqa: PLC0415
@@ -115,8 +114,8 @@ def with_resamples(
     if not resamples or not answers_vary or len(nodes) < 2:
         return clusters
 
-    def regroup(clustering: SpectralClustering) -> list[RelevanceGroups]:
+    def regroup(clustering: SpectralClustering) -> Resamples | None:
         features = [node.features() for node in nodes.values()]
-        return regrouped(features, clustering, resamples, seed)
+        return regrouped(features, clustering, resamples, seed, DRAWN.format(sample))
 
-    return strategy.clustering.with_resamples(clusters, regroup, DRAWN.format(sample))
+    return strategy.clustering.with_resamples(clusters, regroup)

@@ -62,7 +62,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def _place(options: argparse.Namespace) -> int:
-    """Place each client that has samples; return 1 if one of them fits no cluster."""
+    """Return 1 if a client fits no cluster."""
     from fl_app.results.spectra import load_spectra  # noqa: PLC0415
     from fl_core.text import printable  # noqa: PLC0415
 
@@ -122,10 +122,8 @@ def spectra_file(results: Path, strategy: str | None, seed: int | None) -> Path:
     seeds = sorted(number for name, number in files if name == chosen)
     if not seeds or (seed is not None and seed not in seeds):
         there = ", ".join(f"{name} on seed {number}" for name, number in sorted(files))
-        raise ValueError(
-            f"{results} holds no clusters of {chosen}"
-            f"{'' if seed is None else f' on seed {seed}'}: it has {there}."
-        )
+        of_seed = "" if seed is None else f" on seed {seed}"
+        raise ValueError(f"{results} holds no clusters of {chosen}{of_seed}: it has {there}.")
     return files[chosen, seeds[0] if seed is None else seed]
 
 

@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clients.privacy import bounded_features
-from clients.signatures.spectrum import Spectrum
-from fl_app.group.resampling import LEFT_OUT, scores_of, spectrum
+from clients.signatures.spectrum import Spectrum, relevance
+from fl_app.group.resampling import LEFT_OUT, spectrum
 from fl_app.results.spectra import StoredSpectra
 from fl_core.data.samples import sample_word
-from strategies.clusterings.agglomeration import mean_scores
-from strategies.clusterings.outliers import half_way
+from strategies.clusterings.agglomeration import half_way, mean_scores
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -48,10 +47,9 @@ def place(
 ) -> Placement:
     """Return the cluster of a client that has samples with these features, (n, d).
 
-    As a newcomer is placed in a run: by the highest mean relevance of a cluster's eigenvectors. The
-    client fits if its eigenvectors overlap with theirs at least half-way between how these clients
-    overlap with each other and with the next cluster's. `resamples` leave out a fifth of its
-    samples each, drawn by `seed`. A ValueError says why it cannot be placed.
+    As a newcomer is placed in a run: by the highest mean relevance. The client fits if its
+    eigenvectors overlap with its cluster's as `half_way` requires. `resamples` leave out a fifth of
+    its samples each, drawn by `seed`. A ValueError says why it cannot be placed.
     """
     if len(features) < FEWEST_IMAGES:
         raise ValueError(
@@ -100,17 +98,12 @@ def fit(
     `members`, (K,), has the clusters of all other clients, each of 0 to C − 1 at least once.
     """
     needed = half_way(overlaps(others, others), members)[cluster]
-    theirs = [
-        one for one, number in zip(others, members.tolist(), strict=True) if number == cluster
-    ]
+    theirs = [one for one, number in zip(others, members, strict=True) if number == cluster]
     return float(overlaps([client], theirs).mean()), float(needed)
 
 
 def overlaps(some: Sequence[Float32], others: Sequence[Float32]) -> Float64:
-    """Return ‖VᵀW‖²/k of each two, (n, m): the mean squared cosine of spans' principal angles.
-
-    One product for each of `some`: of two thousand clients, there are four million pairs.
-    """
+    """Return ‖VᵀW‖²/k of each two, (n, m): the mean squared cosine of spans' principal angles."""
     everything = np.concatenate(others, axis=1)
     widths = np.array([other.shape[1] for other in others])
     starts = np.cumsum(widths) - widths
@@ -125,5 +118,5 @@ def overlaps(some: Sequence[Float32], others: Sequence[Float32]) -> Float64:
 
 def _means(client: Spectrum, spectra: StoredSpectra, members: Int64) -> Float64:
     """Return the mean relevance of each cluster's clients to a client, shape (C,)."""
-    scores = np.array(scores_of(spectra.card.relevance, client, spectra.eigenvectors))
+    scores = np.array(relevance(spectra.card.relevance, client.whole, spectra.eigenvectors))
     return np.asarray(mean_scores(scores, members)[1], np.float64)

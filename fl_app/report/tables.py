@@ -15,6 +15,7 @@ from fl_app.results.schema import Run
 from fl_app.results.statistics import Difference, best_names, difference, holm, signed_rank_p
 from fl_core.data.settings import TESTS_EXPLAINED
 from fl_core.metrics import Metric
+from fl_core.options import key_values
 from fl_core.text import listed
 from strategies.catalogue import UNGROUPED
 
@@ -310,9 +311,11 @@ def notes_of(runs: Sequence[Run]) -> list[str]:
     ]
     improving = list(dict.fromkeys(run.strategy for run in runs if run.still_improving))
     tuned = [(run.strategy, run.seed, run.tuned, run.num_clients) for run in runs]
+    decided = {run.strategy: run.options for run in runs if run.options}
     return [
         *fewer,
         *dict.fromkeys(f"{run.strategy}: {run.note}" for run in runs if run.note),
+        *(f"{name}: {' '.join(key_values(options))}" for name, options in decided.items()),
         *([f"still improving: {', '.join(improving)}; {_MORE_ROUNDS}"] if improving else []),
         *(
             f"{strategy}, seed {seed}: {choice.describe(num_clients)}"

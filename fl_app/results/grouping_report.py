@@ -19,8 +19,7 @@ from fl_core.models.build import build_model
 from fl_core.relevance import MISSED_ENERGY
 from strategies import ClusteredStrategy
 from strategies.clusterings.agglomeration import COUNT_RULES, gaps
-from strategies.clusterings.certainty import Candidate as Weighed
-from strategies.clusterings.certainty import candidates, certainty, pair_shares, why_no_structure
+from strategies.clusterings.certainty import certainty, pair_shares, why_no_structure
 from strategies.clusterings.number import Evidence, evidence, silhouettes
 from strategies.rounds.round_state import Clusters
 
@@ -171,35 +170,37 @@ def _rounded(value: float) -> float:
 def _number(clusters: Clusters, rule: int | str, why_not: str) -> Chosen:
     """Return the number of clusters, why it was chosen, and the other candidates."""
     chosen = len(set(clusters.of_client.values()))
-    found: list[Weighed] = []
+    scores: Float64 = np.empty(0)
     weighed: Evidence | None = None
     compared, resamples = clusters.comparison, clusters.resamples
     if compared is not None and not why_not:
-        numbers = () if resamples is None else resamples.numbers
         if compared.formula and rule not in COUNT_RULES:
             weighed = evidence(compared.similarity, compared.merges, compared.formula)
-            found = candidates(np.append(np.nan, weighed.scores), numbers, first=1)
+            scores = np.append(np.nan, weighed.scores)
         elif rule != "silhouette":
-            found = candidates(gaps(compared.merges), numbers)
+            scores = np.append(np.nan, gaps(compared.merges))
         elif compared.measure == "relevance":  # of others, 1 − R is not the distance
             distances = np.clip(1 - compared.similarity, 0, None)
             np.fill_diagonal(distances, 0)
-            found = candidates(silhouettes(distances, compared.merges), numbers)
+            scores = np.append(np.nan, silhouettes(distances, compared.merges))
+    numbers = () if resamples is None else resamples.numbers
+    found = [
+        Candidate(
+            num_clusters=number,
+            score=_rounded(score),
+            resamples=_rounded(numbers.count(number) / max(1, len(numbers))),
+        )
+        for number, score in enumerate(scores.tolist(), start=1)
+        if number > 1 or weighed  # rules but "auto" never choose one
+    ]
     return Chosen(
         chosen=chosen,
         why=_why(chosen, rule, found, weighed, len(clusters.outliers), why_not),
-        candidates=[
-            Candidate(
-                num_clusters=one.num_clusters,
-                score=_rounded(one.score),
-                resamples=_rounded(one.resamples),
-            )
-            for one in _foremost(found, chosen)
-        ],
+        candidates=_foremost(found, chosen),
     )
 
 
-def _foremost(found: Sequence[Weighed], chosen: int) -> list[Weighed]:
+def _foremost(found: Sequence[Candidate], chosen: int) -> list[Candidate]:
     """Return the chosen candidate and those that the evidence supports most, by their number."""
     ranked = sorted(
         found,
@@ -211,7 +212,7 @@ def _foremost(found: Sequence[Weighed], chosen: int) -> list[Weighed]:
 def _why(
     chosen: int,
     rule: int | str,
-    found: Sequence[Weighed],
+    found: Sequence[Candidate],
     weighed: Evidence | None,
     num_outliers: int,
     why_not: str,
@@ -227,12 +228,9 @@ def _why(
             f"({weighed.most:g})"
         )
     if best and number > 1:
-        # Rounded as in the file, of which the table is made.
-        evidence_for = (
-            f"the {score} ({_rounded(best[0].score):.3f}) speaks for {best[0].num_clusters}"
-        )
+        evidence_for = f"the {score} ({best[0].score:.3f}) speaks for {best[0].num_clusters}"
         if len(best) > 1:
-            evidence_for += f", the next ({_rounded(best[1].score):.3f}) for {best[1].num_clusters}"
+            evidence_for += f", the next ({best[1].score:.3f}) for {best[1].num_clusters}"
         reasons.append(evidence_for)
     if not reasons and why_not:
         reasons.append(f"the clients could not be distinguished: {why_not}")

@@ -16,6 +16,7 @@ from fl_app.results.schema import Run, Tested
 from fl_app.results.statistics import is_still_improving
 from fl_core.data.settings import TESTS, name_of_test
 from fl_core.messages import protocol
+from fl_core.options import Scalar
 from fl_core.partitions.federation import Federation
 from strategies import ClusteredStrategy, Failure, RoundReport
 
@@ -41,6 +42,7 @@ class RunResult(Run):
         seconds: float,
         federation: Federation | None = None,
         label: str = "",
+        options: Mapping[str, Scalar] | None = None,
     ) -> RunResult:
         """Return the result of a strategy that has ended."""
         training = strategy.training
@@ -85,6 +87,7 @@ class RunResult(Run):
             },
             failures=_failures(strategy, range(num_clients)),
             outliers=dict(strategy.clusters.outliers),
+            options=dict(options or {}),
             note=strategy.clustering.note,
             unknown_nodes=training.registry.unknown_by_name,
             **known,

@@ -166,11 +166,12 @@ class Run(Tested, RunId):
     """One strategy on one seed.
 
     Cluster −1: left out. `models_not_stored`, of a run on devices only: by client, why its device
-    lacks its model. `unknown_nodes`: nodes that are no client, by name. `isolated`: the share of
-    malicious clients in clusters without an honest one. `never_trained`: the clients that failed
-    whenever they were to train, but not malicious ones. `falls`: scores that got much
-    worse from one test to the next. `still_improving`: whether scores rose (or
-    errors fell) when it ended at its number of rounds, by `statistics.is_still_improving`.
+    lacks its model. `options`: those that the strategy decides unless they are given.
+    `unknown_nodes`: nodes that are no client, by name. `isolated`: the share of malicious clients
+    in clusters without an honest one. `never_trained`: the clients that failed whenever they were
+    to train, but not malicious ones. `falls`: scores that got much worse from one test to the next.
+    `still_improving`: whether scores rose (or errors fell) when it ended at its number of rounds,
+    by `statistics.is_still_improving`.
     """
 
     on_its_task: Annotated[Tested | None, OMIT_EMPTY] = None
@@ -193,6 +194,7 @@ class Run(Tested, RunId):
     still_improving: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
     user_metric_name: Annotated[Text, OMIT_EMPTY] = ""
     tuned: Annotated[Tuned | None, OMIT_EMPTY] = None
+    options: Annotated[dict[Text, Option], OMIT_EMPTY] = field(default_factory=dict)
     outliers: Annotated[Reasons, OMIT_EMPTY] = field(default_factory=dict)
     note: Annotated[Text, OMIT_EMPTY] = ""
     unknown_nodes: Annotated[dict[Text, Line], OMIT_EMPTY] = field(default_factory=dict)

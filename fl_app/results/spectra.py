@@ -101,6 +101,7 @@ def store_spectra(
     spectra = {client: shared[client] for client in shared if client in of_client}
     if not spectra or len(spectra) > MOST_CLIENTS:
         return
+    config = config.for_strategies(found.strategy)
     card = SpectraCard(
         strategy=found.strategy,
         seed=found.seed,

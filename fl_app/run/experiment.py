@@ -104,10 +104,11 @@ class _Experiment:
             self._progress.took_features(setting.config.features, setting.data)
         with self._checkpoints.only_run():
             status.write_to(folder)
+            agreed = setting._replace(config=config.for_strategies(*config.strategy))
             resolved = replace(
                 config,
                 num_clients=clients.num_clients,
-                num_clusters=fixed_num_clusters(setting) or config.num_clusters,
+                num_clusters=fixed_num_clusters(agreed) or agreed.config.num_clusters,
                 output_dir=str(folder),
             )
             results = ResultsFolder(clients.resolved(resolved), command, left_out)
@@ -266,7 +267,8 @@ class _Experiment:
                 train_config=sent,
                 evaluate_config=tested,
             )
-        run = RunResult.of(name, seed, strategy, seconds(), setting.federation, label)
+        options = config.options_of_line(name)
+        run = RunResult.of(name, seed, strategy, seconds(), setting.federation, label, options)
         if done == rounds and config.validation_share:
             repeat_test(grid, strategy, tested, config.round_deadline)
         return run, strategy

@@ -82,7 +82,7 @@ def resolved_options(config: Config) -> dict[str, Scalar]:
     """
     parts = {part for name in config.strategy for part in system_of(name).parts}
     used = {key for part in parts for key in options_of(part)} | set(options_of(Config))
-    values = config.as_run_config()
+    values = config.for_strategies(*config.strategy).as_run_config()
     options = {key: value for key, value in values.items() if key in used - WITHOUT_EFFECT}
     return options | local_data(values)
 

@@ -70,6 +70,27 @@ def mean_scores(
     return numbers, scores @ shares
 
 
+def half_way(similarity: Float64, clusters: NDArray[np.int64]) -> Float64:
+    """Return how similar to its clients a member of each cluster must be, shape (C,).
+
+    That is half-way between how similar they are to each other and to those of the next cluster;
+    for a client alone, clients of other clusters are as similar to each other on average.
+    """
+    sizes = np.bincount(clusters)
+    shares = np.eye(len(sizes))[clusters] / sizes
+    between = shares.T @ similarity @ shares
+    pairs = sizes * (sizes - 1)
+    # Without what clients are to themselves.
+    to_others = between.diagonal() * sizes**2 - np.bincount(clusters, similarity.diagonal())
+    np.fill_diagonal(between, 0)
+    next_best = between.max(axis=1)
+    several = pairs > 0
+    within = np.divide(to_others, pairs, out=next_best.copy(), where=several)
+    if several.any():
+        within[~several] = within[several].mean()
+    return np.asarray((within + next_best) / 2, np.float64)
+
+
 def agglomerate(
     similarity: Float64, num_clusters: NumClusters, method: str = "average"
 ) -> Grouping:
@@ -107,7 +128,7 @@ def agglomerate_distances(
     np.fill_diagonal(distances, 0)
     merges = linkage(squareform(distances, checks=False), method)
     if isinstance(num_clusters, str):
-        num_clusters = _number_by_rule(num_clusters, distances, merges)
+        num_clusters = number_by_rule(num_clusters, distances, merges)
     return Grouping(cut_dendrogram(merges, num_clusters), merges)
 
 
@@ -172,7 +193,8 @@ def k_means(points: Float64, num_clusters: int, seed: int) -> NDArray[np.int64]:
         return canonical_labels(KMeans(number, n_init=10, random_state=seed).fit_predict(points))
 
 
-def _number_by_rule(rule: str, distances: Float64, merges: Float64) -> int:
+def number_by_rule(rule: str, distances: Float64, merges: Float64) -> int:
+    """Return the number of clusters by one of `COUNT_RULES`."""
     one_of(COUNT_RULES).read("num-clusters", rule)
     if rule == "silhouette":
         return best_silhouette(distances, merges)

@@ -24,7 +24,6 @@ DOUBTFUL = 0.9
 NO_CLUSTER = -1
 """In place of a cluster: alone."""
 
-
 SAME_SCORES = 1e-3
 """Scores that lie within this of each other do not differ; of usual clients, they lie over 0.3."""
 
@@ -59,14 +58,6 @@ class Doubt(NamedTuple):
     cluster: int
     other_cluster: int  # the most frequent one instead; `NO_CLUSTER`: none
     share: float  # of the resamples with that
-
-
-class Candidate(NamedTuple):
-    """A number of clusters that could have been chosen."""
-
-    num_clusters: int
-    score: float  # how separate the clusters are; NaN of one cluster
-    resamples: float  # the share in which this number has the best score
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,20 +102,16 @@ def certainty(labels: Int64, resamples: Sequence[Int64]) -> Certainty:
     """Return how often each client is with its cluster, and with others.
 
     In a resample, a client is with the cluster of which the largest share of the other clients is
-    together with it. Of equals its cluster counts, so that two clusters that are one in a resample
-    make no client uncertain: that is a doubt about their number. A client without any others is
-    alone; if it is a cluster by itself, that is its cluster. Where all are one cluster, a client
-    that is with fewer than half of the others is alone, too.
+    together with it; of equals, with its cluster, so that two clusters that become one make no
+    client uncertain. A client without any others is alone; if it is a cluster by itself, that is
+    its cluster. Where all are one cluster, one with fewer than half of the others is alone, too.
 
-    `labels`, shape (K,), are the clusters, each of 0 to C − 1 at least once; resamples as in
-    `pair_shares`.
+    `labels`, shape (K,), has each of 0 to C − 1; resamples are as of `pair_shares`.
     """
     clients = np.arange(len(labels))
     num_clusters = int(labels.max()) + 1
     members = np.eye(num_clusters)[labels]
-    others = (
-        members.sum(axis=0) - members
-    )  # of each cluster, without the client itself; shape (K, C)
+    others = members.sum(axis=0) - members  # of each cluster, without the client; shape (K, C)
     alone = others[clients, labels] == 0
     votes = np.zeros((len(labels), num_clusters + 1))
     for drawn in resamples:
@@ -142,16 +129,3 @@ def certainty(labels: Int64, resamples: Sequence[Int64]) -> Certainty:
         votes[clients, landed] += 1
     votes /= len(resamples)
     return Certainty(votes[clients, labels], votes)
-
-
-def candidates(scores: Float64, chosen: Sequence[int], first: int = 2) -> list[Candidate]:
-    """Weigh each number of clusters, from `first` on.
-
-    `scores` are of `first`, `first` + 1, … clusters; `chosen` is the best number in each of the
-    resamples.
-    """
-    total = max(1, len(chosen))
-    return [
-        Candidate(number, float(score), chosen.count(number) / total)
-        for number, score in enumerate(scores.tolist(), start=first)
-    ]

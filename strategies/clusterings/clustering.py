@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fl_core.text import listed
 from strategies.rounds.conversation import Conversation
-from strategies.rounds.round_state import Clusters, Round
+from strategies.rounds.round_state import Clusters, Resamples, Round
 from strategies.rounds.state import Stateful, state_field
 
 _MOST_LISTED = 20  # clients in a sentence
@@ -95,9 +95,9 @@ class Clustering(Stateful, ABC):
         return {}
 
     def with_resamples(
-        self, clusters: Clusters, regroup: Callable[[Any], Sequence[Any]], what: str
+        self, clusters: Clusters, regroup: Callable[[Any], Resamples | None]
     ) -> Clusters:
-        """Return clusters with their certainty if `what` were resampled: by default, unchanged.
+        """Return clusters with how they would be on resampled data: by default, unchanged.
 
         `regroup` groups resampled data as this clustering does.
         """

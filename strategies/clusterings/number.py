@@ -49,14 +49,8 @@ def evidence(similarity: Float64, merges: Float64, formula: str) -> Evidence:
     relative: where all clients are similar, chance is stretched to the same scale, but then makes
     no compact groups, so the highest silhouette decides.
 
-    Parameters
-    ----------
-    similarity : NDArray[np.float64], shape (K, K)
-        R, symmetric, in [0, 1]. The diagonal is not used.
-    merges : NDArray[np.float64], shape (K − 1, 4)
-        Their dendrogram, as scipy writes it.
-    formula : str
-        By which R was computed: `relevance` in docs/options.md.
+    `similarity` is R, shape (K, K), symmetric, in [0, 1], by this `formula`; its diagonal is not
+    used. `merges` are as of `silhouettes`.
     """
     distances = np.clip(1 - similarity, 0, None)
     np.fill_diagonal(distances, 0)
@@ -70,8 +64,7 @@ def evidence(similarity: Float64, merges: Float64, formula: str) -> Evidence:
 def best_silhouette(distances: Float64, merges: Float64) -> int:
     """Return the number of clusters, 2 to K − 1, with the highest mean silhouette.
 
-    Of equals, the lowest; 2 for two clients, for which the silhouette is not defined. The arguments
-    are those of `silhouettes`.
+    Of equals, the lowest; 2 for two clients, for which the silhouette is not defined.
     """
     return _number_of_highest(silhouettes(distances, merges))
 
@@ -81,20 +74,12 @@ def _number_of_highest(scores: Float64) -> int:
 
 
 def silhouettes(distances: Float64, merges: Float64) -> Float64:
-    """Return the mean silhouette of 2, 3, …, K − 1 clusters.
+    """Return the mean silhouette of 2, 3, …, K − 1 clusters (P. J. Rousseeuw, 1987).
 
-    A client's silhouette is (b − a)/max(a, b), a its mean distance to the others of its cluster, b
-    to the clients of the nearest other cluster; 0 if it is alone or both are 0 (P. J. Rousseeuw,
-    "Silhouettes", 1987). Scikit-learn's costs K² for one cut; here it is that for all together,
-    since a merge moves few: the mean distance to two clusters that become one lies between those to
-    either, so that a client that was nearest to a third still is.
-
-    Parameters
-    ----------
-    distances : NDArray[np.float64], shape (K, K)
-        Symmetric, with a zero diagonal.
-    merges : NDArray[np.float64], shape (K − 1, 4)
-        A dendrogram of K >= 1 clients, as scipy writes it.
+    Scikit-learn's costs K² for one cut; here it is that for all together, since a merge moves few:
+    the mean distance to two clusters that become one lies between those to either, so that a client
+    that was nearest to a third still is. `distances`, shape (K, K), are symmetric with a zero
+    diagonal; `merges`, shape (K − 1, 4), are their dendrogram, as scipy writes it.
     """
     count = len(distances)
     clients = np.arange(count)

@@ -1,4 +1,4 @@
-"""Protect a clustering by relevance from clients that lie, or are outliers.
+"""Protect a clustering by relevance from clients that lie, or are outliers (`outliers=separate`).
 
 From no paper; docs/robustness.md has what it was measured on, and the numbers that are set here.
 Strangers are separated by their eigenvectors, before clients compare themselves. Clients with
@@ -8,90 +8,124 @@ Clusters of very few clients do not count towards the number of clusters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
-from fl_core.relevance import Spectra, captured_energies, smallest_angles
-from strategies.clusterings.agglomeration import canonical_labels, gaps, mean_scores
+from fl_core.relevance import PAPER, Spectra, smallest_angles
+from strategies.clusterings.agglomeration import (
+    canonical_labels,
+    cut_dendrogram,
+    gaps,
+    half_way,
+    mean_scores,
+)
+from strategies.clusterings.relevance_groups import NumGroups, RelevanceGroups, group_by_relevance
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
-# An honest client's scores go along with the others' scores of it. Where all clients are similar
-# there is nothing to go along with, so they must also disagree by more than chance: by √2/6, where
-# both have the standard deviation that `fl_core.relevance.relative_scores` gives them, 1/6. Scores
-# drawn from [0, 1] disagree by 0.29 or so; of honest clients 0.21 at most was seen.
+KEEP, SEPARATE = "keep", "separate"
+CONTRADICTORY = "its scores contradict the other clients' scores of it, and are ignored"
+SHARES_NOTHING = "its eigenvectors share no subspace with the others', and its cluster is separate"
+UNRELATED = "it is similar to no other client, and is alone in its cluster"
+
+# An honest client's scores correlate with the others' scores of it. Where all clients are similar,
+# nothing correlates, so they must also disagree by more than chance: by √2/6, where both have the
+# standard deviation that `fl_core.relevance.relative_scores` gives them, 1/6. Scores drawn from
+# [0, 1] disagree by 0.29 or so; of honest clients 0.21 at most was seen.
 _LEAST_AGREEMENT = 0.5
 _MOST_DISAGREEMENT = 2**0.5 / 6
 _USUAL_DISAGREEMENT = 2.0  # times the usual: with noise all scores are far off
 # Times the median client's standard deviation: less is the same score for all, and nearly the
 # same. Honest clients had 0.10 at least; below 0.4, their levels were 0.13 off, of images, and 0.22
 # where clients record signals of very different strength.
-_LEAST_SPREAD = 0.05
-_LITTLE_SPREAD = 0.4
+_LEAST_SPREAD, _LITTLE_SPREAD = 0.05, 0.4
 _MEDIAN_OF_NORMAL = 0.6745  # the median of |x| for x normal with standard deviation 1
 _FEWEST_JUDGED = 8  # clients; a correlation over fewer says little
-# Of each other's energy, clients that see something similar capture more: of two with images of one
-# class each 0.18 at least, in 120 usual federations 0.54. A random basis, 5 of 324, captures 0.015.
-# Of the nearest direction alone 0.3 at least, and by chance, 5 of 324, 0.06.
+# Two clients with images of one class each shared 0.3 at least; random bases, 5 of 324, 0.06.
 _NOTHING_SHARED = 0.1
-_LEADING = 5  # eigenvectors; by chance, 20 of 324 share as much as 0.24 of a direction
-_SAME_STRANGENESS = 0.5
-# Where five tasks or more have little in common, all share next to nothing with most others, but
-# honest clients of 30 and 100 standardised images 0.16 at least, and mostly above 0.3, with
-# a client of their task; a random basis, 20 of 196, had 0.07 at most, of 20 in all.
+_LEADING = 5  # eigenvectors; by chance, 20 of 324 share as much as 0.24
+_SAME_KIND = 0.5
+# With a client of their task, honest clients of 30 and 100 images shared 0.16 at least, and mostly
+# above 0.3; a random basis, 20 of 196, had 0.07 at most.
 _RELATED = 0.2
 _COMPARED_WITH = 200  # clients, that each may be found to be a stranger to
 _MOST_STRANGERS = 2_000
 _SHARE_OF_A_TASK = 0.25
-# A gap between merges that overrules the number that was requested; with 2 a liar could do so.
-_FAR_WIDER = 4.0
+_FAR_WIDER = 4.0  # a gap between merges that overrules the number; with 2 a liar could do so
 _FEW = 100  # clients, of which a cluster of one may be chance
 
 
-def strangers(spectra: Spectra, num_eigenvectors: int, rng: np.random.Generator) -> Int64:
+def group_without_outliers(
+    scores: NDArray[np.floating],
+    kinds: Int64,
+    num_clusters: NumGroups,
+    linkage: str = "average",
+    formula: str = PAPER,
+    *,
+    self_reported: bool = True,
+) -> RelevanceGroups:
+    """Group the clients that can be trusted, as `group_by_relevance` does, then the others.
+
+    A client that is not trusted joins the cluster that finds it most relevant, if it is near; else
+    it stays alone. Strangers are in clusters of those of their kind. Both, and clusters of at most
+    a hundredth of the clients, come on top of a requested number of clusters.
+
+    Parameters
+    ----------
+    scores, num_clusters, linkage, formula
+        As of `group_by_relevance`.
+    kinds : NDArray[np.int64], shape (K,)
+        As of `strangers`.
+    self_reported : bool
+        Whether row i is reported by client i, and so compared with the others' scores of it.
+    """
+    compared = usual = np.flatnonzero(kinds < 0)
+    if self_reported:
+        compared = usual[trusted_clients(scores[np.ix_(usual, usual)])]
+    is_chosen = isinstance(num_clusters, str)
+    if not isinstance(num_clusters, str) and len(compared) < len(scores):
+        num_clusters = min(num_clusters, len(compared))
+    found = group_by_relevance(scores[np.ix_(compared, compared)], num_clusters, linkage, formula)
+    number = number_beside_few(found.merges, int(found.labels.max()) + 1, is_chosen=is_chosen)
+    cut = cut_dendrogram(found.merges, number)
+
+    rejected, separate = np.setdiff1d(usual, compared), np.flatnonzero(kinds >= 0)
+    joined = near_clusters(scores[np.ix_(compared, rejected)], found.similarity, cut)
+    alone = np.cumsum(joined < 0) + number - 1
+    labels = kinds + number + int((joined < 0).sum())
+    labels[compared], labels[rejected] = cut, np.where(joined < 0, alone, joined)
+    outliers = dict.fromkeys(separate.tolist(), SHARES_NOTHING)
+    outliers |= dict.fromkeys(rejected.tolist(), CONTRADICTORY)
+    outliers |= dict.fromkeys(rejected[joined < 0].tolist(), UNRELATED)
+    return replace(
+        found,
+        labels=canonical_labels(labels),
+        compared=compared,
+        outliers=dict(sorted(outliers.items())),
+    )
+
+
+def strangers(spectra: Spectra, rng: np.random.Generator) -> Int64:
     """Return the kind of each client that shares nothing with most others, shape (K,); −1: none.
 
-    Strangers that share something with one another have the same number, from 0. A client is a
-    stranger if the median of what it and another capture of each other's energy, the smaller of the
-    two, is very small. But a kind is none if a quarter of all clients are of it, which is a task,
-    or if half of it are related to another client, with which they share a task; and if half of all
-    clients are strangers, none is. `num_eigenvectors` capture; `rng` draws with
-    which others each of many clients is compared.
+    Two clients share cos²θ, θ being the smallest angle between the spans of their leading
+    eigenvectors: how much of any direction in the one the other captures at most. A client is a
+    stranger if it shares very little with the median client. Strangers that are similar have the
+    same number, from 0. But a kind is none if a quarter of all clients are of it, or if half of it
+    are related to another client: it is a task, or part of one. If half of all clients are
+    strangers, none is. `rng` draws with which others each of many clients is compared.
     """
+    count, spectra = len(spectra.widths), spectra.leading(_LEADING)
 
-    def mutually_captured(one: Int64, other: Int64) -> Float64:
-        few, many = spectra[one], spectra[other]
-        ours = captured_energies(few, many, num_eigenvectors)
-        theirs = captured_energies(many, few, num_eigenvectors)
-        return np.minimum(ours, theirs.T).astype(np.float64)
-
-    return _strangers(len(spectra.widths), mutually_captured, rng)
-
-
-def outliers_by_vectors(vectors: Sequence[NDArray[np.float32]], rng: np.random.Generator) -> Int64:
-    """Return `strangers` by K clients' eigenvectors alone, shapes (d, k_j), without eigenvalues.
-
-    Two clients share cos²θ, θ being the smallest angle between the spans of the leading
-    eigenvectors of either: how much of any direction in the one the other captures at most.
-    """
-    spectra = Spectra.of_vectors([one[:, :_LEADING] for one in vectors])
-
-    def shared(one: Int64, other: Int64) -> Float64:
-        angles = smallest_angles(spectra[one], spectra[other], _LEADING)
+    def shared(some: Int64, others: Int64) -> Float64:
+        angles = smallest_angles(spectra[some], spectra[others], _LEADING)
         cosines: Float64 = np.cos(angles, dtype=np.float64)
         return cosines**2
 
-    return _strangers(len(vectors), shared, rng)
-
-
-def _strangers(
-    count: int, shared: Callable[[Int64, Int64], Float64], rng: np.random.Generator
-) -> Int64:
-    """Return strangers by what some clients share with others, in [0, 1], as a matrix."""
     clients = asked = np.arange(count)
     if count > _COMPARED_WITH:
         asked = np.sort(rng.choice(count, _COMPARED_WITH, replace=False))
@@ -106,7 +140,7 @@ def _strangers(
     kinds = np.zeros(len(candidates), np.int64)
     if len(candidates) <= _MOST_STRANGERS:  # more are not compared with each other
         similarity = shared(candidates, candidates)
-        _, kinds = connected_components(similarity > _SAME_STRANGENESS, directed=False)
+        _, kinds = connected_components(similarity > _SAME_KIND, directed=False)
     of_kind = np.bincount(kinds)
     few = of_kind[kinds] < _SHARE_OF_A_TASK * count
     others = ~np.isin(asked, candidates[few])
@@ -122,11 +156,8 @@ def trusted_clients(scores: NDArray[np.floating]) -> Int64:
     Relevance is nearly mutual, so client i's scores, r(i, ·), correlate with the others' scores of
     it, r(·, i). A client is not trusted if it gives all clients the same score; or if its scores do
     not correlate and disagree by more than chance does, or are nearly the same for all clients and
-    of another level. The worst is rejected first, then the others are judged without it, since
-    liars score all clients. Of fewer than eight clients, or if no more than half would be left, all
-    are trusted.
-
-    `scores`, shape (K, K): row i is client i's.
+    of another level. The worst is rejected first, then the others are judged without it. Of fewer
+    than eight clients, or if no more than half would be left, all are trusted.
     """
     clients = np.arange(len(scores))
     left = clients
@@ -152,11 +183,11 @@ def trusted_clients(scores: NDArray[np.floating]) -> Int64:
 def _disagreements(said: Float64) -> tuple[Float64, Float64, float]:
     """Return how far each client's scores are from the others' scores of it, and what is usual.
 
-    A client of few images has poor eigenvectors, which all score low, while it scores as others do.
-    So r(i, j) − r(j, i) is compared without the means of i's and j's: first comes the root of each
-    client's mean square of what is left. Then how far its level, the mean of its scores, is from
-    the median level or from that of the others' scores of it, whichever is nearer. Then the
-    standard deviation of all that is left, by its median, which a few liars hardly change.
+    All score a client of few images low, while it scores as others do. So r(i, j) − r(j, i) is
+    taken without the means of i's and j's. Returned are the root of each client's mean square of
+    what is left; how far the mean of its scores is from the median client's, or from that of the
+    others' scores of it, whichever is nearer; and the standard deviation of all that is left, by
+    its median, which a few liars hardly change.
     """
     count = len(said)
     others = ~np.eye(count, dtype=bool)
@@ -184,61 +215,32 @@ def _agreements(said: Float64) -> Float64:
 def near_clusters(opinions: NDArray[np.floating], similarity: Float64, clusters: Int64) -> Int64:
     """Return the cluster that each of n clients is near to; −1: none.
 
-    `opinions`, shape (K, n), are how relevant K clients find them, `similarity` is R of these K,
-    and `clusters` are theirs.
+    `opinions`, shape (K, n): how relevant K clients of some `clusters` find them.
     """
     _, near = mean_scores(opinions.T, clusters)
     best = near.argmax(axis=1)
     return np.where(near.max(axis=1) >= half_way(similarity, clusters)[best], best, -1)
 
 
-def half_way(similarity: Float64, clusters: Int64) -> Float64:
-    """Return how similar to its clients a member of each cluster must be, shape (C,).
-
-    That is half-way between how similar they are to each other and to those of the next cluster. A
-    client alone in its cluster counts as similar to itself as clients of other clusters are to each
-    other on average.
-    """
-    sizes = np.bincount(clusters)
-    shares = np.eye(len(sizes))[clusters] / sizes
-    between = shares.T @ similarity @ shares
-    pairs = sizes * (sizes - 1)
-    # Without what clients are to themselves.
-    to_others = between.diagonal() * sizes**2 - np.bincount(clusters, similarity.diagonal())
-    np.fill_diagonal(between, 0)
-    next_best = between.max(axis=1)
-    several = pairs > 0
-    within = np.divide(to_others, pairs, out=next_best.copy(), where=several)
-    if several.any():
-        within[~several] = within[several].mean()
-    return np.asarray((within + next_best) / 2, np.float64)
-
-
 def number_beside_few(merges: Float64, number: int, *, is_chosen: bool) -> int:
     """Return into how many clusters to cut when those of a hundredth of the clients do not count.
 
-    With thousands of clients some are alone by chance, and would each be one of `number`. Where
-    such clusters are among them, the cut in the widest gap is taken that leaves `number` that
-    count, or, if a rule chose the number, two at least; unless the gap at `number` is far wider.
+    With thousands of clients some are alone by chance. The cut in the widest gap is taken that
+    leaves `number` that count, or, if a rule chose the number, two at least; unless the gap at
+    `number` is far wider.
     """
     count = len(merges) + 1
     few = count // _FEW
     if not few or number in (1, count):
         return number
-    counted = _clusters_of_more_than(few, merges)
+    is_large = np.concatenate([np.zeros(count, np.int64), (merges[:, 3] > few).astype(np.int64)])
+    left, right = merges[:, :2].astype(int).T
+    # How many count when 1, 2, …, K − 1 clusters are left
+    counted = np.cumsum(is_large[count:] - is_large[left] - is_large[right])[::-1]
     allowed = counted > 1 if is_chosen else counted == number
-    numbers = np.flatnonzero(allowed[2:count]) + 2
-    if allowed[number] or not len(numbers):
+    numbers = np.flatnonzero(allowed[1:]) + 2
+    if allowed[number - 1] or not len(numbers):
         return number
     wide = gaps(merges)
     best = int(numbers[wide[numbers - 2].argmax()])
     return number if wide[number - 2] > _FAR_WIDER * wide[best - 2] else best
-
-
-def _clusters_of_more_than(few: int, merges: Float64) -> Int64:
-    """Return how many clusters have more than `few` clients when k are left, at index k."""
-    count = len(merges) + 1
-    large = np.concatenate([np.zeros(count, np.int64), (merges[:, 3] > few).astype(np.int64)])
-    left, right = merges[:, :2].astype(int).T
-    after = np.cumsum(large[count:] - large[left] - large[right])  # of 1, 2, … merges
-    return np.concatenate([[0], after[::-1], [0]])

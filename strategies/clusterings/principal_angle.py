@@ -26,7 +26,7 @@ from strategies.clusterings.agglomeration import (
     number_within,
 )
 from strategies.clusterings.one_shot import Answers, OneShotClustering
-from strategies.clusterings.spectral import DIMENSIONS, read_eigenvectors
+from strategies.clusterings.spectrum_answers import DIMENSIONS, read_eigenvectors
 from strategies.rounds.conversation import Conversation
 
 Float64 = NDArray[np.float64]

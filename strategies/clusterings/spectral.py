@@ -1,56 +1,57 @@
-"""One-shot clustering by the relevance of eigenvectors (RCC-PFL Proc. 1, MT-HFL Algorithm 2).
+"""RCC-PFL's Procedure 1, "data similarity clustering" (MT-HFL: Algorithm 2).
 
 A. Ali, A. Arafa, "RCC-PFL: Robust Client Clustering under Noisy Labels in Personalized Federated
 Learning", 2025, https://arxiv.org/abs/2503.19886; MT-HFL: see `strategies.aggregations.lps_gps`.
+
+One exception: the paper shares all d eigenvectors, here clients share the 20 leading ones, unless
+`num_eigenvectors` says otherwise. What is ours is off by default: another formula (`relevance`),
+the server as the place where it is computed (`at_server`), and protection from `outliers`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from flwr.app import ConfigRecordValues, RecordDict
+from flwr.app import ConfigRecordValues
 from numpy.typing import NDArray
 
 from fl_core.messages import protocol
-from fl_core.options import one_of, option
+from fl_core.options import BY_STRATEGY, one_of, option, or_words
 from fl_core.relevance import PAPER, USUAL_EIGENVECTORS, Spectra, relevances
 from fl_core.text import listed
 from strategies.clusterings.agglomeration import COUNT_RULES, LINKAGES, closest_clusters
+from strategies.clusterings.at_server import RANK, group_by_eigenpairs
 from strategies.clusterings.clustering import Clustering
-from strategies.clusterings.outliers import outliers_by_vectors
+from strategies.clusterings.outliers import KEEP, SEPARATE, group_without_outliers, strangers
 from strategies.clusterings.relevance_groups import (
+    AUTO,
     NumGroups,
     RelevanceGroups,
-    group_by_eigenpairs,
     group_by_relevance,
+)
+from strategies.clusterings.spectrum_answers import (
+    DIMENSIONS,
+    Eigenvectors,
+    read_eigenvalues,
+    read_eigenvectors,
+    read_relevances,
 )
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.round_state import Clusters, Comparison, Resamples
 from strategies.rounds.state import state_field
 
-Eigenvectors = NDArray[np.float32]
-"""Shape (d, at most k)."""
 Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
 
 AT_CLIENTS, AT_SERVER = "clients", "server"
-AUTO = "auto"
-RANK = 10
-"""The least number of eigenpairs for a Gram matrix at the server."""
-MOST_EXACT, LANDMARKS = 10_000, 2_000
-"""Clients that are all compared with each other, and those that are drawn among more: the others
-join the cluster that is most relevant to them."""
 _LANDMARKS_STREAM, _STRANGERS_STREAM = 0x1A9D, 0x0911
-_LEAST_SHARE = 1e-30  # of the largest eigenvalue
 _MOST_LISTED = 20  # clients in a line of the log
 
 logger = logging.getLogger(__name__)
-
-DIMENSIONS = "its features have {} dimensions"
-"""A client's features, with braces for their number."""
 
 
 @dataclass
@@ -72,10 +73,20 @@ class SpectralClustering(Clustering):
     )
     relevance: str = PAPER  # one of `fl_core.relevance.FORMULAS`, if clients know it
     relevance_at: str = option(
-        AT_CLIENTS,
-        one_of((AT_CLIENTS, AT_SERVER)),
+        BY_STRATEGY,
+        or_words(one_of((AT_CLIENTS, AT_SERVER)), BY_STRATEGY),
         "where clients are compared; `server`: clients send their eigenvalues, too, and receive "
-        "nothing: docs/privacy.md, docs/scale.md",
+        f"nothing: docs/privacy.md, docs/scale.md; `{BY_STRATEGY}`: `server` with `fedkin`, "
+        "otherwise `clients`, as in the papers",
+        default=AT_CLIENTS,
+    )
+    outliers: str = option(
+        BY_STRATEGY,
+        or_words(one_of((KEEP, SEPARATE)), BY_STRATEGY),
+        "clients that share nothing with the others, or whose scores contradict the others'; "
+        "`keep`: they are grouped like all others; `separate`: docs/robustness.md; "
+        f"`{BY_STRATEGY}`: `separate` with `fedkin`, otherwise `keep`, as in the papers",
+        default=KEEP,
     )
     dimension: int | None = None  # d, of an eigenvector; None: the most common one
     _spectra: dict[int, Eigenvectors] = state_field(dict)
@@ -87,55 +98,46 @@ class SpectralClustering(Clustering):
         return self.num_eigenvectors or USUAL_EIGENVECTORS[self.relevance]
 
     def find(self, conversation: Conversation) -> Clusters:
-        """Ask for eigenvectors, then for relevances, then agglomerate."""
-        asked = self._ask_spectra(conversation, None, self.dimension)
-        dimensions = {client: array.shape[0] for client, array in asked.items()}
-        similar = conversation.exclude_uncommon_sizes(protocol.SPECTRUM, dimensions, DIMENSIONS)
-        spectra = {client: asked[client] for client in similar}
+        """Run Procedure 1."""
+        spectra = self._ask_spectra(conversation, None, self.dimension)  # lines 1 to 5
         if self.relevance_at == AT_SERVER:
             self._spectra = spectra
-            return self._compare(conversation)
-        rng = _rng(conversation, _STRANGERS_STREAM)
-        # Before clients compare: a score is relative to all that a client was sent, and beside
-        # what has nothing in common with it, all others look similar.
-        kinds = outliers_by_vectors(list(spectra.values()), rng)
-        separate = {client: kind for client, kind in zip(spectra, kinds, strict=True) if kind >= 0}
-        usual = {client: vectors for client, vectors in spectra.items() if client not in separate}
-        answers = self._ask_relevances(conversation, usual, usual if separate else None)
-        clients = [client for client in spectra if client in answers or client in separate]
-        self._spectra = {client: spectra[client] for client in clients}
-        groups = group_by_relevance(
-            _all_scores(clients, list(usual), answers),
-            self.num_clusters,
-            self.linkage,
-            formula=self.relevance,
-            kinds=np.array([separate.get(client, -1) for client in clients]),
-        )
-        return self._clusters(clients, groups)
+            rng = _rng(conversation, _LANDMARKS_STREAM)
+            return self._clusters(spectra, self.group_at_server(self._eigenpairs(spectra), rng))
+        kinds = self.kinds(list(spectra.values()), _rng(conversation, _STRANGERS_STREAM))
+        usual = {c: spectra[c] for c, kind in zip(spectra, kinds, strict=True) if kind < 0}
+        all_usual = len(usual) == len(spectra)
+        answers = self._ask_relevances(conversation, usual, None if all_usual else usual)  # to 13
+        stay = [client in answers or client not in usual for client in spectra]
+        self._spectra = {c: spectra[c] for c, stays in zip(spectra, stay, strict=True) if stays}
+        scores = _all_scores(list(self._spectra), list(usual), answers)
+        return self._clusters(self._spectra, self.group(scores, kinds[stay]))  # lines 14 and 15
 
-    def _compare(self, conversation: Conversation) -> Clusters:
-        """Group clients, or landmarks among many, by the server's relevances."""
-        count, drawn = len(self._spectra), None
-        if count > MOST_EXACT:
-            drawn = max(LANDMARKS, 0 if isinstance(self.num_clusters, str) else self.num_clusters)
-            logger.info(
-                "%d clients are more than are compared with each other (%d): %d landmarks are, "
-                "and each other client joins the cluster that is most relevant to it",
-                *(count, MOST_EXACT, drawn),
-            )
-        groups = group_by_eigenpairs(
-            self._eigenpairs(self._spectra),
-            self.relevance,
-            self.num_shared,
-            self.num_clusters,
-            self.linkage,
-            num_compared=drawn,
-            rng=_rng(conversation, _LANDMARKS_STREAM),
-        )
-        return self._clusters(list(self._spectra), groups)
+    def group(self, scores: Float64, kinds: Int64) -> RelevanceGroups:
+        """Group clients by r(i, j), shape (K, K); `kinds` are as of that method."""
+        rule = (self.num_clusters, self.linkage, self.relevance)
+        if self.outliers == KEEP:
+            return group_by_relevance(scores, *rule)
+        return group_without_outliers(scores, kinds, *rule)
 
-    def _clusters(self, clients: Sequence[int], groups: RelevanceGroups) -> Clusters:
-        outliers = {clients[place]: why for place, why in sorted(groups.outliers.items())}
+    def group_at_server(self, spectra: Spectra, rng: np.random.Generator) -> RelevanceGroups:
+        """Group clients by their eigenpairs."""
+        rule = (self.num_shared, self.num_clusters, self.linkage, self.relevance)
+        return group_by_eigenpairs(spectra, *rule, separate=self.outliers == SEPARATE, rng=rng)
+
+    def kinds(self, spectra: Sequence[Eigenvectors], rng: np.random.Generator) -> Int64:
+        """Return `strangers`; −1 for each client with `outliers=keep`.
+
+        Before clients compare: a score is relative to all that a client was sent, and beside what
+        has nothing in common with it, all others look similar.
+        """
+        if self.outliers == KEEP:
+            return np.full(len(spectra), -1)
+        return strangers(Spectra.of_vectors(spectra), rng)
+
+    def _clusters(self, clients: Collection[int], groups: RelevanceGroups) -> Clusters:
+        clients = tuple(clients)
+        outliers = {clients[place]: why for place, why in groups.outliers.items()}
         for why in sorted(set(outliers.values())):
             named = [str(client) for client, reason in outliers.items() if reason == why]
             logger.warning("outliers: %s: %s", why, listed(named, _MOST_LISTED))
@@ -191,22 +193,15 @@ class SpectralClustering(Clustering):
         return self._spectra
 
     def with_resamples(
-        self,
-        clusters: Clusters,
-        regroup: Callable[[SpectralClustering], Sequence[RelevanceGroups]],
-        what: str,
+        self, clusters: Clusters, regroup: Callable[[SpectralClustering], Resamples | None]
     ) -> Clusters:
-        """Return clusters with their certainty if `what` were resampled."""
-        drawn = regroup(self)
-        if not drawn:
-            return clusters
-        labels = np.stack([one.labels for one in drawn])
-        numbers = tuple(one.by_rule for one in drawn if one.by_rule)
-        return replace(clusters, resamples=Resamples(labels, what, numbers))
+        """Return clusters with how they would be on resampled data."""
+        return replace(clusters, resamples=regroup(self))
 
     def _ask_spectra(
         self, conversation: Conversation, clients: Sequence[int] | None, dimension: int | None
     ) -> dict[int, Eigenvectors]:
+        """Return the eigenvectors of all clients, those with uncommon dimensions excluded."""
         k, at_server = self.num_shared, self.relevance_at == AT_SERVER
         if at_server:
             k = max(k, RANK)  # what stands for a Gram matrix
@@ -217,14 +212,19 @@ class SpectralClustering(Clustering):
             protocol.SPECTRUM,
             lambda content: (
                 read_eigenvectors(content, k, dimension),
-                _read_eigenvalues(content) if at_server else np.empty(0),
+                read_eigenvalues(content) if at_server else np.empty(0),
             ),
             options=options,
             clients=clients,
         )
         if at_server:
             self._values |= {client: values for client, (_, values) in answers.items()}
-        return {client: vectors for client, (vectors, _) in answers.items()}
+        spectra = {client: vectors for client, (vectors, _) in answers.items()}
+        if clients is not None:
+            return spectra
+        dimensions = {client: len(vectors) for client, vectors in spectra.items()}
+        similar = conversation.exclude_uncommon_sizes(protocol.SPECTRUM, dimensions, DIMENSIONS)
+        return {client: spectra[client] for client in similar}
 
     def _ask_relevances(
         self,
@@ -241,7 +241,7 @@ class SpectralClustering(Clustering):
         }
         return conversation.query(
             protocol.RELEVANCE,
-            lambda content: _read_relevances(content, len(spectra)),
+            lambda content: read_relevances(content, len(spectra)),
             protocol.with_arrays({protocol.EIGENVECTORS: joined}),
             options,
             clients=clients if clients is None else list(clients),
@@ -263,40 +263,3 @@ def _all_scores(
 
 def _rng(conversation: Conversation, stream: int) -> np.random.Generator:
     return np.random.default_rng([int(str(conversation.config.get(protocol.SEED, 0))), stream])
-
-
-def read_eigenvectors(content: RecordDict, k: int, dimension: int | None) -> Eigenvectors:
-    """Return a client's eigenvectors, or raise a ValueError."""
-    vectors = protocol.array_in(content, protocol.EIGENVECTORS)
-    if vectors.ndim != 2 or not 1 <= vectors.shape[1] <= k:
-        raise ValueError(f"its eigenvectors have shape {vectors.shape}, not (d, 1 to {k})")
-    if vectors.dtype.kind != "f" or not np.isfinite(vectors).all():
-        raise ValueError("its eigenvectors are not all finite numbers")
-    if dimension is not None and len(vectors) != dimension:
-        raise ValueError(f"{DIMENSIONS.format(len(vectors))}, the others' {dimension}")
-    products = vectors.astype(np.float64).T @ vectors
-    if not np.allclose(products, np.eye(len(products)), atol=1e-3):
-        raise ValueError("its eigenvectors are not orthonormal")
-    return np.ascontiguousarray(vectors, np.float32)
-
-
-def _read_eigenvalues(content: RecordDict) -> Float64:
-    values = protocol.array_in(content, protocol.EIGENVALUES)
-    count = protocol.array_in(content, protocol.EIGENVECTORS).shape[1]
-    if values.shape != (count,) or values.dtype not in (np.float32, np.float64):
-        said = f"{values.dtype} of shape {values.shape}"
-        raise ValueError(f"its eigenvalues are {said}, not float32 of shape ({count},)")
-    # What is smaller than float32 can tell from nothing is left out by clients.
-    within = np.isfinite(values) & (values > _LEAST_SHARE * values.max())
-    if not within.all() or (np.diff(values) > 0).any():
-        raise ValueError("its eigenvalues are not finite, positive and descending")
-    return values.astype(np.float64)
-
-
-def _read_relevances(content: RecordDict, count: int) -> list[float]:
-    scores = protocol.numbers(content, protocol.RELEVANCES)
-    if len(scores) != count:
-        raise ValueError(f"its answer does not hold {count} relevances")
-    if not all(0 <= score <= 1 + 1e-6 for score in scores):  # NaN fails as well
-        raise ValueError("its relevances are not all numbers in [0, 1]")
-    return scores

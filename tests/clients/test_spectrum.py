@@ -20,8 +20,7 @@ missed_energy_relevance = partial(relevance_by, "missed-energy")
 
 
 def captured_energy(one, eigenvectors):
-    others = Spectra.of_vectors(eigenvectors)
-    return captured_energies(one, others, others.vectors.shape[1])[0]
+    return captured_energies(one, Spectra.of_vectors(eigenvectors))[0]
 
 
 def features(seed, n=50, d=12):

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from fl_app.config.run_config import parse_config
+from fl_app.config.run_config import OPTIONS, USUAL_VALUES, parse_config
 from fl_app.config.strategy_factory import PROVIDERS, Setting, build_strategy, check_strategy
-from fl_core.options import key_of
+from fl_core.options import BY_STRATEGY, key_of
 from fl_core.partitions.federation import simulate_federation
 from strategies import ClusterMean, LossClustering, SingleCluster
 from strategies import catalogue as c
@@ -47,7 +47,7 @@ def test_an_app_and_make_strategy_build_the_same(setting, name, weighted):
     setting = setting._replace(config=config)
     named = build_strategy(name, setting, {"seed": SEED})
     taken = {field for part in c.SYSTEMS[name].parts for field in c.parameters(part)}
-    given = {field: GIVEN[field] for field in GIVEN.keys() & taken}
+    given = {field: GIVEN[field] for field in GIVEN.keys() & taken - c.SYSTEMS[name].options.keys()}
     made = c.make_strategy(name, seed=SEED, weighted_mean=weighted, **given)
     assert made.clustering == named.clustering
     assert made.aggregation == named.aggregation
@@ -106,6 +106,37 @@ def test_options_reach_the_argument_that_they_name(setting, options, clustering,
         assert found.later[3] == dict(enumerate(federation.tasks_at(3).tolist())) != found.labels
 
 
+def test_a_line_decides_what_is_not_given():
+    """By position, by name, and by the run-config key, even at what others have by default."""
+    made = c.make_strategy("fedkin", 3, relevance="paper").clustering
+    assert (made.num_clusters, made.relevance) == (3, "paper")
+    assert (made.relevance_at, made.outliers) == ("server", "separate")
+    config = parse_config({**DEFAULTS, "strategy": "rcc-pfl,fedkin", "relevance-at": "clients"})
+    assert config.options_of_line("rcc-pfl") == {}
+    assert config.options_of_line("fedkin") == {
+        "num-clusters": "auto",
+        "relevance": "missed-energy",
+        "relevance-at": "clients",
+        "outliers": "separate",
+    }
+    both = config.for_strategies("rcc-pfl", "fedkin").as_run_config()
+    assert (both["relevance"], both["relevance-at"]) == ("by-strategy", "clients")
+    one = config.for_strategies("rcc-pfl", "local").as_run_config()
+    assert (one["relevance"], one["outliers"], one["num-clusters"]) == (
+        "paper",
+        "keep",
+        "num-tasks",
+    )
+
+
+def test_what_a_line_decides_has_the_default_that_says_so():
+    """Else nobody could tell what the user gave."""
+    fields = {field for system in c.SYSTEMS.values() for field in system.options}
+    decided = {field.replace("_", "-") for field in fields} & OPTIONS.keys()
+    assert decided == USUAL_VALUES.keys()
+    assert {OPTIONS[key].default for key in decided} == {BY_STRATEGY}
+
+
 def test_a_pair_weights_clients_as_its_aggregation_does_by_itself():
     weighted = {name: c.system_of(name).weighted for name in ("own+mean", "single+graph")}
     assert weighted == {"own+mean": False, "single+graph": True}
@@ -133,6 +164,12 @@ def test_three_parts_by_name():
     assert local.ditto_weight == 0.5
 
 
+def test_a_line_with_options_is_a_clustering_of_pairs():
+    assert c.system_of("fedkin+median").options == c.SYSTEMS["fedkin"].options
+    assert c.make_strategy("fedkin+mean+ditto").clustering.outliers == "separate"
+    assert not c.system_of("single+mean").options
+
+
 def test_an_argument_that_no_client_takes_is_refused():
     with pytest.raises(TypeError, match="'num_eigenvecs'"):
         c.make_strategy("rcc-pfl", 3, num_eigenvecs=20)
@@ -157,7 +194,7 @@ def test_only_given_and_random_clusters_need_the_tasks():
 
 def test_what_noise_protects_or_need_not():
     silent = {n for n, one in c.CLUSTERINGS.items() if one.shares in ("eigenvectors", "nothing")}
-    assert silent == {"spectral", "principal-angle", "tasks", "random", "single", "own"}
+    assert silent == {"spectral", "fedkin", "principal-angle", "tasks", "random", "single", "own"}
 
 
 @pytest.mark.parametrize("name", [name for name, system in c.SYSTEMS.items() if system.paper])

@@ -4,19 +4,13 @@ import re
 
 import numpy as np
 import pytest
-from scipy.spatial.distance import squareform
 
-from strategies import SpectralClustering
-from strategies.clusterings.agglomeration import gaps, merge_heights
 from strategies.clusterings.certainty import (
     NO_CLUSTER,
-    candidates,
     certainty,
     pair_shares,
     why_no_structure,
 )
-from strategies.clusterings.relevance_groups import MOST_WEIGHED, group_by_relevance
-from strategies.rounds.round_state import Clusters
 
 
 def labels(*numbers):
@@ -80,45 +74,6 @@ def test_of_one_cluster_those_that_a_resample_parts_from_most_others_are_in_doub
         (0, 0, NO_CLUSTER, 0.5),
         (1, 0, NO_CLUSTER, 0.5),
     ]
-
-
-def test_what_speaks_for_each_number():
-    """Two tight pairs, far apart: merges at 0.1, 0.2 and 0.9."""
-    distances = np.array(
-        [[0, 0.1, 0.9, 0.9], [0.1, 0, 0.9, 0.9], [0.9, 0.9, 0, 0.2], [0.9, 0.9, 0.2, 0]]
-    )
-    groups = group_by_relevance(1 - distances, "elbow")
-    np.testing.assert_allclose(merge_heights(groups.merges), [0.1, 0.2, 0.9])
-    np.testing.assert_allclose(gaps(groups.merges), [0.7, 0.1])
-    found = candidates(gaps(groups.merges), [2, 2, 3, 2])
-    assert [(one.num_clusters, one.resamples) for one in found] == [(2, 0.75), (3, 0.25)]
-    assert groups.by_rule == 2
-    assert group_by_relevance(1 - distances, "silhouette").by_rule == 2
-    one = group_by_relevance(np.ones((1, 1)), 1)
-    assert one.by_rule == 1
-    assert candidates(gaps(one.merges), []) == []
-
-
-def test_what_resamples_found_is_in_the_clusters():
-    similarity = np.eye(4) + squareform([0.8, 0.1, 0.1, 0.1, 0.1, 0.9])
-    drawn = [group_by_relevance(similarity, number) for number in ("silhouette", 3)]
-    clusters = Clusters({0: 0, 1: 0, 4: 1, 5: 1})
-    found = SpectralClustering(2).with_resamples(clusters, lambda clustering: drawn, "something")
-    assert found.of_client == clusters.of_client
-    assert found.resamples.labels.tolist() == [[0, 0, 1, 1], [0, 1, 2, 2]]
-    assert found.resamples.drawn == "something"
-    assert found.resamples.numbers == (2, 2)  # of the second, where 3 was asked for, that of "auto"
-    assert (
-        SpectralClustering(2).with_resamples(clusters, lambda clustering: [], "nothing") is clusters
-    )
-
-
-def test_of_many_clients_with_a_given_number_none_is_weighed():
-    many = group_by_relevance(np.eye(MOST_WEIGHED + 1), 3)
-    assert many.by_rule == 0
-    clusters = Clusters(dict(enumerate(many.labels.tolist())))
-    found = SpectralClustering(3).with_resamples(clusters, lambda clustering: [many], "something")
-    assert found.resamples.numbers == ()
 
 
 # Clients that cannot be distinguished

@@ -18,7 +18,7 @@ from clients.signatures.spectrum import (
 from fl_core import relevance as at_server
 from fl_core.relevance import FORMULAS, Spectra, relevances, smallest_angles
 from strategies import SpectralClustering
-from strategies.clusterings import spectral
+from strategies.clusterings import at_server as landmarks
 from tests.local_grid import LocalGrid
 from tests.same_images import conversation
 
@@ -186,18 +186,20 @@ class TestClustering:
 
 def test_landmarks_are_grouped_and_the_others_join_them(monkeypatch, caplog):
     clients = federation(3, clients=60, dimension=12)
-    monkeypatch.setattr(spectral, "MOST_EXACT", 20)
-    monkeypatch.setattr(spectral, "LANDMARKS", 20)
-    clustering = SpectralClustering(3, 3, relevance="missed-energy", relevance_at="server")
-    clustering._spectra = {2 * i: c.eigenvectors for i, c in enumerate(clients)}
-    clustering._values = {2 * i: c.eigenvalues for i, c in enumerate(clients)}
+    spectra = Spectra.of([c.eigenvectors for c in clients], [c.eigenvalues for c in clients])
+
+    def labels_and_compared():
+        clustering = SpectralClustering(3, 3, relevance="missed-energy", relevance_at="server")
+        found = clustering.group_at_server(spectra, np.random.default_rng(0))
+        return found.labels.tolist(), len(found.compared), found.similarity.shape
+
+    monkeypatch.setattr(landmarks, "MOST_EXACT", 20)
+    monkeypatch.setattr(landmarks, "LANDMARKS", 20)
     with caplog.at_level(logging.INFO):
-        found = clustering._compare(conversation(2))
+        found, *compared = labels_and_compared()
     assert "60 clients are more than are compared with each other (20)" in caplog.text
-    assert list(found.of_client) == list(range(0, 120, 2))
-    assert len(found.compared) == 20
-    assert found.comparison.similarity.shape == (20, 20)
-    assert adjusted_rand_score(list(found.of_client.values()), np.arange(60) % 3) == 1
+    assert compared == [20, (20, 20)]
+    assert adjusted_rand_score(found, np.arange(60) % 3) == 1
     # With room for all, it is the exact clustering.
-    monkeypatch.setattr(spectral, "MOST_EXACT", 60)
-    assert clustering._compare(conversation(2)).of_client == found.of_client
+    monkeypatch.setattr(landmarks, "MOST_EXACT", 60)
+    assert labels_and_compared() == (found, 60, (60, 60))

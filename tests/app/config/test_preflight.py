@@ -383,6 +383,9 @@ def test_a_dry_run_says_what_would_run_and_starts_nothing(tmp_path, capsys):
     assert "25 clients, data set mnist-5k, model logistic-regression" in said
     assert f"results would go to {tmp_path / 'out'}" in said
     assert f"given: {' '.join(words)}\n" in said
+    assert main(["run", "--dry-run", "strategy=local,fedkin", "relevance=paper"]) == 0
+    held = "num-clusters=auto relevance=paper relevance-at=server outliers=separate"
+    assert f"strategies: local, fedkin ({held})\n" in capsys.readouterr().out
     assert main(["run", "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert "seeds from 0: 2 training" in said

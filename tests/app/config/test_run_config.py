@@ -54,7 +54,7 @@ def test_parts_are_named_as_a_strategy(keys, expected):
     [
         ({"strategy": ""}, r'strategy is "", but it must be one of rcc-pfl'),
         ({"strategy": "spectral+"}, r'aggregation is "", but it must be one of mean, graph, lps'),
-        ({"strategy": "+mean"}, r'clustering is "", but it must be one of spectral, signature, '),
+        ({"strategy": "+mean"}, r'clustering is "", but it must be one of spectral, fedkin, '),
         ({"strategy": "mean+spectral"}, r'clustering is "mean", but it must be one of spectral'),
         (
             {"strategy": "rcc-pfl+median"},
@@ -91,7 +91,7 @@ def test_the_round_of_an_event_that_does_not_happen_is_not_looked_at():
 
 
 def test_auto_eigenvectors_are_the_usual_ones_of_the_relevance_or_of_the_clustering():
-    assert config().eigenvectors() == 20
+    assert config(relevance="paper").eigenvectors() == 20
     assert config(relevance="missed-energy").eigenvectors() == 5
     assert config(relevance="missed-energy").eigenvectors(3) == 3
     assert config(relevance="missed-energy", num_eigenvectors="9").eigenvectors(3) == 9
@@ -187,7 +187,11 @@ def test_a_long_name_of_parts_is_broken_before_its_last_part():
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("strategy", "rcc-pfl,fedave", r'strategy is "fedave", but it must be one of rcc-pfl, mt-'),
+        (
+            "strategy",
+            "rcc-pfl,fedave",
+            r'strategy is "fedave", but it must be one of rcc-pfl, fedkin',
+        ),
         ("strategy", "local,local", "without repetition"),
         ("noise-rate", 1, "noise-rate is 1, but it must be a number of at least 0 and below 1"),
         ("noise-rate", float("nan"), "noise-rate is nan"),

@@ -116,12 +116,8 @@ def test_the_page_shows_what_is_printed_and_drawn_of_seven_sites(tmp_path, monke
 
 
 def test_a_simulation_without_rounds_finds_what_fedkin_group_finds(tmp_path, capsys):
-    options = {"strategy": "rcc-pfl", "num_server_rounds": 0}
-    run_config = {
-        **DEFAULTS,
-        **{key.replace("_", "-"): value for key, value in options.items()},
-        **{"num-clients": 6, "num-tasks": 3, "output-dir": str(tmp_path / "run")},
-    }
+    options = {"strategy": "fedkin", "num-server-rounds": 0, "num-clients": 6, "num-tasks": 3}
+    run_config = {**DEFAULTS, **options, "output-dir": str(tmp_path / "run")}
     with undrawn_pictures():
         run_experiment(
             parse_config(run_config), LocalGrid(app, 6, run_config=run_config), Simulation
@@ -137,20 +133,20 @@ def test_a_simulation_without_rounds_finds_what_fedkin_group_finds(tmp_path, cap
     assert capsys.readouterr().out.count("against the true tasks: ARI 1.00\n") == 2
     words = one["command"].split()
     assert words[:2] == ["fedkin", "run"]
-    expected = {"strategy=rcc-pfl", "num-clients=6", "num-clusters=3", "num-server-rounds=0"}
+    expected = {"strategy=fedkin", "num-clients=6", "num-clusters=auto", "num-server-rounds=0"}
     assert expected < set(words)
 
 
 @pytest.mark.parametrize("formula", ["paper", "missed-energy"])
-@pytest.mark.parametrize("at_server", [True, False])
-def test_every_relevance_is_drawn_again_as_clients_compute_it(tmp_path, formula, at_server):
+@pytest.mark.parametrize("place", ["server", "clients"])
+def test_every_relevance_is_drawn_again_as_clients_compute_it(tmp_path, formula, place):
     """With all images, what is computed here is what was found by messages."""
-    words = (f"relevance={formula}", *(("relevance-at=server",) if at_server else ()))
+    words = (f"relevance={formula}", f"relevance-at={place}")
     report = group(tmp_path / "out", *SIMULATED, *words, "--resamples", "3")
     assert report["resamples"] == 3
     assert len(report["certainty"]) == 6
     assert report["certainty"] == [1.0] * 6
-    assert (tmp_path / "out/spectra-rcc-pfl-seed-0.safetensors").exists()
+    assert (tmp_path / "out/spectra-fedkin-seed-0.safetensors").exists()
 
 
 def test_with_noise_images_are_not_asked_again(tmp_path):
@@ -505,7 +501,25 @@ def test_a_resample_that_leaves_a_client_nothing_but_zeros_does_not_count():
     dark = np.zeros((3, 4), np.float32)
     dark[0] = 1
     clustering = SpectralClustering(num_clusters=2, num_eigenvectors=1)
-    assert 0 < len(regrouped([*usual, dark], clustering, 20, seed=0)) < 20
+    assert 0 < len(regrouped([*usual, dark], clustering, 20, seed=0).labels) < 20
+
+
+@pytest.mark.parametrize("outliers", ["keep", "separate"])
+@pytest.mark.parametrize(
+    ("rule", "number"), [("auto", 2), ("elbow", 2), ("silhouette", 2), (3, 2), (1, 2)]
+)
+def test_each_resample_says_which_number_the_rule_chooses(rule, number, outliers, monkeypatch):
+    """Two kinds of clients; of a requested number, what `auto` would choose, for a few clients."""
+    rng = np.random.default_rng(0)
+    scales = np.repeat([[5, 5, 1, 1], [1, 1, 5, 5]], 4, axis=0)
+    clients = [(rng.normal(size=(400, 4)) * scale).astype(np.float32) for scale in scales]
+    clustering = SpectralClustering(rule, 2, outliers=outliers)
+    found = regrouped(clients, clustering, 3, 0, "rows")
+    assert (found.labels.shape, found.numbers, found.drawn) == ((3, 8), (number,) * 3, "rows")
+    monkeypatch.setattr("fl_app.group.resampling.MOST_WEIGHED", 7)
+    expected = () if isinstance(rule, int) else (number,) * 3
+    assert regrouped(clients, clustering, 3, 0).numbers == expected
+    assert regrouped(clients, clustering, 0, 0) is None
 
 
 def test_attackers_do_not_count_against_the_true_tasks(tmp_path, capsys):

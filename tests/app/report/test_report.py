@@ -140,6 +140,7 @@ def test_strategies_of_a_stopped_run_are_compared_on_the_seeds_that_all_ran_on(t
         assert [one["seed"] for one in summary["runs"]] == [0, 0, 1, 1]
         for one, score in zip(summary["runs"], (0.5, 0.75, 1.0), strict=False):
             one["accuracy"], one["accuracy-per-client"] = score, [score] * 6
+        summary["runs"][0]["options"] = {"num-clusters": 3, "outliers": "keep"}
         del summary["runs"][-1]
 
     result = read_result(write_results(tmp_path, change=change))
@@ -148,7 +149,10 @@ def test_strategies_of_a_stopped_run_are_compared_on_the_seeds_that_all_ran_on(t
         "single reached 75.0 % (mean over clients). That is 25.0 points more than rcc-pfl (+25.0 "
         "to +25.0). Intervals: 95 %, over 6 clients of one seed."
     )
-    assert notes_of(result.runs) == ["single did not run on seed 1: its means are over fewer seeds"]
+    assert notes_of(result.runs) == [
+        "single did not run on seed 1: its means are over fewer seeds",
+        f"{result.runs[0].strategy}: num-clusters=3 outliers=keep",
+    ]
 
 
 def test_the_answer_names_the_best_the_worst_and_the_baselines(tmp_path):

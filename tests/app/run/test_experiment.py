@@ -117,7 +117,7 @@ def test_the_committed_example_was_made_by_make_run():
     committed = run_of("make-run")
     told = {**make_run_options(), "num-clients": 25}
     resolved = {"tasks", "data-dir", "output-dir", "num-clusters", "num-eigenvectors", "model"}
-    resolved |= {"features", "standardise"}
+    resolved |= {"features", "standardise", "relevance", "relevance-at"}
     known = committed["config"].keys()  # there may be options that have come since
     wanted = {key: DEFAULTS[key] for key in DEFAULTS.keys() & known - resolved} | told
     assert wanted.items() <= committed["config"].items()

@@ -72,6 +72,7 @@ def test_directions_alone_do_not_show_that_an_update_was_blown_up(tmp_path):
 def test_random_eigenvectors_do_not_disturb_the_grouping_of_the_honest(tmp_path, number):
     """Whether the number of clusters is given or chosen, liars stay alone, and are named."""
     options = {"strategy": "rcc-pfl,optimum", "num_clusters": number, "num_server_rounds": 2}
+    options["outliers"] = "separate"
     found, best = attacked(tmp_path, "random-signature", **options)["runs"]
     assert found["ari"] == 1
     assert found["malicious-isolated"] == 1
@@ -81,7 +82,7 @@ def test_random_eigenvectors_do_not_disturb_the_grouping_of_the_honest(tmp_path,
 
 def test_random_eigenvectors_make_no_two_tasks_look_alike(tmp_path):
     """Missed energy is relative: beside what shares nothing, all others would seem to be one."""
-    options = {"strategy": "rcc-pfl", "relevance": "missed-energy", "num_server_rounds": 1}
+    options = {"strategy": "fedkin", "relevance_at": "clients", "num_server_rounds": 1}
     options |= {"num_clusters": "auto", "minority": 0.2, "malicious": 0.1}
     (found,) = attacked(tmp_path, "random-signature", **options)["runs"]
     assert found["ari"] == 1
@@ -89,9 +90,11 @@ def test_random_eigenvectors_make_no_two_tasks_look_alike(tmp_path):
 
 
 def test_random_eigenvectors_come_with_the_eigenvalues_that_the_server_needs(tmp_path):
-    options = {"strategy": "rcc-pfl", "relevance_at": "server", "num_server_rounds": 1}
-    (found,) = attacked(tmp_path, "random-signature", **options)["runs"]
-    assert found["malicious"]
+    (found,) = attacked(
+        tmp_path, "random-signature", strategy="fedkin", num_clusters="auto", num_server_rounds=1
+    )["runs"]
+    assert [int(client) for client in found["outliers"]] == found["malicious"] != []
+    assert found["options"]["relevance-at"] == "server"
     assert not found["failures"]
 
 

@@ -49,7 +49,7 @@ install: $(TOOLS)
 
 run: $(INSTALLED)
 	$(BIN)/fedkin run \
-	  strategy=rcc-pfl,optimum,random,single,local repeats=3 \
+	  strategy=rcc-pfl,fedkin,optimum,fedavg,local repeats=3 \
 	  dataset=mnist-5k num-tasks=3 noise=class-dependent noise-rate=0.25 \
 	  num-server-rounds=20 evaluate-every=4 learning-rate=0.003
 

@@ -16,7 +16,7 @@ from tests.device_images import write_sites
 from tests.device_runs import run as run_on_devices
 from tests.own_modules import run_alone
 
-STRATEGIES = "rcc-pfl,optimum,random,single,local"
+STRATEGIES = "rcc-pfl,fedkin,optimum,fedavg,local"
 
 
 def readme(folder: Path) -> None:

@@ -87,16 +87,17 @@ def _run(options: argparse.Namespace) -> int:
     from fl_app.simulation.preflight import check_has_rounds  # noqa: PLC0415
 
     given = dict(map(parse_override, options.overrides))
+    presets = trial_presets(given) if options.presets else {}
     plan = prepare(
         given,
-        presets=options.presets,
+        presets=presets,
         workers=options.workers,
         gpus_per_client=options.gpus_per_client,
         ray_address=options.ray_address,
     )
-    if options.presets:
+    if presets:
         check_has_rounds(plan.config)
-    if options.presets and not plan.config.validation_share:
+    if presets and not plan.config.validation_share:
         raise ValueError(
             "validation-share is 0, but fedkin trial compares models on validation samples: leave "
             "it out, or use fedkin run."
@@ -104,7 +105,7 @@ def _run(options: argparse.Namespace) -> int:
     for sentence in plan.warnings:
         print("warning:", sentence, file=sys.stderr, flush=True)
     if options.dry_run:
-        _print_plan(plan, {**options.presets, **given})
+        _print_plan(plan, {**presets, **given})
         return 0
     try:
         plan.run()
@@ -205,7 +206,7 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
     )
 
 
-TRIAL: dict[str, str | float] = {
+TRIAL: dict[str, Scalar] = {
     "strategy": "local,single,ditto,fedkin,fedkin+mean+ditto",
     "num-clusters": "auto",
     "validation-share": 0.2,
@@ -214,6 +215,24 @@ TRIAL: dict[str, str | float] = {
     "early-stopping": 2,
 }
 """The defaults of `fedkin trial` that differ from those of `fedkin run`."""
+
+
+def trial_presets(given: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """Return the defaults of a trial; of natural sites, it tries several numbers of groups.
+
+    Their samples choose the number better than `auto`, which knows tasks cut from labels.
+    """
+    from fl_app.config.run_config import DEFAULTS, parse_config  # noqa: PLC0415
+    from fl_app.config.tuning import has_effect  # noqa: PLC0415
+    from fl_core.data.dataset_info import num_sites  # noqa: PLC0415
+
+    config = parse_config({**DEFAULTS, **TRIAL, **given})
+    sites = num_sites(config.dataset, config.data_dir)
+    counts = [str(count) for count in (1, 2, 4) if count <= min(sites, config.simulated_clients)]
+    is_set = {"num-clusters", "tune", "training-epsilon"} & given.keys()
+    if is_set or not counts or not any(has_effect("num-clusters", s) for s in config.strategy):
+        return dict(TRIAL)
+    return {**TRIAL, "tune": f"num-clusters={','.join(('auto', *counts))}"}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -256,8 +275,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Train several strategies for a few rounds, compare their models on a fifth "
         "of each client's training samples, which no model is trained on, and recommend to each "
         "client to join, or to stay alone, if the gains of all clients show it "
-        f"(docs/verdicts.md). It is `fedkin run` with {words}; each can be given "
-        "another value.",
+        f"(docs/verdicts.md). It is `fedkin run` with {words}, and of sites that the data "
+        "come with, tune=num-clusters=auto,1,2,4; each can be given another value.",
     )
     _add_run_arguments(trial)
     trial.set_defaults(call=_run, presets=TRIAL)

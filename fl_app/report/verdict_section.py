@@ -14,8 +14,8 @@ from fl_app.results.schema import largest_run
 from fl_app.results.verdict import (
     EXPLANATION,
     NUMBER_COLUMNS,
+    VERDICT_COLUMNS,
     SeedVerdicts,
-    verdict_columns,
     verdict_row,
 )
 
@@ -29,11 +29,8 @@ def verdict_parts(result: Result) -> list[TextTable | str | Callable[[], TitledP
     grids = [
         TextTable(
             f"Seed {one.seed}{_how_many(len(one.clients))}",
-            verdict_columns(metric),
-            [
-                verdict_row(verdict, names[verdict.client], metric)
-                for verdict in one.clients[:MOST_CLIENTS]
-            ],
+            VERDICT_COLUMNS,
+            [verdict_row(verdict, names[verdict.client]) for verdict in one.clients[:MOST_CLIENTS]],
             NUMBER_COLUMNS,
             open=one is first,
         )

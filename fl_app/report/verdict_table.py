@@ -8,10 +8,9 @@ from fl_app.report.text_table import TextTable, render
 from fl_app.results.schema import Run
 from fl_app.results.verdict import (
     EXPLANATION,
-    GAIN_COLUMN,
     NUMBER_COLUMNS,
+    VERDICT_COLUMNS,
     SeedVerdicts,
-    verdict_columns,
     verdict_row,
 )
 from fl_core.text import printable
@@ -23,32 +22,20 @@ def print_verdicts(found: SeedVerdicts, run: Run, *, several: bool = False) -> N
     """Print a row for each client, of a run that knows their names; the seed if of several."""
     metric, verdicts = run.metrics.main, found.clients
     of_seed = f", seed {found.seed}" if several else ""
-
-    def fit(text: str) -> str:
-        text = text.replace(" to ", "…").replace(": ", ":\n")
-        if metric.is_share:
-            return text
-        # An interval of errors is too long to stand beside its middle.
-        return text.replace(" (", "\n(").replace(" over alone", "\nover alone")
-
-    heads = verdict_columns(metric)
-    rows = [heads] + [
-        verdict_row(one, printable(run.names[one.client]), metric) for one in verdicts[:_MOST_SHOWN]
-    ]
-    for row in rows:
-        row[GAIN_COLUMN] = fit(row[GAIN_COLUMN])
+    rows = [verdict_row(one, printable(run.names[one.client])) for one in verdicts[:_MOST_SHOWN]]
     more = f"{_MOST_SHOWN} of {len(verdicts):,} sites; verdicts.csv has all"
     note = more if len(verdicts) > _MOST_SHOWN else ""
     title = f"What each site should do{of_seed}"
-    table = TextTable(title, heads, rows[1:], NUMBER_COLUMNS, {1}, note=note)
+    table = TextTable(title, VERDICT_COLUMNS, rows, NUMBER_COLUMNS, {1}, note=note)
     print(f"\n{render(table)}{found.details(metric)}\n{EXPLANATION}", flush=True)
 
 
 def print_headlines(found: Sequence[SeedVerdicts], run: Run) -> None:
     """Print what the verdicts of each seed say in a sentence or two."""
+    names = [printable(name) for name in run.names]
     for one in found:
         of_seed = f"seed {one.seed}: " if len(found) > 1 else ""
-        print(f"\n{of_seed}{one.headline(run.metrics.main, run.names)}", flush=True)
+        print(f"\n{of_seed}{one.headline(run.metrics.main, names)}", flush=True)
 
 
 def say_no_verdicts(runs: Sequence[Run]) -> None:

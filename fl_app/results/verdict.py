@@ -120,7 +120,8 @@ class SeedVerdicts:
             f"{name} {interval_text(metric, mean)}"
             for name, mean in sorted(self.means.items(), key=lambda item: -item[1][0])
         )
-        text = f"Mean gain of sites like these, {column_title(metric)}: {gains}."
+        title = f"{unit_of(metric)} {'over' if metric.is_share else 'below'} alone"
+        text = f"Mean gain of sites like these, {title}: {gains}."
         joining = [one for one in self.clients if one.verdict == JOIN]
         if joining:
             wrong = sum(1 - one.gain.probability for one in joining)
@@ -149,11 +150,6 @@ def _named(verdicts: Sequence[Verdict], names: Sequence[str]) -> str:
 def unit_of(metric: Metric) -> str:
     """Return in what gains are: of a number, in its mean absolute error, whatever tables show."""
     return "points" if metric.is_share else OF_A_NUMBER.others[0].title
-
-
-def column_title(metric: Metric) -> str:
-    """Return how a column of gains is called."""
-    return f"{unit_of(metric)} {'over' if metric.is_share else 'below'} alone"
 
 
 def number_text(metric: Metric, gain: float) -> str:
@@ -199,30 +195,15 @@ def gain_words(metric: Metric, gain: tuple[float, float, float]) -> str:
     return f"{middle} on average ({low} to {high})"
 
 
-NUMBER_COLUMNS = (2, 4, 5)
-"""The columns of `verdict_row` that are numbers."""
-GAIN_COLUMN = 4
+VERDICT_COLUMNS = ["site", "verdict", "P(gain)", "model to use", "samples to decide"]
+NUMBER_COLUMNS = (2, 4)
 
 
-def verdict_columns(metric: Metric) -> list[str]:
-    """Return what the columns of `verdict_row` are called."""
-    return [
-        *("site", "verdict", "P(gain)", "model to use"),
-        *(column_title(metric), "samples to decide"),
-    ]
-
-
-def verdict_row(one: Verdict, name: str, metric: Metric) -> list[str]:
-    """Return what a table says of a client.
-
-    Where it should use its local model, its gain says which other one was compared.
-    """
-    gain = interval_text(metric, (one.gain.mean, one.gain.low, one.gain.high))
+def verdict_row(one: Verdict, name: str) -> list[str]:
+    """Return the row of a client under `VERDICT_COLUMNS`."""
     needed = "" if one.samples_needed is None else f"{one.samples_needed:,}"
+    probability = f"{100 * one.gain.probability:.1f} %"
     return [
-        *(name, one.verdict),
-        f"{100 * one.gain.probability:.1f} %",
-        one.model,
-        gain if one.compared == one.strategy else f"{one.compared}: {gain}",
+        *(name, one.verdict, probability, one.model),
         needed or ("–" if one.verdict == UNSURE else ""),
     ]

@@ -56,6 +56,11 @@ class _Comparison:
         probability = float(posterior.better[at])
         return Gain(mean=mean, low=low, high=high, observed=observed, probability=probability)
 
+    def needed(self, client: int, samples: int) -> int | None:
+        """Return how many validation samples would decide, where a client has `samples`."""
+        at = self.index[client]
+        return samples_to_decide(self.posterior, at, float(self.variances[at]), samples, SURE)
+
 
 def verdicts_of(runs: Sequence[RunResult]) -> SeedVerdicts | None:
     """Return the verdict of each client that has compared its models, of strategies on one seed.
@@ -100,7 +105,7 @@ def verdicts_of(runs: Sequence[RunResult]) -> SeedVerdicts | None:
                 validation_samples=samples,
                 compared=name,
                 gains=gains,
-                samples_needed=_needed(client, found[name], samples) if verdict == UNSURE else None,
+                samples_needed=found[name].needed(client, samples) if verdict == UNSURE else None,
             )
         )
     return SeedVerdicts(
@@ -243,8 +248,3 @@ def _decide(client: int, name: str, found: Mapping[str, _Comparison], is_complet
     if is_complete and all(is_worse):
         return STAY
     return SAME if one.posterior.within(at, MARGIN) >= _NO_DIFFERENCE else UNSURE
-
-
-def _needed(client: int, one: _Comparison, samples: int) -> int | None:
-    at = one.index[client]
-    return samples_to_decide(one.posterior, at, float(one.variances[at]), samples, SURE)

@@ -22,22 +22,25 @@ class ValidationSplit(NamedTuple):
 def split_validation(
     labels: NDArray[Any], share: float, rng: np.random.Generator | None = None
 ) -> ValidationSplit:
-    """Hold out a share of a client's samples of each class.
+    """Hold out a share of a client's samples.
 
-    Counts are rounded so that their sum is right to half a sample, too. Of two samples or more, one
-    trains and, for a share above 0, one validates.
+    They are drawn whatever their class: with the same share of each, local models would meet the
+    mix of classes that they were trained on, and gains would look too small where samples are few.
+    Of two samples or more, one trains and, for a share above 0, one validates.
 
     Parameters
     ----------
     labels : NDArray, shape (n,)
-        Classes; numbers to predict, float, count as one class.
+        Classes, or numbers to predict, float.
     share : float
         In [0, 1).
     rng : Generator, optional
-        Draws them. Without it samples are in order of time within a class: the last ones validate,
-        and the one before them, next to both, is not used if others train.
+        Draws them. Without it samples are in order of time within a class: the last ones of each
+        validate, and the one before them, next to both, is not used if others train. Counts are
+        rounded so that their sum is right to half a sample, too.
     """
-    classes = np.zeros(len(labels)) if labels.dtype.kind == "f" else labels
+    is_one_class = rng is not None or labels.dtype.kind == "f"
+    classes = np.zeros(len(labels)) if is_one_class else labels
     _, numbered, counts = np.unique(classes, return_inverse=True, return_counts=True)
     order = np.arange(len(labels)) if rng is None else rng.permutation(len(labels))
     by_class = order[np.argsort(numbered[order], kind="stable")]

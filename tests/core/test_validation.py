@@ -37,7 +37,7 @@ def test_by_hand_few_samples_in_time(count, share, train, validation):
     st.floats(0.01, 0.5),
     st.integers(0, 3),
 )
-def test_every_class_gives_its_share_and_one_sample_trains(labels, share, seed):
+def test_drawn_samples_are_their_share_whatever_their_class_and_one_trains(labels, share, seed):
     labels = np.array(labels)
     parts = split_validation(labels, share, np.random.default_rng(seed))
     assert not (parts.train & parts.validation).any()
@@ -46,9 +46,12 @@ def test_every_class_gives_its_share_and_one_sample_trains(labels, share, seed):
     assert parts.validation.any()
     expected = share * len(labels)
     assert abs(parts.validation.sum() - max(1, min(expected, len(labels) - 1))) <= 0.5 + 1e-9
-    for label in set(labels.tolist()):
+    others = split_validation(labels[::-1] % 2, share, np.random.default_rng(seed))
+    assert (others.validation == parts.validation).all()
+    for label in set(labels.tolist()):  # in time
         indices = labels == label
-        assert abs(parts.validation[indices].sum() - share * indices.sum()) <= 1 + 1e-9
+        held_out = split_validation(labels, share).validation[indices].sum()
+        assert abs(held_out - share * indices.sum()) <= 1 + 1e-9
 
 
 @pytest.mark.parametrize("labels", [[3], [0.5, 0.25, 1.0]])

@@ -2,14 +2,18 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from fl_app.report.pictures import save, verdicts_figure
 from fl_app.report.report_page import build_report
+from fl_app.report.text_table import WIDTH
 from fl_app.report.verdict_section import verdict_parts
+from fl_app.report.verdict_table import print_headlines, print_verdicts
 from fl_app.results.reading import read_result
 from fl_app.results.verdict import (
+    EXPLANATION,
     JOIN,
     SAME,
     STAY,
@@ -18,7 +22,6 @@ from fl_app.results.verdict import (
     SeedVerdicts,
     Verdict,
     unit_of,
-    verdict_row,
 )
 from fl_core.json_records import to_json
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES
@@ -111,20 +114,32 @@ def test_a_page_says_draws_and_tabulates_each_clients_verdict(tmp_path):
     assert said.startswith("1 of 2 sites gains by training in their group: 25.0 points on average")
     assert details.startswith("Mean gain of sites like these")
     assert table.rows == [
-        ["0", "join", "99.9 %", "rcc-pfl / 1", "+25.0 (+12.5 to +50.0)", ""],
-        ["2", UNSURE, "99.9 %", "rcc-pfl / 1", "+25.0 (+12.5 to +50.0)", "1,234"],
+        ["0", "join", "99.9 %", "rcc-pfl / 1", ""],
+        ["2", UNSURE, "99.9 %", "rcc-pfl / 1", "1,234"],
     ]
     title, _, _ = drawn()
     assert title == "What each site gains over staying alone · seed 0"
 
 
-def test_a_gain_that_is_another_models_says_whose_it_is():
-    """The client's local model is the best: the gain is that of the best other one."""
-    metric, name = OF_CLASSES.main, "0"
-    worse = replace(GAIN, mean=-0.07, low=-0.25, high=0.11)
-    own = replace(verdict(0, UNSURE), strategy="local", gains={"rcc-pfl": worse})
-    assert verdict_row(own, name, metric)[3:5] == ["local", "rcc-pfl: −7.0 (−25.0 to +11.0)"]
-    assert verdict_row(verdict(0), name, metric)[3:5] == ["rcc-pfl / 1", "+25.0 (+12.5 to +50.0)"]
+def test_the_terminal_shows_a_table_whose_names_are_whole_and_a_sentence_of_each_seed(capsys):
+    run = SimpleNamespace(metrics=OF_CLASSES, names=["authority 131", "A to B", "\x1b[31mred"])
+    found = seed(*(verdict(i, UNSURE, samples_needed=674282) for i in range(3)), a=(0.1, 0, 0.2))
+    print_verdicts(found, run, several=True)
+    said = capsys.readouterr().out
+    for whole in (
+        "What each site should do, seed 0",
+        *run.names[:2],
+        UNSURE,
+        "674,282",
+        EXPLANATION,
+    ):
+        assert whole in said
+    assert "\x1b" not in said
+    assert max(map(len, said.split("\nMean gain")[0].splitlines())) <= WIDTH
+    print_headlines([found, found], run)
+    headlines = capsys.readouterr().out
+    assert headlines.count("seed 0: 0 of 3 sites surely gain") == 2
+    assert "\x1b" not in said + headlines
 
 
 def test_of_many_clients_it_says_how_many_are_shown(tmp_path):

@@ -3,13 +3,13 @@
 import csv
 import errno
 import json
-import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from fl_app.cli import TRIAL
+from fl_app.cli import TRIAL, trial_presets
 from fl_app.config.keywords import TRIAL_ROUNDS
 from fl_app.config.run_config import OPTIONS, parse_config
 from fl_app.devices import device_pool
@@ -24,13 +24,14 @@ from tests.samples import sampled
 
 pytestmark = pytest.mark.slow
 
-STRATEGIES = "local,single,rcc-pfl"
+COMPARED = {"strategy": "local,single,rcc-pfl", "validation_share": 0.25, "evaluate_every": 2}
+PAIR = {"strategy": "local,single", "validation_share": 0.25}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("verdicts") / "out"
-    run(out, strategy=STRATEGIES, validation_share=0.25, checkpoint_every=1, evaluate_every=2)
+    run(out, **COMPARED, checkpoint_every=1)
     return out
 
 
@@ -54,8 +55,12 @@ def test_each_client_gets_a_verdict_in_every_file(folder):
     gains = [one["gains"][one["compared"]] for one in found["clients"]]
     assert [float(row["gain"]) for row in rows] == [gain["mean"] for gain in gains]
     assert [float(row["probability"]) for row in rows] == [gain["probability"] for gain in gains]
-    result = read_result(folder)
-    assert json.loads(to_json(result.verdicts[0])) == found
+    assert json.loads(to_json(read_result(folder).verdicts[0])) == found
+    kept = np.load(folder / "partition-seed-0.npz")
+    for client in range(6):
+        trains, validates = kept[f"train-{client}"], kept[f"validation-{client}"]
+        assert len(validates) == len(kept[f"validation-labels-{client}"]) > 0
+        assert not set(trains.tolist()) & set(validates.tolist())
 
 
 @pytest.mark.parametrize(
@@ -80,44 +85,31 @@ def test_a_run_without_verdicts_says_why(tmp_path, capsys, strategy, why):
 
 
 def test_attackers_are_neither_judged_nor_counted(tmp_path):
-    options = {"strategy": "local,single", "attack": "label-flip", "malicious": 0.34}
-    summary = run(tmp_path / "out", validation_share=0.25, evaluate_every=2, **options)
+    summary = run(tmp_path / "out", **PAIR, attack="label-flip", malicious=0.34)
     (found,) = summary["verdicts"]
-    malicious = {
-        c for c, one in enumerate(summary["runs"][0]["accuracy-per-client"]) if one is None
-    }
+    scores = summary["runs"][0]["accuracy-per-client"]
+    malicious = {client for client, one in enumerate(scores) if one is None}
     assert len(malicious) == 2
     assert {one["client"] for one in found["clients"]} == set(range(6)) - malicious
 
 
-def test_who_validates_by_what_is_kept(folder):
-    kept = np.load(folder / "partition-seed-0.npz")
-    for client in range(6):
-        trains, validates = kept[f"train-{client}"], kept[f"validation-{client}"]
-        assert len(validates) == len(kept[f"validation-labels-{client}"]) > 0
-        assert not set(trains.tolist()) & set(validates.tolist())
-
-
-def test_a_strategy_may_end_early(tmp_path, capsys):
-    summary = run(
-        tmp_path / "out",
-        strategy="local,single",
-        validation_share=0.25,
-        early_stopping=1,
-        learning_rate=1e-30,  # nothing is learnt
-        num_server_rounds=9,
-    )
-    assert [one["rounds"] for one in summary["runs"]] == [2, 2]
-    assert "single  seed 0  ends after round 2: its validation scores improve" in (
-        capsys.readouterr().out
-    )
-    assert all("on-its-own-data" in one for one in summary["runs"])
+def test_a_strategy_may_end_early_and_has_done_so_when_resumed(tmp_path, capsys):
+    options = {**PAIR, "early_stopping": 1, "num_server_rounds": 9, "checkpoint_every": 1}
+    options["learning_rate"] = 1e-30  # nothing is learnt
+    before = run(tmp_path / "out", **options)
+    said = "single  seed 0  ends after round 2"
+    assert said in capsys.readouterr().out
+    assert all("on-its-own-data" in one for one in before["runs"])
+    after = run(tmp_path / "out", **options, resume=str(tmp_path / "out"))
+    for summary in (before, after):
+        assert [one["rounds"] for one in summary["runs"]] == [2, 2]
+    assert after["verdicts"] == before["verdicts"]
+    assert said in capsys.readouterr().out
 
 
 def test_seeds_may_end_after_different_rounds(tmp_path):
-    options = {"validation_share": 0.25, "early_stopping": 1, "learning_rate": 0.02, "seed": 2}
-    options["num_server_rounds"] = 6
-    summary = run(tmp_path / "out", strategy="local,single", repeats=2, **options)
+    options = {**PAIR, "early_stopping": 1, "learning_rate": 0.02}
+    summary = run(tmp_path / "out", num_server_rounds=6, repeats=2, **options)
     rounds = [one["rounds"] for one in summary["runs"] if one["strategy"] == "single"]
     assert rounds == [3, 4]
     numbers, scores = read_result(tmp_path / "out").curves["single"]
@@ -139,34 +131,11 @@ def test_an_interrupted_run_gives_the_verdicts_of_one_that_was_not(folder, tmp_p
             raise KeyboardInterrupt
         return answer
 
-    options = {
-        "strategy": STRATEGIES,
-        "validation_share": 0.25,
-        "evaluate_every": 2,
-        "checkpoint_every": 1,
-    }
+    options = {**COMPARED, "checkpoint_every": 1}
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "cut", **options, corrupt={("train", 0): stop, ("evaluate", 0): stop})
     found = run(tmp_path / "cut", **options, resume=str(tmp_path / "cut"))
     assert found["verdicts"] == summary_of(folder)["verdicts"]
-
-
-@pytest.mark.faults
-def test_a_strategy_that_has_ended_early_has_done_so_when_resumed(tmp_path, capsys):
-    options = {
-        "strategy": "local,single",
-        "validation_share": 0.25,
-        "early_stopping": 1,
-        "learning_rate": 1e-30,
-        "num_server_rounds": 5,
-        "checkpoint_every": 1,
-    }
-    before = run(tmp_path / "out", **options)
-    capsys.readouterr()
-    after = run(tmp_path / "out", **options, resume=str(tmp_path / "out"))
-    assert [one["rounds"] for one in after["runs"]] == [2, 2]
-    assert after["verdicts"] == before["verdicts"]
-    assert "single  seed 0  ends after round 2" in capsys.readouterr().out
 
 
 def test_validation_samples_are_for_comparing_with_staying_alone():
@@ -186,6 +155,37 @@ def test_a_trial_is_a_run_with_values_of_its_own():
     config = parse_config({**DEFAULTS, **TRIAL})
     assert config.strategy[:2] == ("local", "single")
     assert TRIAL_ROUNDS.items() <= TRIAL.items()
+
+
+def test_a_trial_of_natural_sites_weighs_numbers_of_groups_by_validation():
+    tune = "num-clusters=auto,1,2,4"
+    assert trial_presets({"dataset": "watch"}) == {**TRIAL, "tune": tune}
+    for given in (
+        {"dataset": "mnist-5k"},  # tasks are cut from labels
+        {"dataset": "watch", "num-clusters": 3},
+        {"dataset": "watch", "tune": "learning-rate=0.1,0.2"},
+        {"dataset": "watch", "strategy": "local,single"},  # without groups
+        {"dataset": "watch", "training-epsilon": 1.0, "strategy": "local,rcc-pfl"},
+    ):
+        assert trial_presets(given) == TRIAL
+
+
+def test_no_more_groups_than_sites_are_tried(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.csv").write_text("x,label\n0.5,1\n", encoding="utf-8")
+    found = trial_presets({"dataset": "tables", "data-dir": str(tmp_path)})
+    assert found["tune"] == "num-clusters=auto,1,2"
+
+
+def of_devices(tmp_path):
+    """Return the folders and models of four sites, and the options of a short run with these."""
+    folders = write_sites(tmp_path / "sites")
+    paths = {name: tmp_path / f"kept/{name}.safetensors" for name in folders}
+    return folders, paths, {**PAIR, "model_paths": paths, "num_server_rounds": 1}
+
+
+def cut_short(*_):
+    raise KeyboardInterrupt
 
 
 def test_devices_use_the_model_of_their_verdict_and_keep_no_other(tmp_path):
@@ -221,16 +221,9 @@ def test_devices_use_the_model_of_their_verdict_and_keep_no_other(tmp_path):
     assert "query.deploy_model" in grid.asked(last)
 
 
-def cut_short(*_):
-    raise KeyboardInterrupt
-
-
 def test_a_model_of_an_earlier_run_is_not_deployed_by_a_later_ones_verdict(tmp_path, monkeypatch):
     """The first run is cut short; berlin is not handed the model of the second."""
-    folders = write_sites(tmp_path / "sites")
-    paths = {name: tmp_path / f"kept/{name}.safetensors" for name in folders}
-    options = {"strategy": "local,single", "validation_share": 0.3}
-    options |= {"model_paths": paths, "num_server_rounds": 1}
+    folders, paths, options = of_devices(tmp_path)
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(device_pool, "deploy_models", cut_short)
         run_devices(tmp_path / "first", folders, model="mlp-32", **options)
@@ -246,18 +239,19 @@ def test_a_model_of_an_earlier_run_is_not_deployed_by_a_later_ones_verdict(tmp_p
 
 
 def test_a_disk_that_fills_at_the_end_leaves_model_and_verdict_of_one_run(tmp_path, monkeypatch):
-    folders = write_sites(tmp_path / "sites")
-    paths = {name: tmp_path / f"kept/{name}.safetensors" for name in folders}
-    options = {"strategy": "local,single", "validation_share": 0.3}
-    options |= {"model_paths": paths, "num_server_rounds": 1}
+    folders, _, options = of_devices(tmp_path)
     run_devices(tmp_path / "first", folders, **options)
     before = {p: p.read_bytes() for p in (tmp_path / "kept").iterdir() if p.is_file()}
     assert len(before) == 2 * len(folders)
 
-    def full(source, target):
-        raise OSError(errno.ENOSPC, "No space left on device")
+    write = Path.write_text
 
-    monkeypatch.setattr(shutil, "copyfile", full)
+    def full(path, *given, **options):
+        if "verdict" in path.name and "csv" not in path.name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, *given, **options)
+
+    monkeypatch.setattr(Path, "write_text", full)
     summary, _ = run_devices(tmp_path / "second", folders, seed=1, **options)
     reasons = summary["runs"][0]["models-not-stored"].values()
     assert len(reasons) == len(folders)
@@ -266,10 +260,8 @@ def test_a_disk_that_fills_at_the_end_leaves_model_and_verdict_of_one_run(tmp_pa
 
 
 def test_a_device_that_is_away_when_a_run_goes_on_lacks_its_model(tmp_path, monkeypatch, capsys):
-    folders = write_sites(tmp_path / "sites")
-    paths = {name: tmp_path / f"kept/{name}.safetensors" for name in folders}
-    options = {"strategy": "local,single", "validation_share": 0.3, "model_paths": paths}
-    options |= {"num_server_rounds": 1, "checkpoint_every": 1, "pre_round_deadline": 1.0}
+    folders, _, options = of_devices(tmp_path)
+    options |= {"checkpoint_every": 1, "pre_round_deadline": 1.0}
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(device_pool, "deploy_models", cut_short)
         run_devices(tmp_path / "out", folders, **options)

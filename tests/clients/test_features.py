@@ -232,10 +232,13 @@ def test_weights_of_another_network_are_refused(network, tmp_path, with_weights)
     path = tmp_path / "other.pth"
     state = network.state_dict()
     torch.save({k: v for k, v in state.items() if k != "layer1.0.conv1.weight"}, path)
-    with pytest.raises(ValueError, match=r'resnet18" are not those .*"layer1\.0\.conv1\.weight"'):
+    with pytest.raises(
+        ValueError,
+        match=r'its weight file does not fit .*"layer1\.0\.conv1\.weight"',
+    ):
         with_weights(path)
     torch.save(state | {"conv1.weight": torch.zeros(64, 1, 7, 7)}, path)
-    with pytest.raises(ValueError, match=r"are not those .* size mismatch for conv1\.weight"):
+    with pytest.raises(ValueError, match=r"does not fit .* size mismatch for conv1\.weight"):
         with_weights(path)
 
 

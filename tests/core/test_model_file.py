@@ -184,7 +184,7 @@ def test_a_forged_card_takes_no_memory_for_what_it_claims(forged):
 def test_other_files_are_refused(forged, content):
     forged.write_bytes(content)
     with pytest.raises(
-        ValueError, match=r"forged.safetensors is not a model of this app \(.*\): name"
+        ValueError, match=r"forged.safetensors is not a model of this app \(.*\): give"
     ):
         load_model(forged)
 

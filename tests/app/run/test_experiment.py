@@ -399,7 +399,7 @@ def test_progress_and_tables_are_printed(tmp_path, capsys):
     assert "0:00:00 left" in text
     assert "Test accuracy, mean over 6 clients, one seed\n" in text
     assert "±" not in text.split("Test accuracy")[1]
-    assert "rcc-pfl, seed 0: clusters found (ARI 1.00)" in text
+    assert "rcc-pfl, seed 0, ARI 1.00 against the true tasks" in text
     assert str(tmp_path / "similarity-rcc-pfl-seed-0.png") in text
 
 

@@ -1,4 +1,4 @@
-"""Which γ relates the right clients? docs/strategies-flt.md has the table.
+"""Which γ relates the right clients? docs/methods.md has the table.
 
 FLT's signatures, an encoder pre-trained on mnist-5k, no fine-tuning: how many of the federations
 fall into exactly their true tasks. No model is trained. `python -m benchmarks.graph_threshold`.

@@ -107,7 +107,7 @@ def written() -> dict[str, str]:
 
 
 def compared() -> str:
-    """Return the table of docs/strategies.md: a row per strategy, of three committed runs."""
+    """Return the table of docs/methods.md: a row per strategy, of three committed runs."""
     summaries = {name: run_of(file) for name, file in COMPARED.items()}
     seeds = {name: len({run["seed"] for run in s["runs"]}) for name, s in summaries.items()}
     titles = [f"{name}, {seeds[name]} seeds: accuracy % | ARI" for name in summaries]
@@ -187,7 +187,7 @@ def _costs(names: Sequence[str]) -> str:
         unequal = (texts[:1] if len(set(texts)) == 1 else texts for texts in cells)
         lines.append((strategy, *map(" / ".join, unequal)))
     return (
-        f"{links}; accuracy and ARI are in [strategies.md](../strategies.md#compared-on-three-"
+        f"{links}; accuracy and ARI are in [methods.md](../methods.md#compared-on-three-"
         f"data-sets). The variance is over clients.\n\n{markdown(('strategy', *heads), lines)}"
     )
 

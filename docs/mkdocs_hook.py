@@ -23,15 +23,13 @@ SHOWN = (
 # The four kinds of page, in the order in which they are read.
 TUTORIALS = ("tutorial-student", "tutorial-engineer", "tutorial-researcher")
 HOW_TO = (
-    *("install", "simulation", "data", "natural", "grouping", "verdicts", "sweeps"),
-    *("reports", "watching"),
-    *("python", "reproduce", "own-code", "own-app", "adding", "devices", "scale"),
+    *("install", "simulation", "data", "grouping", "verdicts", "sweeps"),
+    *("reports",),
+    *("python", "reproduce", "own-code", "own-app", "adding"),
+    *("devices", "devices-reference", "scale"),
 )
 REFERENCE = ("options", "results", "faults", "papers")
-EXPLANATION = (
-    *("strategies", "strategies-spectral", "strategies-flt", "strategies-updates"),
-    *("objectives", "comparing-clients", "privacy", "robustness", "flower"),
-)
+EXPLANATION = (*("methods", "comparing-clients", "privacy", "robustness"),)
 PROJECT = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 # What pages link to, or show.
 LINKED = (

@@ -17,7 +17,7 @@ Float64 = NDArray[np.float64]
 _PURPOSE = 0x5AF7
 # Of the images between the two sketches, as many are taken to be others of the same kind. With
 # none, chance alone moves clients of 30 images; with all, half of them exchanged for another
-# task's go unseen (docs/strategies-flt.md has the figures).
+# task's go unseen (docs/methods.md has the figures).
 _REPLACED = 0.5
 
 

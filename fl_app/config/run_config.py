@@ -143,7 +143,7 @@ class Config(
         AS_PAPER,
         or_none(BOOLEAN, AS_PAPER),
         "weight clients by their number of samples, in `mean`, `graph` and `lps-gps`; `paper`: as "
-        "each strategy's paper does (docs/objectives.md)",
+        "each strategy's paper does (docs/methods.md#local-objectives)",
     )
     secure_aggregation: bool = option(
         False,
@@ -226,7 +226,7 @@ class Config(
     track: str = option(
         "none",
         one_of(("none", *TRACKERS)),
-        "show each round in a tracker while the run goes on: docs/watching.md",
+        "show each round in a tracker while the run goes on: docs/simulation.md",
     )
     resume: str = option("", TEXT, "the results folder of an interrupted run to resume")
     output_dir: str = option(

@@ -161,7 +161,7 @@ class Tracking:
             if not self._has_worked:
                 raise RuntimeError(
                     f"track is {self._config.track}, which fails ({one_line(str(error))}): see "
-                    "docs/watching.md for what it needs, or set track to none."
+                    "docs/simulation.md for what it needs, or set track to none."
                 ) from error
             self._give_up(error)
         self._has_worked = True

@@ -114,7 +114,7 @@ class FederationSettings:
         TRAIN_SHARE,
         number(float, 0.02, 0.9),
         "the first share of each client's time trains, later ones test, with a gap between: "
-        "docs/natural.md",
+        "docs/data.md",
         needs="dataset=watch|flights",
     )
     noise: str = option(

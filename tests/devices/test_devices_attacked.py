@@ -80,7 +80,7 @@ def test_no_device_sends_instructions_to_others(devices, tmp_path):
 
 
 def test_without_the_gate_a_node_sends_instructions(devices, tmp_path):
-    """Of Flower alone, which is why the gate checks identity (docs/flower.md)."""
+    """Of Flower alone, which is why the gate checks identity (docs/devices-reference.md)."""
     with (
         RawDevice(devices, "berlin", devices.port) as berlin,
         RawDevice(devices, "mallory", devices.port) as mallory,

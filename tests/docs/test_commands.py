@@ -21,21 +21,6 @@ COMMANDS = sorted(
 )
 
 
-def words_of(pages):
-    """Count words; the lines of a table are none."""
-    words = (word for page in pages for word in page.read_text(encoding="utf-8").split())
-    return sum(any(map(str.isalnum, word)) for word in words)
-
-
-def test_the_pages_stay_short():
-    """What stands on one page is linked from others: to say more, say something else in fewer."""
-    pages = {*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "docs/adding.md"}
-    generated = {ROOT / "docs/options.md", *ROOT.glob("docs/measured/*.md")}
-    assert len(pages) > 45
-    assert words_of(pages - generated) < 35_500
-    assert words_of(pages) < 44_000
-
-
 def test_the_pages_have_many_commands():
     assert len(COMMANDS) > 40
 

@@ -16,7 +16,7 @@ COMMANDS = {name: words for runs in pages.RUNS.values() for name, words in runs.
 
 
 def test_the_comparison_is_that_of_the_committed_runs():
-    page = (ROOT / "docs/strategies.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/methods.md").read_text(encoding="utf-8")
     assert pages.compared() in page
 
 

@@ -1,4 +1,4 @@
-"""docs/watching.md says what is measured, what is sent, and what the terminal shows."""
+"""docs/simulation.md says what is measured, what is sent, and what the terminal shows."""
 
 import re
 import tomllib
@@ -6,11 +6,10 @@ from pathlib import Path
 
 from fl_app.config.run_config import TRACKERS
 from fl_app.run.tracking import TRACKER_OF, round_values
-from fl_app.run.watch import HEARTBEAT
 from strategies import RoundReport
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/watching.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/simulation.md").read_text(encoding="utf-8")
 
 
 def test_every_tracker_is_an_option_an_extra_and_on_the_page():
@@ -25,7 +24,3 @@ def test_every_number_of_a_round_is_on_the_page():
     report = RoundReport(1, 1, 0.5, {0: 0.5}, {0: 0.5}, clusters={0: 0})
     for name in (*round_values(report, 1.0, None), "ari"):
         assert re.search(rf"^\| .*`{name}`", PAGE, re.MULTILINE), name
-
-
-def test_how_often_the_server_is_heard_of():
-    assert f"it writes at least every {HEARTBEAT:.0f} seconds: after {4 * HEARTBEAT:.0f}," in PAGE

@@ -20,6 +20,7 @@ from fl_app.client_app import app
 from fl_app.config.run_config import parse_config
 from fl_app.report import pictures
 from fl_app.report import report_page as build
+from fl_app.results.layout import models_folder
 from fl_app.run.experiment import run_experiment
 from fl_app.simulation.simulated_clients import Simulation
 from fl_core.files import replacing
@@ -122,5 +123,5 @@ def per_round(folder: Path, strategy: str, column: str) -> list[float]:
 
 def models_of(folder: Path, strategy: str, seed: int = 0) -> dict[str, dict[str, np.ndarray]]:
     """Return the saved models of a strategy on a seed, by file name."""
-    files = sorted((folder / "models" / strategy / f"seed-{seed}").glob("*.safetensors"))
+    files = sorted(models_folder(folder, strategy, seed).glob("*.safetensors"))
     return {path.stem: load_file(path) for path in files}

@@ -58,7 +58,7 @@ def ran(folder, label, **options):
 def scale_of_all(label="outcome"):
     """Return the moments of the training rows, the first four fifths, of all sites."""
     training = pd.concat([rows_of(name, label)[:48] for name in SITES])
-    numbers = training[["age [years]", "dose", "mass"]].to_numpy(np.float32).astype(np.float64)
+    numbers = training[["age [years]", "dose", "mass"]].to_numpy(np.float64)
     blue = (training["colour"] == "blue").to_numpy()
     mean = [numbers[:, 0].mean(), blue.mean(), (~blue).mean(), *numbers.mean(axis=0)[1:]]
     deviation = [numbers[:, 0].std(), 1, 1, *numbers.std(axis=0)[1:]]

@@ -11,6 +11,7 @@ from PIL import Image
 
 from fl_app.classify import classify
 from fl_app.config.run_config import parse_config
+from fl_app.results.layout import file_name, models_folder
 from fl_app.simulation.simulated_clients import Simulation
 from fl_core.data.datasets import load_dataset
 from fl_core.models.checkpoint import load_checkpoint
@@ -74,7 +75,7 @@ def test_a_saved_model_is_the_one_that_was_tested(tested, name):
     folder, summary = tested
     one = of_strategy(summary, name)
     for client, accuracy in enumerate(one["accuracy-per-client"]):
-        models = folder / f"out/models/{name}/seed-0"
+        models = models_folder(folder / "out", name, 0)
         names = (f"client-{client}", f"cluster-{one['clusters'][client]}")
         (path,) = [p for n in names if (p := models / f"{n}.safetensors").exists()]
         assert classify(path, folder / str(client), output=folder / "rows.csv") == 0
@@ -132,7 +133,7 @@ def test_newcomers_keep_their_own_part_too(tmp_path):
         one = of_strategy(summary, name)
         assert one["failures"] == []
         assert len(one["newcomers"]) == 2
-        path = tmp_path / f"checkpoints/{name}-seed-0.safetensors"
+        path = tmp_path / f"checkpoints/{file_name(name)}-seed-0.safetensors"
         assert len(load_checkpoint(path)["states"]) == 8
 
 
@@ -166,9 +167,15 @@ def test_ditto_without_a_pull_is_every_client_alone(tmp_path):
 def test_what_fedper_trains_has_noise_if_training_epsilon_says_so(tmp_path):
     options = {**SMALL, "clients": 3, "strategy": "single+mean+private-layers"}
     options |= {"num_server_rounds": 1, "local_epochs": 1, "batch_size": 1000}
-    summary = run(tmp_path, training_epsilon=8, **options)
-    assert [one["failures"] for one in summary["runs"]] == [[]]
-    assert "output.weight" not in models_of(tmp_path, "single+mean+private-layers")["cluster-0"]
+    found = {}
+    for epsilon in (0, 8):
+        summary = run(tmp_path / str(epsilon), training_epsilon=epsilon, **options)
+        assert [one["failures"] for one in summary["runs"]] == [[]]
+        found[epsilon] = models_of(tmp_path / str(epsilon), "single+mean+private-layers")
+    plain, noisy = (found[epsilon]["client-0"]["hidden.weight"] for epsilon in (0, 8))
+    # Of two pixels that no image has ink in, all that gradients do is the same, noise is not.
+    differences = noisy - plain
+    assert np.abs(differences[:, 0] - differences[:, 1]).max() > 1e-5
 
 
 DP = {"training_epsilon": 1.0}
@@ -239,5 +246,6 @@ def test_a_simulation_killed_with_its_workers_goes_on_as_an_undisturbed_one(tmp_
     wanted = run(tmp_path / "whole", clients=3, model="mlp-32", **options)["runs"][0]
     found = json.loads((out / "summary.json").read_text(encoding="utf-8"))["runs"][0]
     assert {**found, "seconds": 0} == {**wanted, "seconds": 0}
-    file = "models/fedper/seed-0/cluster-0.safetensors"
-    assert (out / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+    for client in range(3):
+        file = f"models/fedper/seed-0/client-{client}.safetensors"
+        assert (out / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/adding.md").read_text(encoding="utf-8")
 COPIED = ("fl_core", "clients", "strategies", "fl_app")
 COPIED += ("benchmarks", "experiments", "docs", "tests")
-FILES = ("Makefile", "pyproject.toml", "pyproject-flwr.toml")
+FILES = ("Makefile", "pyproject.toml", "pyproject-flwr.toml", "README.md", "CONTRIBUTING.md")
 # A block belongs to the file that is named last before its colon.
 BLOCKS = re.findall(r"`([\w/]+\.py)`[^`\n]*:\n\n```(python|diff)\n(.*?)```", PAGE, re.DOTALL)
 # Run in the copy, beside the page's own tests.

@@ -183,9 +183,13 @@ class _Experiment:
             self._clients.end_run(run, strategy, sent)
             runs.append(run)
             strategies[run.label] = strategy
+            best = best_of(runs, tried[: len(runs)])
+            for one in runs:
+                if one.label != best.label:  # models of many clients fill the memory
+                    one.models.clear()
+                    strategies.pop(one.label, None)
         if len(runs) == 1:
             return run, strategy
-        best = best_of(runs, tried)
         self._progress.chose(best.label, best.seed, len(runs))
         return best, strategies[best.label]
 

@@ -96,7 +96,7 @@ class ResultsFolder:
     ) -> None:
         """Write a finished run: its models, its rows of all tables, its similarity matrix.
 
-        `data` has the kind of samples that its models take.
+        `data` has the kind of samples that its models take. The run loses its models.
         """
         self.runs.append(run)
         for name, model in run.models.items():
@@ -112,6 +112,7 @@ class ResultsFolder:
             )
             file = models_folder(self.folder, run.strategy, run.seed) / f"{name}.safetensors"
             save_model(file, protocol.to_arrays(model), card)
+        run.models.clear()  # those of many clients fill the memory
         self._samples = sample_word(data), data.column_names
         self._write_tables()
         found = Grouped(

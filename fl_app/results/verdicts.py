@@ -32,7 +32,6 @@ from fl_app.results.verdict import (
 from strategies.catalogue import ALONE
 
 _NO_DIFFERENCE = 0.9  # the probability that a gain is within `MARGIN`
-_MOST_TIMES = 2  # a client's training samples: that many validation samples of it count
 _WORSE = 0.01  # the largest probability of a gain at which a client stays alone
 
 Tables = Mapping[str, Mapping[int, Mapping[str, Sequence[float]]]]
@@ -45,6 +44,7 @@ class _Comparison:
 
     index: dict[int, int]
     posterior: Posterior
+    samples: Floats
     observed: Floats
     variances: Floats
 
@@ -56,9 +56,10 @@ class _Comparison:
         probability = float(posterior.better[at])
         return Gain(mean=mean, low=low, high=high, observed=observed, probability=probability)
 
-    def needed(self, client: int, samples: int) -> int | None:
-        """Return how many validation samples would decide, where a client has `samples`."""
+    def needed(self, client: int) -> int | None:
+        """Return how many validation samples would decide."""
         at = self.index[client]
+        samples = int(self.samples[at])
         return samples_to_decide(self.posterior, at, float(self.variances[at]), samples, SURE)
 
 
@@ -75,7 +76,14 @@ def verdicts_of(runs: Sequence[RunResult]) -> SeedVerdicts | None:
     of_client = {run.strategy: run.of_client for run in runs}
     if ALONE not in of_client:
         return None
-    tables = _tables_of(runs)
+    name_of = {"": "", **{run.label: run.strategy for run in runs}}
+    tables = {
+        run.strategy: {
+            client: {name_of[label]: of for label, of in said.items() if label in name_of}
+            for client, said in run.reports[-1].validated.items()
+        }
+        for run in runs
+    }
     alone = {client: said[""] for client, said in tables[ALONE].items() if "" in said}
     is_number = runs[0].metrics.main.lower_is_better
     scale = _mean_error(list(alone.values())) if is_number and alone else 1.0
@@ -95,17 +103,16 @@ def verdicts_of(runs: Sequence[RunResult]) -> SeedVerdicts | None:
         verdict = _decide(client, name, found, is_complete=len(found) == len(runs) - 1)
         gains = {key: one.gain(client, scale) for key, one in found.items()}
         strategy = ALONE if verdict in (STAY, SAME) or gains[name].mean <= 0 else name
-        samples = int(alone[client][0])
         verdicts.append(
             Verdict(
                 client=client,
                 verdict=verdict,
                 strategy=strategy,
                 cluster=of_client[strategy].get(client, -1),
-                validation_samples=samples,
+                validation_samples=int(found[name].samples[found[name].index[client]]),
                 compared=name,
                 gains=gains,
-                samples_needed=found[name].needed(client, samples) if verdict == UNSURE else None,
+                samples_needed=found[name].needed(client) if verdict == UNSURE else None,
             )
         )
     return SeedVerdicts(
@@ -144,35 +151,6 @@ def _mean_gain(
     return mean, mean - reach, mean + reach
 
 
-def _tables_of(runs: Sequence[RunResult]) -> Tables:
-    name_of = {"": "", **{run.label: run.strategy for run in runs}}
-    trained = {c: count for run in runs for one in run.reports for c, count in one.samples.items()}
-    is_number = runs[0].metrics.main.lower_is_better
-    return {
-        run.strategy: {
-            client: _limited(
-                {name_of[label]: said for label, said in of_client.items() if label in name_of},
-                _MOST_TIMES * trained.get(client, np.inf),
-                is_number,
-            )
-            for client, of_client in run.reports[-1].validated.items()
-        }
-        for run in runs
-    }
-
-
-def _limited(
-    said: Mapping[str, Sequence[float]], most: float, is_number: bool
-) -> dict[str, Sequence[float]]:
-    """Return a client's comparisons as if on at most `most` samples: it may claim any number."""
-    count = said[""][0] if "" in said else 0
-    if count <= most:
-        return dict(said)
-    own = [most, *said[""][1:]]
-    scale = 1 if is_number else most / count
-    return {label: [scale * n for n in pair] if label else own for label, pair in said.items()}
-
-
 def _mean_error(alone: Sequence[Sequence[float]]) -> float:
     """Return the mean error of local models over all validation samples: the unit of gains."""
     samples, errors = map(bounded, np.array([said[:2] for said in alone], np.float64).T)
@@ -188,14 +166,16 @@ def _compare(tables: Tables, name: str, scale: float, is_number: bool) -> _Compa
     }
     if not pairs:
         return None
-    samples, first, second = np.array(list(pairs.values()), np.float64).T
+    claimed, first, second = np.array(list(pairs.values()), np.float64).T
+    samples = bounded(claimed)
     if is_number:
         observed, variances = first / scale, differences_variance(second / scale**2, samples)
     else:
-        observed = (first - second) / samples
-        variances = counts_variance(first, second, samples)
+        wins, losses = first * samples / claimed, second * samples / claimed
+        observed = (wins - losses) / samples
+        variances = counts_variance(wins, losses, samples)
     index = {client: at for at, client in enumerate(pairs)}
-    return _Comparison(index, estimate_gains(observed, variances), observed, variances)
+    return _Comparison(index, estimate_gains(observed, variances), samples, observed, variances)
 
 
 def pair_of(

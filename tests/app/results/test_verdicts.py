@@ -13,7 +13,7 @@ from fl_core.metrics import OF_A_NUMBER, OF_CLASSES
 
 
 def run(strategy, validated, metrics=OF_CLASSES, clusters=None):
-    report = SimpleNamespace(validated=validated, samples=dict.fromkeys(range(3), 400))
+    report = SimpleNamespace(validated=validated)
     clients = dict.fromkeys(range(9), 0) if clusters is None else clusters
     return SimpleNamespace(
         strategy=strategy,
@@ -164,11 +164,18 @@ def test_a_comparison_is_the_same_whichever_model_it_was_reported_with():
     assert pair_of(tables, 0, "rcc", is_number=True) == (1000, 2.0, 4.0)
 
 
-def test_more_validation_samples_than_a_client_can_have_count_as_twice_its_training_samples():
-    """400 to train: 800 of a claimed 10^12, of which the shares of wins and losses stay."""
-    honest, claimed = federation((30, 5), num=800), federation((0.0375e12, 0.00625e12), num=10**12)
-    assert to_json(claimed) == to_json(honest)
-    assert claimed.clients[0].validation_samples == 800
+def test_at_most_ten_times_the_median_of_the_claimed_validation_samples_counts():
+    """1,000 of a claimed 10^12, of which the shares of wins and losses stay."""
+    others = {client: validated(0.5, local=(20, 9)) for client in (1, 2)}
+
+    def judged(num, pair):
+        local = {client: validated(0.5) for client in range(3)} | {0: validated(0.5, num)}
+        rcc = {0: validated(0.5, num, local=pair), **others}
+        return verdicts_of([run("local", local), run("rcc", rcc)])
+
+    claimed = judged(10**12, (0.25e12, 0.125e12))
+    assert to_json(claimed) == to_json(judged(1000, (250, 125)))
+    assert claimed.clients[0].validation_samples == 1000
 
 
 def test_a_quarter_of_those_that_join_does_not_decide_their_mean_gain():

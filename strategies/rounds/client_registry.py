@@ -85,7 +85,12 @@ class ClientRegistry:
     @property
     def unknown_by_name(self) -> dict[str, str]:
         """Return why nodes are excluded that are no client, by what messages name them."""
-        return {self.name_of_node(node): reason for node, reason in self.unknown.items()}
+        names = {node: self.name_of_node(node) for node in self.unknown}
+        count = Counter(names.values())  # two nodes may be registered with one name
+        return {
+            name if count[name] == 1 else f"{name} (node {node})": self.unknown[node]
+            for node, name in names.items()
+        }
 
     def connected(self) -> list[int]:
         """Return the clients at connected nodes."""

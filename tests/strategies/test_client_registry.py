@@ -40,6 +40,15 @@ def test_why_a_node_never_said_who_it_is_is_known_until_it_does():
     assert list(again.unknown) == list(registry.unknown) == [8]
 
 
+def test_two_unknown_nodes_with_one_registered_name_are_both_named():
+    registry = ClientRegistry(by_name=True, registered_name={7: "berlin", 8: "berlin"}.get)
+    registry.identify_clients({}, {7: "disk full", 8: "no data"}, twice_is_an_error=False)
+    assert registry.unknown_by_name == {
+        "berlin (node 7)": "disk full",
+        "berlin (node 8)": "no data",
+    }
+
+
 def test_a_client_that_fails_at_a_later_roll_call_is_not_unknown():
     registry = ClientRegistry(by_name=True)
     join(registry, {7: "berlin"})

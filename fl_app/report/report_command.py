@@ -34,7 +34,8 @@ def add_command(commands: Any) -> None:
         "--output",
         type=Path,
         metavar="FILE.html",
-        help="default: report.html in the folder, or here if there are several",
+        help="default: report.html in the folder, or here if there are several; of a sweep, "
+        "cells.html in its folder, and none with --table",
     )
     parser.add_argument(
         "--table",
@@ -114,7 +115,7 @@ def _report(options: argparse.Namespace) -> int:
     from fl_app.report.report_page import distinct, write_report  # noqa: PLC0415
     from fl_app.report.sentences import answer  # noqa: PLC0415
     from fl_app.report.text_table import check_ending, write_table  # noqa: PLC0415
-    from fl_app.results.layout import REPORT, cell_folders  # noqa: PLC0415
+    from fl_app.results.layout import REPORT, SWEEP, cell_folders  # noqa: PLC0415
     from fl_app.results.reading import read_result  # noqa: PLC0415
 
     for package in DRAWING:
@@ -129,9 +130,12 @@ def _report(options: argparse.Namespace) -> int:
     folders = [cell for folder in options.folders for cell in cell_folders(folder)]
     alone = options.folders[0] if len(options.folders) == 1 else Path()
     output = options.output or alone / REPORT
+    if options.output is None and (alone / SWEEP).is_file():
+        output = alone / "cells.html"  # the sweep wrote its own report
     results = distinct([read_result(folder) for folder in folders])
     tables = [(path, _table(results, path, options)) for path in options.table]
-    print(f"report    {write_report(folders, output, compare=options.compare)}")
+    if options.output or not (options.table and (alone / SWEEP).is_file()):
+        print(f"report    {write_report(folders, output, compare=options.compare)}")
     if options.compare:
         print("\n".join(line for one in results for line in answer(one, options.compare)))
     for path, table in tables:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import re
 from datetime import datetime
@@ -62,7 +63,9 @@ def cell_folders(folder: Path) -> list[Path]:
     """Return the results folders of a sweep that have ended; of a run, its own."""
     if not (folder / SWEEP).is_file():
         return [folder]
-    return sorted(path.parent for path in (folder / CELLS).glob(f"*/{SUMMARY}"))
+    with (folder / SWEEP).open(encoding="utf-8", newline="") as file:
+        cells = dict.fromkeys(row["cell"] for row in csv.DictReader(file))
+    return [folder / CELLS / cell for cell in cells if Path(cell).name == cell]
 
 
 def output_folder(output_dir: str, resume: str = "") -> Path:

@@ -582,15 +582,19 @@ def test_pictures_are_drawn_again_in_another_width_with_other_names(three_seeds,
 
 
 def test_a_sweep_is_the_report_of_its_cells(tmp_path):
-    for rate in ("0", "0.2"):
+    for rate in ("0", "0.2", "0.9"):
         write_results(tmp_path / f"cells/noise-rate={rate}", seeds=1)
-    (tmp_path / "sweep.csv").write_text("cell\n", encoding="utf-8")
+    (tmp_path / "sweep.csv").write_text("cell\nnoise-rate=0\nnoise-rate=0.2\n", encoding="utf-8")
+    (tmp_path / "report.html").write_text("of the sweep", encoding="utf-8")
     table = tmp_path / "t.csv"
     assert main(["report", str(tmp_path), "--table", str(table)]) == 0
     rows = list(csv.DictReader(io.StringIO(table.read_text(encoding="utf-8"))))
     assert list(dict.fromkeys(row["run"] for row in rows)) == ["noise-rate=0", "noise-rate=0.2"]
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert not (tmp_path / "cells.html").exists()
+    assert main(["report", str(tmp_path)]) == 0
+    page = (tmp_path / "cells.html").read_text(encoding="utf-8")
     assert "The best strategies of each run" in page
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == "of the sweep"
 
 
 def test_strategies_that_still_improve_are_named(tmp_path):

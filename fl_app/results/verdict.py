@@ -11,8 +11,8 @@ from pydantic import Field
 from fl_app.results.fields import DASHED_KEYS, OMIT_EMPTY, Finite, Text
 from fl_core.metrics import OF_A_NUMBER, Metric
 from fl_core.text import rounded
-from strategies.catalogue import SYSTEMS
-from strategies.clusterings.clustering import ClusterPerClient, SingleCluster
+from strategies.catalogue import CLUSTERINGS, SYSTEMS
+from strategies.clusterings.clustering import Clustering, ClusterPerClient, SingleCluster
 
 Word = Literal["join", "no difference that matters", "stay alone", "cannot tell yet"]
 JOIN: Word = "join"
@@ -74,8 +74,7 @@ class Verdict:
     @property
     def model(self) -> str:
         """Return whose model the client should use: the strategy, and which cluster's there."""
-        system = SYSTEMS.get(self.strategy)
-        is_one = system is not None and system.clustering in (SingleCluster, ClusterPerClient)
+        is_one = _clustering_of(self.strategy) in (SingleCluster, ClusterPerClient)
         return self.strategy if is_one else f"{self.strategy} / {self.cluster}"
 
 
@@ -129,12 +128,16 @@ class SeedVerdicts:
         return text
 
 
+def _clustering_of(strategy: str) -> type[Clustering] | None:
+    """Return a strategy's clustering, without importing what a results folder names."""
+    if strategy in SYSTEMS:
+        return SYSTEMS[strategy].clustering
+    return CLUSTERINGS.get(strategy.partition("+")[0])
+
+
 def _with_whom(joining: Sequence[Verdict]) -> str:
     """Return whom clients train with, by the strategies that they should use."""
-    with_all = {
-        one.strategy in SYSTEMS and SYSTEMS[one.strategy].clustering is SingleCluster
-        for one in joining
-    }
+    with_all = {_clustering_of(one.strategy) is SingleCluster for one in joining}
     if len(with_all) == 2:
         return "with others"
     return "with all others" if with_all == {True} else "in their group"

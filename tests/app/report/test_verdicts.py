@@ -57,7 +57,13 @@ def judged(*verdicts):
 
 @pytest.mark.parametrize(
     ("strategy", "model"),
-    [("rcc-pfl", "rcc-pfl / 1"), ("local", "local"), ("single", "single"), ("ditto", "ditto")],
+    [
+        ("rcc-pfl", "rcc-pfl / 1"),
+        ("local", "local"),
+        ("ditto", "ditto"),
+        ("single+mean+ditto", "single+mean+ditto"),
+        ("no_such:Strategy", "no_such:Strategy / 1"),
+    ],
 )
 def test_a_cluster_is_named_where_there_are_several(strategy, model):
     assert replace(verdict(0), strategy=strategy).model == model

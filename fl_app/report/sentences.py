@@ -104,9 +104,11 @@ def findings_table(results: Sequence[Result]) -> TextTable:
     """Tabulate the best strategies of each result, and how they compare with the next one."""
     rows = []
     for result in results:
-        rows += [one.row(result.name) for one in _rankings(result)[:1]] or [
-            [result.name, *["–"] * 4]
-        ]
+        rankings = _rankings(result)
+        rows += [
+            one.row(f"{result.name}, tested {one.test}" if len(rankings) > 1 else result.name)
+            for one in rankings
+        ] or [[result.name, *["–"] * 4]]
     columns = ["run", "best", "mean", "next", "difference, 95 % interval"]
     caption = (
         "The best strategies of each run; intervals are over seeds, or the clients of one seed"

@@ -80,7 +80,7 @@ def _is_much_lower(before: float, after: float, count_before: float, count_after
 
 def _is_much_larger(before: float, after: float, count_before: float, count_after: float) -> bool:
     deviation = math.sqrt(1 / (2 * count_before) + 1 / (2 * count_after))
-    return after > before * max(SMALLEST_GROWTH, math.exp(_Z * deviation)) and before > 0
+    return after > before * max(SMALLEST_GROWTH, math.exp(_Z * deviation))
 
 
 def _wilson_interval(share: float, count: float) -> tuple[float, float]:

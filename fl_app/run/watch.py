@@ -205,7 +205,7 @@ def lines_of(status: Mapping[str, Any], now: float) -> Iterator[str]:
             yield line
     yield from status["clients"]
     yield from status["failures"]
-    yield from status["falls"]
+    yield from status.get("falls", ())
 
 
 def _table(

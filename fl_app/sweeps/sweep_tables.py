@@ -84,16 +84,11 @@ def _printed(keys: list[str], found: DataFrame, cells: Sequence[Cell], name: str
             strategy: format_measure(name, of.mean(), of.std() if len(of) > 1 else None)
             for strategy, of in here.groupby("strategy")["value"]
         }
-        rows.append(
-            [
-                *map(typed, place),
-                *(texts.get(one, "–") + "*" * (one in best) for one in strategies),
-            ]
-        )
+        starred = (texts.get(one, "–") + "*" * (one in best) for one in strategies)
+        rows.append([*map(typed, place), *starred])
     columns = [*keys, *strategies]
     numbers = range(len(keys), len(columns))
-    note = _STARRED if any("*" in cell for row in rows for cell in row) else ""
-    return render(TextTable(f"{measure_title(name)}, {spread}", columns, rows, numbers, note=note))
+    return render(TextTable(f"{measure_title(name)}, {spread}", columns, rows, numbers))
 
 
 def _best(cells: Sequence[Cell], name: str) -> list[str]:

@@ -99,6 +99,7 @@ def test_a_check_goes_through_the_proxy_that_a_node_uses_and_names_its_variable(
         with pytest.raises(ValueError, match=rf"{message} lead to closed\.com:9092 \(.*403") as no:
             _server_reached(site("closed.com"))
     assert "cret" not in str(no.value)
-    monkeypatch.setenv("https_proxy", NOWHERE)
-    with pytest.raises(ValueError, match=r"https_proxy names the proxy 127\.0\.0\.1:9"):
-        _server_reached(site("fl.example.com"))
+    for url, name in ((NOWHERE, r"127\.0\.0\.1:9"), ("http://me:cret@p:80a", "p:80a")):
+        monkeypatch.setenv("https_proxy", url)
+        with pytest.raises(ValueError, match=f"https_proxy names the proxy {name}, which"):
+            _server_reached(site("fl.example.com"))

@@ -194,7 +194,7 @@ def _connect(site: Site) -> socket.socket:
         line.connect()
     except (OSError, HTTPException, ValueError) as error:
         raise ValueError(
-            f"{variable} names the proxy {proxy.hostname}:{proxy.port}, which does not lead to "
+            f"{variable} names the proxy {proxy.netloc.rpartition('@')[2]}, which does not lead to "
             f"{site.host}:{site.port} ({error}): correct it, or add {site.host} to no_proxy."
         ) from error
     tunnel: socket.socket = line.sock

@@ -80,7 +80,7 @@ def run_node(words: list[str], only_app: str = "") -> int:
         command += ["--isolation", "process"]
     die_too = partial(die_with_parent, os.getpid(), signal.SIGTERM) if can_fork_safely() else None
     started: list[subprocess.Popen[bytes]] = []
-    warm, refused_since = None, time.monotonic()
+    warm = refused_since = None
     with lock, suppress(KeyboardInterrupt):
         try:
             while True:
@@ -88,7 +88,7 @@ def run_node(words: list[str], only_app: str = "") -> int:
                 supernode = subprocess.Popen(
                     command,
                     stderr=subprocess.PIPE,
-                    preexec_fn=die_too,  # noqa: PLW1509 - one thread
+                    preexec_fn=die_too,  # noqa: PLW1509 - it takes no lock
                     process_group=0 if die_too else None,
                 )
                 refused = threading.Event()
@@ -108,6 +108,7 @@ def run_node(words: list[str], only_app: str = "") -> int:
                 log.join(_LOOK_AGAIN)
                 if not refused.is_set():
                     return _exit_status(supernode.returncode, only_prints=only_prints)
+                refused_since = refused_since or time.monotonic()
                 left = _REFUSED_SECONDS - (time.monotonic() - refused_since)
                 if left <= 0:
                     _log.error("the server still refuses this device: run `fedkin devices check`")

@@ -35,12 +35,13 @@ def test_a_share_falls_by_20_points_and_more_than_chance(before, after, count, i
 
 # 20 samples: exp(1.96 √(1/40 + 1/40)) = 1.55, below 2; with 4 samples exp(0.98) = 2.66.
 @pytest.mark.parametrize(
-    ("after", "count", "is_named"), [(2.1, 20, True), (1.9, 20, False), (2.5, 4, False)]
+    ("before", "after", "count", "is_named"),
+    [(1.0, 2.1, 20, True), (1.0, 1.9, 20, False), (1.0, 2.5, 4, False), (0.0, 1000.0, 20, True)],
 )
-def test_an_error_more_than_doubles(after, count, is_named):
+def test_an_error_more_than_doubles(before, after, count, is_named):
     reports = [
         report_of(number, {0: error}, count, is_regression=True)
-        for number, error in ((1, 1.0), (2, after))
+        for number, error in ((1, before), (2, after))
     ]
     assert len(find_falls(reports)) == is_named
 

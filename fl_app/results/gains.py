@@ -84,7 +84,9 @@ class Posterior:
     def common_mean(self) -> tuple[float, float, float]:
         """Return the expected mean over all possible clients, and the ends of its interval."""
         probabilities = self.weights.reshape(len(_MEANS), -1).sum(axis=1)
-        low, high = np.interp(_ENDS, probabilities.cumsum(), _MEANS)
+        half = (_MEANS[1] - _MEANS[0]) / 2  # of the width of a cell
+        edges = np.append(_MEANS - half, _MEANS[-1] + half)
+        low, high = np.interp(_ENDS, np.append(0, probabilities.cumsum()), edges)
         return float(probabilities @ _MEANS), float(low), float(high)
 
     @cached_property

@@ -44,6 +44,12 @@ def test_gains_are_those_of_a_computation_by_random_draws():
     assert found.within(1, 0.01) == pytest.approx((np.abs(gains[1]) < 0.01) @ weights, abs=0.01)
 
 
+def test_the_interval_of_the_common_mean_is_around_it():
+    """Of 2,000 clients without a gain, it is in the cell around 0, from −0.5 to 0.5 points."""
+    mean, low, high = estimate_gains(np.zeros(2000), np.full(2000, 0.01)).common_mean
+    assert (mean, low, high) == pytest.approx((0, -0.00475, 0.00475), abs=1e-5)
+
+
 @settings(max_examples=25)
 @given(
     arrays.arrays(np.float64, 5, elements=st.floats(-1e30, 1e30)),

@@ -58,8 +58,9 @@ def add_command(commands: Any) -> None:
         type=_split,
         metavar="NAME,NAME",
         default=[],
-        help="the columns of --table, by their names in its .csv; by default all, and of .tex the "
-        "score, ARI and differences, which fit into a column of text",
+        help="the columns of --table, by their names in its .csv; of .md and .tex, no column that "
+        "only the .csv has; by default all, and of .tex the score, ARI and differences, which fit "
+        "into a column of text",
     )
     parser.add_argument(
         "--names",
@@ -133,6 +134,9 @@ def _report(options: argparse.Namespace) -> int:
     if options.output is None and (alone / SWEEP).is_file():
         output = alone / "cells.html"  # the sweep wrote its own report
     results = distinct([read_result(folder) for folder in folders])
+    strategies = dict.fromkeys(name for one in results for name in one.strategies)
+    if unknown := [name for name in options.names if name not in strategies]:
+        raise ValueError(f'--names has "{unknown[0]}", but there are {", ".join(strategies)}.')
     tables = [(path, _table(results, path, options)) for path in options.table]
     if options.output or not (options.table and (alone / SWEEP).is_file()):
         print(f"report    {write_report(folders, output, compare=options.compare)}")
@@ -155,13 +159,17 @@ def _table(results: list[Result], path: Path, options: argparse.Namespace) -> Te
         known = strategy_table(results, base).exact_columns
         main = next(run.metrics.main.name for result in results for run in result.runs)
         columns = [one for one in (main, "ari", "difference", "p-of-clients") if one in known]
-    table = strategy_table(results, base, columns)
-    named = {name: options.names.get(name, name) for one in results for name in one.strategies}
+    table = strategy_table(results, base, columns, for_programs=path.suffix == ".csv")
+    place = table.columns.index("strategy")
+    named: dict[str | float, str] = {
+        name: options.names.get(name, name) for one in results for name in one.strategies
+    }
     named |= {f"difference from {base}": f"difference from {named.get(base)}"}
     return replace(
         table,
         columns=[named.get(column, column) for column in table.columns],
-        rows=[[named.get(cell, cell) for cell in row] for row in table.rows],
+        rows=[[*row[:place], named[row[place]], *row[place + 1 :]] for row in table.rows],
+        exact=[[*row[:place], named[row[place]], *row[place + 1 :]] for row in table.exact],
         best=table.best if options.bold else (),
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -11,11 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fl_app.report.tables import interval, scores_in, shared_seeds, signed, tests_of
+from fl_app.report.tables import count_tested, interval, scores_in, signed, tests_of
 from fl_app.report.text_table import TextTable
 from fl_app.results.reading import Result
 from fl_app.results.schema import Grouping, Run
-from fl_app.results.statistics import Difference, difference
+from fl_app.results.statistics import Difference, Scores, difference, mean_score, shared_scores
 from fl_core.data.settings import REAL_DEVICES
 from fl_core.metrics import Metric
 from fl_core.options import key_values
@@ -85,15 +84,19 @@ def troubles(result: Result, where: str = "") -> list[str]:
 
 def describe_comparison(results: Sequence[Result], compare: str) -> str:
     """Return what the differences from a strategy are, and what differs between seeds."""
-    seeds = {run.seed for result in results for run in result.runs}
+    tested = [result for result in results if result.runs]
+    counts = {len({run.seed for run in result.runs}) for result in tested}
+    over = "seeds" if min(counts) > 1 else "seeds, or the clients of one seed"
     text = (
         f"Difference from {compare}: the mean of paired differences, with its 95 % t interval over "
-        f"{'seeds' if len(seeds) > 1 else 'the clients'}; p: Wilcoxon's test over the clients of a "
+        f"{over if max(counts) > 1 else 'the clients'}; p: Wilcoxon's test over the clients of a "
         "run, adjusted after Holm for the number of strategies; of several seeds, the largest."
     )
-    if len(seeds) < 2:
-        return f"{text} There is one seed: what another one would change is not in the intervals."
-    varied = ["the partition of the data"] if results[0].runs[0].tasks else []
+    if max(counts) < 2:
+        where = " in each run" if len(tested) > 1 else ""
+        one = f"There is one seed{where}: what another one would change is not in the intervals."
+        return f"{text} {one}"
+    varied = ["the partition of the data"] if tested[0].runs[0].tasks else []
     if any(result.config.get("noise", "none") != "none" for result in results):
         varied.append("the label noise")
     varied += ["the initial model", "the order of batches"]
@@ -121,12 +124,16 @@ class _Ranking(NamedTuple):
 
     runs: Sequence[Run]
     test: str
-    means: Mapping[str, float]
+    scores: Mapping[str, Scores]  # of the seeds and clients that all strategies have
     base: str = ""  # the strategy with which all others are compared; empty: the best ones
 
     @property
     def metric(self) -> Metric:
         return self.runs[0].metrics.main
+
+    @property
+    def means(self) -> dict[str, float]:
+        return {name: mean_score(of_seed) for name, of_seed in self.scores.items()}
 
     @property
     def best(self) -> float:
@@ -139,10 +146,6 @@ class _Ranking(NamedTuple):
         """Return the strategies with the best mean, as it is shown."""
         if self.base:
             return [self.base]
-        if self.metric.is_share:
-            return [
-                name for name, mean in self.means.items() if round(1e3 * (self.best - mean)) == 0
-            ]
         shown = self.metric.shown
         return [name for name, mean in self.means.items() if shown(mean) == shown(self.best)]
 
@@ -154,24 +157,30 @@ class _Ranking(NamedTuple):
         return sorted(others, key=self.means.__getitem__, reverse=not lower)
 
     def differences(self, names: Sequence[str]) -> dict[str, Difference]:
-        scores = scores_in(self.runs, self.test)
-        return {name: difference(scores[self.first[0]], scores[name]) for name in names}
+        first = self.scores[self.first[0]]
+        return {name: difference(first, self.scores[name]) for name in names}
+
+    @property
+    def compared(self) -> str:
+        """Return the strategy of the differences, where there are several first ones."""
+        return self.first[0] if len(self.first) > 1 else ""
 
     def row(self, run_name: str) -> list[str]:
         cells = [run_name, _joined(self.first), self.metric.with_unit(self.best)]
         for name, one in self.differences(self.rest[:1]).items():
             unsure = "" if one.is_shown else "no difference can be shown: "
-            return [*cells, name, unsure + describe_difference(one, self.metric)]
+            whose = f"{self.compared}: " if self.compared else ""
+            return [*cells, name, f"{whose}{unsure}{describe_difference(one, self.metric)}"]
         return [*cells, "–", "–"]
 
     def describe(self) -> str:
         metric, runs, first, rest = self.metric, self.runs, self.first, self.rest
         seeds = len({run.seed for run in runs})
-        over = f"mean over clients{f' and {seeds} seeds' if seeds > 1 else ''}"
+        over = f"mean over {self._clients()}{f' and {seeds} seeds' if seeds > 1 else ''}"
         what = "" if metric.is_share else f"{metric.title} "
         text = f"{_joined(first)} reached {what}{metric.with_unit(self.best)} ({over})."
         named_too = [name for name in rest if self.base or name in (rest[0], rest[-1], ALONE, ALL)]
-        text += describe_differences(self.differences(named_too), metric)
+        text += describe_differences(self.differences(named_too), metric, self.compared)
         # Of equal clients the first one of the first seed.
         sign = -1 if metric.lower_is_better else 1
         least, seed, _, name, where = min(
@@ -187,28 +196,35 @@ class _Ranking(NamedTuple):
         reached = metric.with_unit(sign * least)
         return f"{text} {of} with the {metric.extreme} {metric.title} ({which}) reached {reached}."
 
+    def _clients(self) -> str:
+        """Return over which clients the means are: not all, where a strategy lacks some."""
+        known = scores_in(self.runs, self.test)
+        shared = [one for of_seed in self.scores.values() for one in of_seed.values()]
+        if all(
+            np.isfinite(known[name][seed]).sum() == np.isfinite(one).sum()
+            for name, of_seed in self.scores.items()
+            for seed, one in of_seed.items()
+        ):
+            return "clients"
+        return f"the {count_tested(shared)} clients that all tested"
+
 
 def _rankings(result: Result, compare: str = "") -> list[_Ranking]:
-    """Return the ranking in each test of the seeds on which all strategies ran."""
-    tested = [run for run in result.runs if np.isfinite(run.scores).any()]
-    if shared := shared_seeds(tested):  # of a stopped run, the last one has not all strategies
-        tested = [run for run in tested if run.seed in shared]
+    """Return the ranking in each test, by the seeds and clients that all strategies have."""
     rankings = []
-    for test in tests_of(tested):
-        found: dict[str, list[float]] = {}
-        for run in tested:
-            if test in run.tests and math.isfinite(run.tests[test].score):
-                found.setdefault(run.strategy, []).append(run.tests[test].score)
-        means = {name: float(np.mean(scores)) for name, scores in found.items()}
-        base = compare if compare in means else ""
-        rankings += [_Ranking(tested, test, means, base)] if means else []
+    for test in tests_of(run for run in result.runs if np.isfinite(run.scores).any()):
+        scores = shared_scores(scores_in(result.runs, test))
+        runs = [run for run in result.runs if run.seed in scores.get(run.strategy, {})]
+        base = compare if compare in scores else ""
+        rankings += [_Ranking(runs, test, scores, base)] if scores else []
     return rankings
 
 
-def describe_differences(found: Mapping[str, Difference], metric: Metric) -> str:
+def describe_differences(found: Mapping[str, Difference], metric: Metric, whose: str = "") -> str:
     """Return sentences on how much better one strategy is than others, by their names.
 
-    A difference is stated only if its interval excludes zero.
+    A difference is stated only if its interval excludes zero. `whose` names the one strategy, if
+    the sentence before does not.
     """
     if not found:
         return ""
@@ -219,13 +235,15 @@ def describe_differences(found: Mapping[str, Difference], metric: Metric) -> str
         for name, one in found.items()
         if one.is_shown
     ]
-    text = f" That is {_joined(shown)}." if shown else ""
+    that = f" For {whose}, that is" if whose else " That is"
+    text = f"{that} {_joined(shown)}." if shown else ""
     others = [
         f"{name} ({describe_difference(one, metric)})"
         for name, one in found.items()
         if not one.is_shown
     ]
-    text += f" No difference can be shown from {_joined(others, 'or')}." if others else ""
+    which = f"No difference of {whose}" if whose else "No difference"
+    text += f" {which} can be shown from {_joined(others, 'or')}." if others else ""
     first = next(iter(found.values()))
     pairs = f"{first.pairs} {first.over}"
     return f"{text} Intervals: 95 %, over {pairs}{' of one seed' * (first.over == 'clients')}."

@@ -31,7 +31,11 @@ _MORE_ROUNDS = "more rounds (num-server-rounds) may change the order"
 
 
 def strategy_table(
-    results: Sequence[Result], compare: str = "", columns: Sequence[str] = ()
+    results: Sequence[Result],
+    compare: str = "",
+    columns: Sequence[str] = (),
+    *,
+    for_programs: bool = False,
 ) -> TextTable:
     """Return one row per result and strategy: scores, clusters, bytes, seconds, means over seeds.
 
@@ -43,7 +47,8 @@ def strategy_table(
     With `compare`, further columns have the paired difference of each other strategy from that one,
     its 95 % interval, and the p-value of Wilcoxon's test over clients, adjusted after Holm for the
     strategies of the result; of several seeds, the largest. `columns` are those to return, by their
-    names for programs; by default all.
+    names for programs; by default all. Only `for_programs` may they be those that people do not
+    see.
     """
     kinds = {run.metrics.main.title: one.name for one in results for run in one.runs}
     if len(kinds) > 1:
@@ -64,7 +69,7 @@ def strategy_table(
     cells: list[list[Cell]] = []
     bold: set[tuple[int, str]] = set()
     for result in results:
-        differences = _differences(result, compare, shared) if compare else {}
+        differences = _differences(result, compare, shared) if compare and result.runs else {}
         best = {
             name: best_names(
                 scores_in(result.runs, name), lower_is_better=runs[0].metrics.main.lower_is_better
@@ -77,8 +82,8 @@ def strategy_table(
             found = list(_cells(result.of(name), tests, shared, measured, has_ari=has_ari))
             cells.append([*found, *differences.get(name, ())])
     main = runs[0].metrics.main.name
-    known = [exact for head, _, exact, _ in cells[0] if head]
-    columns = [known[0] if one == main else one for one in columns]
+    known = [exact for head, _, exact, _ in cells[0] if head or for_programs]
+    columns = [known[0] if one == main and main not in known else one for one in columns]
     if unknown := sorted({*columns} - {*known}):
         raise ValueError(f'--columns names "{unknown[0]}", but there are {", ".join(known)}.')
     chosen = [
@@ -115,17 +120,22 @@ def _differences(result: Result, base: str, test: str) -> dict[str, list[Cell]]:
     """Return the cells of each strategy's difference from another one."""
     scores, metric = scores_in(result.runs, test), result.runs[0].metrics.main
     others = [name for name in scores if name != base and base in scores]
-    seeds = [
-        holm([signed_rank_p(scores[name][seed], scores[base][seed]) for name in others])
-        for seed in scores.get(base, {})
-        if all(seed in scores[name] for name in others)
-    ]
+    p_values: dict[str, list[float]] = {name: [] for name in others}
+    for seed, of_base in scores.get(base, {}).items():
+        tested = {
+            name: p
+            for name in others
+            if seed in scores[name]
+            and math.isfinite(p := signed_rank_p(scores[name][seed], of_base))
+        }
+        for name, p in zip(tested, holm([*tested.values()]), strict=True):
+            p_values[name].append(p)
     cells = {}
     for name in result.strategies:
         found, p = Difference(math.nan, math.nan, 0, "seeds"), math.nan
         if name in others:
             found = difference(scores[name], scores[base])
-            p = max((of_seed[others.index(name)] for of_seed in seeds), default=math.nan)
+            p = max(p_values[name], default=math.nan)
         text = f"{signed(found.mean, metric)} ({interval(found, metric)})"
         low, high = found.ends
         cells[name] = [
@@ -323,13 +333,6 @@ def notes_of(runs: Sequence[Run]) -> list[str]:
             if choice is not None
         ),
     ]
-
-
-def shared_seeds(runs: Sequence[Run]) -> set[int]:
-    """Return the seeds on which all strategies ran: of a run that was stopped, not all seeds."""
-    strategies = {run.strategy for run in runs}
-    ran = [{run.seed for run in runs if run.strategy == name} for name in strategies]
-    return set[int].intersection(*ran) if ran else set()
 
 
 def _in_lines(strategy: str) -> str:

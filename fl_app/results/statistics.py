@@ -16,7 +16,8 @@ Scores = Mapping[int, NDArray[np.float64]]
 """By seed, the score of each client, NaN if it was not tested."""
 
 _TAIL = 0.975  # of a 95 % interval
-_ROUNDING = 1e-12  # of a score
+_DIGITS = 12  # of a score; what is beyond is a rounding
+_ROUNDING = 10**-_DIGITS
 _FEWEST_TESTS = 3  # of a slope
 _MARGIN = 0.01  # a point of accuracy, or one per cent of an error
 
@@ -89,23 +90,45 @@ def gains_of_clients(
     return gains[np.isfinite(gains)]
 
 
+def shared_scores(scores: Mapping[str, Scores]) -> dict[str, Scores]:
+    """Return the scores with which strategies are compared: those that all of them have.
+
+    These are of the seeds on which all ran and of the clients that all tested there; the others are
+    NaN. A strategy that tested no client is left out. Where nothing is shared, all scores count.
+    """
+    tested = {
+        name: known
+        for name, of_seed in scores.items()
+        if (known := {seed: one for seed, one in of_seed.items() if np.isfinite(one).any()})
+    }
+    shared: dict[str, dict[int, NDArray[np.float64]]] = {name: {} for name in tested}
+    for seed in sorted(set.intersection(*map(set, tested.values()))) if tested else ():
+        count = min(len(of_seed[seed]) for of_seed in tested.values())  # devices join later runs
+        each = [of_seed[seed][:count] for of_seed in tested.values()]
+        has_all = np.isfinite(np.array(each)).all(axis=0)
+        if has_all.any():
+            for name, of_clients in zip(tested, each, strict=True):
+                shared[name][seed] = np.full(len(tested[name][seed]), math.nan)
+                shared[name][seed][:count][has_all] = of_clients[has_all]
+    return {**(shared if any(shared.values()) else tested)}
+
+
+def mean_score(scores: Scores) -> float:
+    """Return the mean over seeds of the mean over clients; there must be one in each seed."""
+    return float(np.mean([np.nanmean(one) for one in scores.values()]))
+
+
 def best_names(scores: Mapping[str, Scores], *, lower_is_better: bool = False) -> list[str]:
     """Return the strategy with the best mean, and those that no interval distinguishes from it.
 
     Empty: there is nothing to compare, or no other one differs.
     """
     sign = -1 if lower_is_better else 1
-    means = {
-        name: sign * float(np.mean(known))
-        for name, of_seed in scores.items()
-        if (known := [np.nanmean(one) for one in of_seed.values() if np.isfinite(one).any()])
-    }
+    compared = shared_scores(scores)
+    means = {name: sign * mean_score(of_seed) for name, of_seed in compared.items()}
     best = max(means, key=lambda name: means[name], default="")
-    names = [
-        name
-        for name in means
-        if name == best or not difference(scores[best], scores[name]).is_shown
-    ]
+    gains = {name: difference(compared[best], of_seed) for name, of_seed in compared.items()}
+    names = [name for name, gain in gains.items() if not (gain.is_shown and sign * gain.mean > 0)]
     return names if len(names) < len(means) else []
 
 
@@ -139,8 +162,16 @@ def is_still_improving(
 
 
 def signed_rank_p(scores: NDArray[np.float64], others: NDArray[np.float64]) -> float:
-    """Return the p-value of Wilcoxon's signed-rank test over clients; 1 if none differs."""
+    """Return the p-value of Wilcoxon's signed-rank test over clients.
+
+    1 if none differs, NaN if both tested none.
+    """
     gains = gains_of_clients(scores, others)
+    if not gains.size:
+        return math.nan
+    # Equal gains have equal ranks, whatever their roundings.
+    scale = float(np.nanmedian(np.abs(np.concatenate([scores, others])))) or 1.0
+    gains = np.round(gains / scale, _DIGITS)
     return float(wilcoxon(gains).pvalue) if gains.any() else 1.0
 
 

@@ -211,6 +211,88 @@ def test_the_answer_states_only_differences_that_seeds_show(tmp_path, is_error):
         )
 
 
+def with_scores(folder, scores):
+    """Write a run with these scores of each strategy, by seed, and return what is read."""
+
+    def change(summary):
+        found = []
+        for one in summary["runs"]:
+            if (each := scores[one["strategy"]].get(one["seed"])) is not None:
+                known = [score for score in each if score is not None]
+                one["accuracy"] = float(np.mean(known)) if known else None
+                one["accuracy-per-client"] = each
+                found.append(one)
+        summary["runs"] = found
+
+    seeds = 1 + max(seed for of_seed in scores.values() for seed in of_seed)
+    return read_result(write_results(folder, seeds=seeds, strategies=scores, change=change))
+
+
+PARTLY = {
+    "rcc-pfl": {0: [0.9, 0.9, 0.9, None, None, None]},
+    "local": {0: [0.95, 0.96, 0.95, 0.5, 0.5, 0.5]},
+}
+
+
+def test_strategies_are_ranked_by_the_clients_that_all_tested(tmp_path):
+    result = with_scores(tmp_path, PARTLY)
+    (said,) = answer(result)
+    assert said.startswith(
+        "local reached 95.3 % (mean over the 3 of 6 clients that all tested). That is 5.3 points "
+        "more than rcc-pfl ("
+    )
+    assert build.findings_table([result]).rows[0][1:3] == ["local", "95.3 %"]
+
+
+def test_the_strategy_of_a_difference_is_named_where_several_are_first(tmp_path):
+    scores = {"rcc-pfl": [0.9336], "fedhc": [0.93363], "local": [0.8]}
+    result = with_scores(tmp_path, {name: {0: one * 6} for name, one in scores.items()})
+    (said,) = answer(result)
+    assert said.startswith(
+        "rcc-pfl and fedhc reached 93.4 % (mean over clients). For rcc-pfl, that is 13.4 points "
+        "more than local (+13.4 to +13.4). Intervals"
+    )
+    assert build.findings_table([result]).rows[0][4].startswith("rcc-pfl: +13.4 points")
+
+
+def test_strategies_are_first_together_only_if_the_table_shows_one_number(tmp_path):
+    """93.36 and 93.343 %: their difference is less than 0.05, and 93.4 is not 93.3."""
+    scores = {"rcc-pfl": {0: [0.9336] * 6}, "fedhc": {0: [0.93343] * 6}}
+    (said,) = answer(with_scores(tmp_path, scores))
+    assert said.startswith("rcc-pfl reached 93.4 % (")
+
+
+def test_p_values_count_only_strategies_with_data(tmp_path):
+    """All six clients differ: 2 / 2⁶ for either of two strategies, by Holm twice."""
+    scores = {name: {0: [level] * 6} for name, level in (("a", 0.5), ("b", 0.6), ("c", 0.7))}
+    expected = {"a": "–", "b": "0.062", "c": "0.062"}
+    for name, other in (("d", {0: [None] * 6}), ("e", {1: [0.9] * 6})):
+        result = with_scores(tmp_path / name, {**scores, name: other})
+        rows = strategy_table([result], "a").rows
+        assert {row[0]: row[-1] for row in rows} == {**expected, name: "–"}
+
+
+def test_a_comparison_says_over_what_its_intervals_are(tmp_path):
+    one, other = (with_scores(tmp_path / str(seed), {"a": {seed: [0.5] * 6}}) for seed in (0, 1))
+    both = with_scores(tmp_path / "both", {"a": {0: [0.5] * 6, 1: [0.5] * 6}})
+    said = build.describe_comparison([one, other], "a")
+    assert "95 % t interval over the clients; p" in said
+    assert "There is one seed in each run: " in said
+    assert "t interval over seeds; p" in build.describe_comparison([both], "a")
+    mixed = build.describe_comparison([one, both], "a")
+    assert "t interval over seeds, or the clients of one seed; p" in mixed
+
+
+def test_a_run_beside_a_grouping_is_compared(tmp_path):
+    run_folder = write_results(tmp_path / "run")
+    write_grouping(tmp_path / "grouped", [f"client {number}" for number in range(6)])
+    output = tmp_path / "both.html"
+    words = ["--compare", "single", "--output", str(output)]
+    for folders in ([run_folder, tmp_path / "grouped"], [tmp_path / "grouped", run_folder]):
+        assert main(["report", *map(str, folders), *words]) == 0
+        assert "Difference from single" in output.read_text(encoding="utf-8")
+
+
 def test_names_are_never_code(tmp_path):
     names = [EVIL, "'\"><script>alert(1)</script>", "{{ 7 * 7 }}", "a\u2028b\x1b[2J", "oslo", "e"]
 
@@ -562,6 +644,16 @@ def test_columns_are_chosen_by_their_names(three_seeds, tmp_path, capsys):
     assert path.read_text(encoding="utf-8").startswith("| strategy | clusters | accuracy % |\n")
     assert main([*words, "acuracy"]) == 2
     assert '--columns names "acuracy", but there are accuracy, lowest' in capsys.readouterr().err
+    exact = tmp_path / "t.csv"
+    words = ["report", str(three_seeds), "--columns", "accuracy,accuracy-std", "--table"]
+    assert main([*words, str(exact), "--names", "fedhc=FedHC"]) == 0
+    lines = exact.read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "strategy,accuracy,accuracy-std"
+    assert [line.partition(",")[0] for line in lines[1:]] == ["rcc-pfl", "FedHC", "local"]
+    assert main([*words, str(path)]) == 2
+    assert '--columns names "accuracy-std", but there are accuracy, low' in capsys.readouterr().err
+    assert main([*words, str(exact), "--names", "typo=X"]) == 2
+    assert '--names has "typo", but there are rcc-pfl, fedhc, local.' in capsys.readouterr().err
     assert main(["report", str(three_seeds), "--compare", "single"]) == 2
     assert '--compare is "single", but there are rcc-pfl, fedhc, local.' in capsys.readouterr().err
 

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import ttest_rel
+from scipy.stats import ttest_rel, wilcoxon
 
 from fl_app.results.statistics import (
     best_names,
@@ -12,6 +12,7 @@ from fl_app.results.statistics import (
     half_interval,
     holm,
     is_still_improving,
+    shared_scores,
     signed_rank_p,
 )
 
@@ -72,11 +73,44 @@ def test_the_best_are_those_that_no_interval_tells_apart(sign):
     assert best_names({}) == []
 
 
+def test_strategies_are_compared_by_the_seeds_and_clients_that_all_have():
+    nan = np.nan
+    scores = {
+        "a": {0: np.array([0.1, 0.2, nan]), 1: np.array([0.3, 0.3, 0.3]), 2: np.array([0.4])},
+        "b": {0: np.array([nan, 0.5, 0.6]), 1: np.array([0.7, 0.7]), 3: np.array([0.8])},
+        "untested": {0: np.array([nan, nan, nan])},
+    }
+    found = shared_scores(scores)
+    assert {name: [*of] for name, of in found.items()} == {"a": [0, 1], "b": [0, 1]}
+    np.testing.assert_array_equal(found["a"][0], [nan, 0.2, nan])
+    np.testing.assert_array_equal(found["a"][1], [0.3, 0.3, nan])
+    np.testing.assert_array_equal(found["b"][1], [0.7, 0.7])
+    # Without a shared seed, all count.
+    apart = shared_scores({"a": {0: np.array([0.1])}, "b": {1: np.array([0.2])}})
+    assert {name: [*of] for name, of in apart.items()} == {"a": [0], "b": [1]}
+
+
+def test_the_best_of_a_stopped_run_is_that_of_the_shared_seed():
+    """Strategy a is at 80 and 60, b at 75 on the first seed alone: 5 points behind."""
+    assert best_names({"a": of_seeds(0.8, 0.6), "b": of_seeds(0.75)}) == ["a"]
+
+
 def test_wilcoxon_over_six_clients_by_hand():
     """All six gain: of 2⁶ signs, two are as extreme."""
     gains = np.array([0.01, 0.02, 0.03, 0.04, 0.05, 0.06])
     assert signed_rank_p(0.5 + gains, np.full(6, 0.5)) == pytest.approx(2 / 64)
     assert signed_rank_p(gains, gains) == 1
+    assert np.isnan(signed_rank_p(gains, np.full(6, np.nan)))
+
+
+@pytest.mark.parametrize("factor", [1, 52346.7])
+def test_roundings_break_no_ties(factor):
+    """Five gains of 0.1 and three losses: all ranks are tied."""
+    scores = np.array([0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.9, 0.8])
+    others = np.array([0.8, 0.7, 0.6, 0.5, 0.4, 0.5, 1.0, 0.9])
+    expected = wilcoxon([1.0, 1, 1, 1, 1, -1, -1, -1]).pvalue
+    assert expected == pytest.approx(0.7266, abs=1e-4)
+    assert signed_rank_p(factor * scores, factor * others) == pytest.approx(expected)
 
 
 def test_holm_by_hand():

@@ -20,6 +20,22 @@ def test_the_comparison_is_that_of_the_committed_runs():
     assert pages.compared() in page
 
 
+def test_the_readme_counts_the_verdicts_on_the_papers_claims():
+    lines = (ROOT / "docs/results/README.md").read_text(encoding="utf-8").splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    papers = [row for row in rows if len(row) == 10 and "[" in row[1] and "Beyond" not in row[0]]
+    counts = [
+        sum(int(row[column]) for row in papers if row[column].isdigit()) for column in range(5, 10)
+    ]
+    holds, partly, undecided, does_not, unjudged = counts
+    text = (
+        f"Of {sum(counts)} claims of the papers that were tried, {holds} hold, {partly} hold "
+        f"partly, {undecided} are undecided, {does_not} do not hold, and {unjudged} could not "
+        "be judged."
+    )
+    assert text in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 def test_the_pages_of_measurements_are_those_of_the_committed_numbers():
     written = pages.written()
     assert {path.stem for path in ROOT.glob("docs/measured/*")} == set(written)

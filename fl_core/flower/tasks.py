@@ -12,7 +12,8 @@ from functools import partial
 from pathlib import Path
 
 from flwr.cli.install import install_from_fab
-from flwr.common.constant import APP_DIR, FAB_HASH_TRUNCATION
+from flwr.clientapp.utils import get_load_client_app_fn
+from flwr.common.constant import APP_DIR
 from flwr.common.logger import update_console_handler
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
 from flwr.supercore.address import resolve_bind_address
@@ -27,14 +28,18 @@ _LOOK_AGAIN = 0.1  # seconds
 
 
 def answer_task(
-    address: str, token: str, authority: bytes | None, installed: Callable[[Path, str], object]
+    address: str,
+    token: str,
+    authority: bytes | None,
+    check: Callable[[str], object],
+    use: Callable[[Path], object],
 ) -> None:
     """Answer a SuperNode's message as `flwr-clientapp` does, but faster; then end the process.
 
     A SuperNode offers a message before it has all objects: Flower tries again after 1 s, this
     function after 0.1 s. And Flower unpacks and checks all files of an app for each message, before
     it finds that the app is installed (`install_once`). Neither has an option, so this function
-    replaces two names of Flower's module in this process.
+    replaces three names of Flower's module in this process.
 
     Parameters
     ----------
@@ -42,17 +47,25 @@ def answer_task(
         HOST:PORT of the SuperNode's API for its machine, and the message.
     authority : bytes, optional
         The certificate that authenticates the SuperNode; without one, it uses plain HTTP.
-    installed : callable
-        Called with the folder of the app and the SHA-256 hash of its FAB, before its import.
+    check : callable
+        Called with the SHA-256 hash of the app's FAB, before anything of it is unpacked.
+    use : callable
+        Called with the folder of the app, before its import.
     """
+    folder = Path()
 
     def install(fab: bytes, skip_prompt: bool = True) -> Path:
-        installed(folder := install_once(fab, skip_prompt), hashlib.sha256(fab).hexdigest())
+        nonlocal folder
+        check(hashlib.sha256(fab).hexdigest())
+        use(folder := install_once(fab, skip_prompt))
         return folder
 
     module = importlib.import_module("flwr.supernode.runtime.run_clientapp")
     sooner = {
         "install_from_fab": install,
+        "get_load_client_app_fn": lambda **words: get_load_client_app_fn(
+            **{**words, "app_path": str(folder)}
+        ),
         "pull_and_inflate_object_from_tree": partial(
             pull_and_inflate_object_from_tree, initial_backoff=_LOOK_AGAIN
         ),
@@ -72,16 +85,17 @@ def answer_task(
 def install_once(fab: bytes, skip_prompt: bool = True) -> Path:
     """Return the folder of an installed app, or install it completely or not at all.
 
-    As in Flower, its name has the hash of the app's bytes. Flower copies file by file: a full disk
-    or another SuperNode would leave or find a part.
+    Its name has the whole hash of the app's bytes. Flower's has 32 bits of it, which another app
+    can be made to share. Flower copies file by file: a full disk or another SuperNode would leave
+    or find a part.
     """
-    digest, apps = hashlib.sha256(fab).hexdigest()[:FAB_HASH_TRUNCATION], get_flwr_home() / APP_DIR
+    digest, apps = hashlib.sha256(fab).hexdigest(), get_flwr_home() / APP_DIR
     for folder in apps.glob(f"*.{digest}"):
         return folder
     apps.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".installing-", dir=apps.parent) as temporary:
         made = install_from_fab(fab, Path(temporary), skip_prompt=skip_prompt)
-        installed = apps / made.name
+        installed = apps / f"{made.stem}.{digest}"
         try:
             made.rename(installed)
         except OSError:

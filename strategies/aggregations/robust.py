@@ -27,7 +27,7 @@ from fl_core.options import number, option
 from strategies.aggregations.aggregation import PerCluster
 from strategies.rounds.means import mean_model
 from strategies.rounds.round_state import Update
-from strategies.rounds.updates import inner_products, model_vector
+from strategies.rounds.updates import RUNNING_STATISTICS, inner_products, model_vector
 
 Float64 = NDArray[np.float64]
 logger = getLogger(__name__)
@@ -73,7 +73,7 @@ class Median(Robust):
 
     def of_enough(self, updates: Sequence[Update]) -> NDArrays:
         """Return each parameter's median; of an even number, the mean of the two in the middle."""
-        return _by_array(updates, lambda values: np.median(values, axis=0))
+        return _by_array(updates, _median)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,8 @@ class Krum(_Tolerant):
     """The one model that is nearest to its n − f − 2 nearest ones (Blanchard et al., section 3).
 
     `tolerated` is f/n, the share of malicious clients. The paper needs n ≥ 2f + 3; where there are
-    fewer clients, f is smaller.
+    fewer clients, f is smaller. Running statistics do not tell models apart: of these, the median
+    of all is taken.
     """
 
     name: ClassVar[str] = "krum"
@@ -130,7 +131,8 @@ class Krum(_Tolerant):
         squares = squared_distances(updates)
         nearest = np.sort(squares, axis=1)[:, 1 : count - malicious - 1]  # the first is itself
         best = np.argsort(nearest.sum(axis=1), kind="stable")[: self._selected(count, malicious)]
-        return mean_model([updates[i].arrays for i in sorted(best)], [1] * len(best))
+        mean = mean_model([updates[i].arrays for i in sorted(best)], [1] * len(best))
+        return {**mean, **_by_array(updates, _median, RUNNING_STATISTICS)}
 
     def _selected(self, count: int, malicious: int) -> int:
         return 1
@@ -159,8 +161,15 @@ def squared_distances(updates: Sequence[Update]) -> Float64:
     return squares
 
 
-def _by_array(updates: Sequence[Update], combined: Callable[[Float64], Float64]) -> NDArrays:
-    """Apply `combined` to each parameter; its argument are the columns of blocks.
+def _median(values: Float64) -> Float64:
+    median: Float64 = np.median(values, axis=0)
+    return median
+
+
+def _by_array(
+    updates: Sequence[Update], combined: Callable[[Float64], Float64], ends: tuple[str, ...] = ("",)
+) -> NDArrays:
+    """Apply `combined` to each parameter of a name with one of these ends, in columns of blocks.
 
     Block by block, since all numbers of thousands of models at once, as float64 and sorted, would
     need several times the memory of the models.
@@ -168,6 +177,8 @@ def _by_array(updates: Sequence[Update], combined: Callable[[Float64], Float64])
     width = max(1, _BLOCK // len(updates))
     found = {}
     for name, array in updates[0].arrays.items():
+        if not name.endswith(ends):
+            continue
         combination = np.empty(array.size)
         for start in range(0, array.size, width):
             columns = slice(start, start + width)

@@ -83,6 +83,22 @@ def test_krum_expects_no_more_malicious_ones_than_its_paper_allows():
     assert combined(MultiKrum(0.4), updates_of(*rows)) == [[2]]
 
 
+@pytest.mark.parametrize("kind", [Krum, MultiKrum])
+def test_krum_takes_the_median_of_running_statistics_which_do_not_tell_models_apart(kind):
+    sent = {"w": np.zeros(1, "f"), "bn.running_mean": np.zeros(1, "f")}
+    found = []
+    for typical in range(10):
+        statistics = [1e12 if client == typical else client for client in range(10)]
+        updates = [
+            Update(c, 0, {"w": np.array([c], "f"), "bn.running_mean": np.array([s], "f")}, 1, sent)
+            for c, s in enumerate(statistics)
+        ]
+        state = Round(1, Clusters(dict.fromkeys(range(10), 0)), [sent], updates)
+        found.append(float(kind()(state)[0]["bn.running_mean"][0]))
+    # Of 0 to 9 without one of the lower five, and one above all: the middle is 5 and 6.
+    assert found == [5.5] * 5 + [(4 + 6) / 2] + [4.5] * 4
+
+
 def flowers(strategy, rows):
     """What Flower's strategy makes of the rows."""
     replies = []

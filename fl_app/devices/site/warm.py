@@ -230,14 +230,10 @@ def main(words: list[str]) -> NoReturn:
     address = resolve_bind_address(bound)
     authority = Path(path).expanduser().read_bytes() if path else None
 
-    def use_app(folder: Path, digest: str) -> None:
-        log.check(digest)
-        app.replace_if_equal(folder)
-
     _log.info(READY)
     serve(
         SuperNodeTasks(address, authority),
-        lambda token: answer_task(address, token, authority, use_app),
+        lambda token: answer_task(address, token, authority, log.check, app.replace_if_equal),
     )
 
 

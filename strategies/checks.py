@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from fl_core.objectives.objective import LocalObjective
-from fl_core.options import COUNT, SHARE, Rule, key_of, or_words, refusal
+from fl_core.options import BY_STRATEGY, COUNT, SHARE, Rule, key_of, or_words, refusal
 from strategies.aggregations.aggregation import Aggregation
+from strategies.aggregations.robust import Krum
 from strategies.clusterings.clustering import Clustering
+from strategies.clusterings.first_update import OnceByTraining
 from strategies.secure_aggregation import why_not
 
 
@@ -27,7 +29,9 @@ def check_parts(
     local: LocalObjective,
     secure_aggregation: bool,
 ) -> None:
-    """Raise a ValueError if an option of a part is wrong, or secure sums hide what a part needs."""
+    """Raise a ValueError if an option of a part is wrong, or a part lacks what it needs."""
+    if conflict := beside_conflict(type(clustering), type(aggregation), type(local)):
+        raise ValueError(f"{conflict}.")
     reason = why_not(type(clustering), type(aggregation))
     if secure_aggregation and reason:
         raise ValueError(
@@ -42,8 +46,33 @@ def check_parts(
         _check(rule, "num-clusters", clustering.num_clusters)
 
 
+def beside_conflict(
+    clustering: type[Clustering], aggregation: type[Aggregation], local: type[LocalObjective]
+) -> str:
+    """Return why arrays beside the model do not go with these parts; empty where they do."""
+    if local.first_beside is LocalObjective.first_beside:
+        return ""
+    what = f"the objective {local.name or local.__name__} sends arrays beside the model, which "
+    if aggregation.per_client or issubclass(aggregation, Krum):
+        return (
+            f"{what}the aggregation {aggregation.name or aggregation.__name__} cannot combine: "
+            "choose mean, lps-gps, median or trimmed-mean"
+        )
+    if issubclass(clustering, OnceByTraining):
+        return (
+            f"{what}clients that join late would lose with the clustering {clustering.name}: "
+            "choose one that does not wait for the first training, such as spectral or update"
+        )
+    return ""
+
+
 def _check_options(part: Any) -> None:
     for one in fields(part) if is_dataclass(part) else ():
+        if isinstance(word := getattr(part, one.name, None), str) and word == BY_STRATEGY:
+            raise ValueError(
+                f'{key_of(one)} is "{word}", which has a meaning in a run configuration alone: '
+                "choose another value."
+            )
         # Without a default, it is made of what a run configuration has, and is another thing.
         if (declared := one.metadata.get("option")) is None or one.default is MISSING:
             continue

@@ -14,6 +14,7 @@ from fl_app.config.tuning import TUNABLE, has_effect, values_of
 from fl_core.data.settings import ALL_SITES, NOT_STANDARDISED, REAL_DEVICES
 from fl_core.options import at_value, typed
 from strategies.catalogue import ALONE, parameters, system_of
+from strategies.checks import beside_conflict
 from strategies.secure_aggregation import why_not
 
 LAST_SEED = 2**32 - 1
@@ -77,6 +78,9 @@ def _strategies(values: Values) -> Broken:
         if system.objective.assumes_sgd and (values["optimizer"] != "sgd" or values["momentum"]):
             advice = "set optimizer to sgd and momentum to 0"
             yield "optimizer", f"{name} assumes SGD without momentum: {advice}"
+    for system in systems.values():
+        if conflict := beside_conflict(*system.parts):
+            yield "strategy", conflict
     for name, system in systems.items():
         reason = why_not(system.clustering, system.aggregation)
         if values["secure_aggregation"] and reason:

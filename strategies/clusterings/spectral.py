@@ -116,7 +116,7 @@ class SpectralClustering(Clustering):
     def group(self, scores: Float64, kinds: Int64) -> RelevanceGroups:
         """Group clients by r(i, j), shape (K, K); `kinds` are as of that method."""
         rule = (self.num_clusters, self.linkage, self.relevance)
-        if self.outliers == KEEP:
+        if self.outliers != SEPARATE:
             return group_by_relevance(scores, *rule)
         return group_without_outliers(scores, kinds, *rule)
 
@@ -131,7 +131,7 @@ class SpectralClustering(Clustering):
         Before clients compare: a score is relative to all that a client was sent, and beside what
         has nothing in common with it, all others look similar.
         """
-        if self.outliers == KEEP:
+        if self.outliers != SEPARATE:
             return np.full(len(spectra), -1)
         return strangers(Spectra.of_vectors(spectra), rng)
 

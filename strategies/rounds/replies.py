@@ -16,6 +16,7 @@ from fl_core.messages import protocol
 from fl_core.messages.arrays import is_variance
 from fl_core.messages.protocol import NDArrays
 from fl_core.metrics import Metrics
+from fl_core.models.layers import is_within
 from fl_core.text import one_line
 from strategies.rounds.round_state import Update
 from strategies.rounds.updates import RUNNING_STATISTICS
@@ -181,8 +182,9 @@ def _implausible(name: str, array: NDArray[Any], initial: NDArray[Any]) -> str |
         return "NaN or infinity: learning-rate may be too high"
     if is_variance(name) and array.min(initial=0) < 0:  # one makes a mean's root NaN
         return "negative variances"
-    if name.endswith(RUNNING_STATISTICS):  # of samples of any scale
-        return f"{largest:.3g}, which no samples can have" if largest > _MOST_STATISTIC else None
+    # Of samples of any scale, or beside the model, where a start at 0 says nothing of the scale.
+    if name.endswith(RUNNING_STATISTICS) or is_within(name, [protocol.BESIDE]):
+        return f"{largest:.3g}, which is implausible" if largest > _MOST_STATISTIC else None
     # What it began with is looked at only where it can matter: it is the same for all.
     if largest > _MOST_GROWTH and largest > _MOST_GROWTH * np.abs(initial).max():
         return (

@@ -3,9 +3,13 @@
 import numpy as np
 import pytest
 
+from fl_core.objectives.scaffold import Scaffold
 from strategies import (
     ClusteredStrategy,
+    FirstUpdateClustering,
     GivenClusters,
+    GraphMean,
+    MultiKrum,
     TrimmedMean,
     make_strategy,
 )
@@ -45,6 +49,32 @@ from tests.toy_app import ENCODER, draw_model
         (
             lambda: make_strategy("fedsem", None),
             "num-clusters is None, but it must be a whole number of at least 1.",
+        ),
+        (
+            lambda: ClusteredStrategy(GivenClusters({0: 0}), GraphMean(), local=Scaffold()),
+            "the objective scaffold sends arrays beside the model, which the aggregation graph "
+            "cannot combine: choose mean, lps-gps, median or trimmed-mean.",
+        ),
+        (
+            lambda: ClusteredStrategy(GivenClusters({0: 0}), MultiKrum(), local=Scaffold()),
+            "the objective scaffold sends arrays beside the model, which the aggregation "
+            "multi-krum cannot combine: choose mean, lps-gps, median or trimmed-mean.",
+        ),
+        (
+            lambda: ClusteredStrategy(FirstUpdateClustering(2), local=Scaffold()),
+            "the objective scaffold sends arrays beside the model, which clients that join late "
+            "would lose with the clustering first-update: choose one that does not wait for the "
+            "first training, such as spectral or update.",
+        ),
+        (
+            lambda: make_strategy("rcc-pfl", relevance="by-strategy"),
+            'relevance is "by-strategy", which has a meaning in a run configuration alone: choose '
+            "another value.",
+        ),
+        (
+            lambda: make_strategy("rcc-pfl", outliers="by-strategy"),
+            'outliers is "by-strategy", which has a meaning in a run configuration alone: choose '
+            "another value.",
         ),
         (
             lambda: make_strategy("single", fraction_train=-1.0),

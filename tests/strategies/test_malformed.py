@@ -1,6 +1,7 @@
 """Bytes from the network may be anything: the client is named, and the others go on."""
 
 import math
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -215,3 +216,19 @@ def test_of_numbers_a_comparison_has_a_mean_of_any_sign_and_a_variance():
     for pair in ((0.5, -1e-9), (3e38, 1.0), (0.0, math.inf)):
         with pytest.raises(ValueError, match="which is impossible"):
             read_tests(comparisons(score=7.0, pair=pair), OF_A_NUMBER)
+
+
+@pytest.mark.parametrize(("largest", "is_fine"), [(5e4, True), (2e12, False), (np.nan, False)])
+def test_what_is_beside_the_model_may_grow_from_0_to_any_sensible_number(largest, is_fine):
+    name = f"{protocol.BESIDE}.w"
+    content = RecordDict(
+        {
+            protocol.ARRAYS: protocol.to_record({name: np.array([largest], np.float32)}),
+            protocol.METRICS: MetricRecord({protocol.NUM_EXAMPLES: 1}),
+        }
+    )
+    first = {name: np.zeros(1, np.float32)}
+    with (
+        nullcontext() if is_fine else pytest.raises(ValueError, match=r"beside-the-model\.w holds")
+    ):
+        read_update(0, 0, content, first, first)

@@ -185,6 +185,10 @@ DP = {"training_epsilon": 1.0}
     ("options", "message"),
     [
         ({"strategy": "scaffold"}, "optimizer is adam, but scaffold assumes SGD without momentum"),
+        (
+            {"strategy": "spectral+graph+scaffold", "optimizer": "sgd"},
+            "scaffold sends arrays beside the model, which the aggregation graph cannot combine",
+        ),
         ({"strategy": "single+mean+ditoo"}, 'local objective is "ditoo", .*Did you mean ditto'),
         (
             {"strategy": "ditto", **DP},

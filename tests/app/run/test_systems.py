@@ -24,6 +24,7 @@ from strategies.catalogue import (
     SYSTEMS,
     system_of,
 )
+from strategies.checks import beside_conflict
 from tests.app_runs import (
     DEFAULTS,
     LARGE_STEPS,
@@ -40,7 +41,11 @@ PLAIN = [name for name, system in SYSTEMS.items() if system.objective is Plain]
 # With norms, which this model has not, in app/run/test_local_objectives.py.
 OBJECTIVES_HERE = [name for name in OBJECTIVES if name != "private-norms"]
 PAPERS = [name for name, part in AGGREGATIONS.items() if part not in ROBUST]
-PAIRS = list(itertools.product(PAPERS, OBJECTIVES_HERE))
+PAIRS = [
+    pair
+    for pair in itertools.product(PAPERS, OBJECTIVES_HERE)
+    if not beside_conflict(*system_of("+".join(("single", *pair))).parts)
+]
 TRIPLES = [
     "+".join((clustering, *pair))
     for _, clustering, pair in zip(
@@ -49,6 +54,7 @@ TRIPLES = [
         itertools.cycle(PAIRS),
         strict=False,
     )
+    if not beside_conflict(*system_of("+".join((clustering, *pair))).parts)
 ]
 SURVIVING = [f"spectral+{part.name}" for part in ROBUST]
 PRESETS = ("fedprox", "ditto", "fedper", "fedrep")

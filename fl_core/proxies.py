@@ -28,7 +28,7 @@ def bypass_proxies_on_loopback() -> None:
             for name in (f"{kind}_proxy", f"{kind}_proxy".upper()):
                 os.environ.pop(name, None)
             _log.warning(
-                "%s_proxy is %s, which is ignored: install socksio to use a SOCKS proxy", kind, url
+                "%s_proxy names a SOCKS proxy, which is ignored: install socksio to use it", kind
             )
     if proxies and exceptions.strip() != "*":
         named = [one.strip() for one in exceptions.split(",") if one.strip()]

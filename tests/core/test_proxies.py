@@ -76,10 +76,11 @@ def test_no_proxy_stands_between_this_machine_and_itself(variable, exceptions, m
 
 
 def test_a_socks_proxy_that_httpx_cannot_use_is_ignored_and_named(monkeypatch, caplog):
-    monkeypatch.setenv("all_proxy", "socks5://127.0.0.1:9")
+    monkeypatch.setenv("all_proxy", "socks5://me:secret@127.0.0.1:9")
     monkeypatch.setattr("fl_core.proxies.find_spec", lambda _: None)
     bypass_proxies_on_loopback()
-    assert "all_proxy is socks5://127.0.0.1:9, which is ignored" in caplog.text
+    assert "all_proxy names a SOCKS proxy, which is ignored" in caplog.text
+    assert "secret" not in caplog.text
     httpx.Client().close()
 
 

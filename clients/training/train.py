@@ -87,6 +87,8 @@ def train(
 ) -> float:
     """Train `model` in place on one client's samples; return the last epoch's loss per sample.
 
+    Without an epoch, that is NaN.
+
     Parameters
     ----------
     model : nn.Module
@@ -115,6 +117,8 @@ def train(
             optimizer.step()
             lengths.append(len(truth))
             losses.append(loss.detach())
+    if not losses:
+        return math.nan
     sizes = torch.tensor(lengths, dtype=torch.float64)
     return float(torch.stack(losses).cpu().double() @ sizes / sizes.sum())
 
@@ -165,7 +169,7 @@ class UsualTraining:
     ) -> float:
         """Train a model by `train`."""
         images, labels = self.data
-        settings = replace(self.settings, local_epochs=epochs or self.settings.local_epochs)
+        settings = self.settings if epochs is None else replace(self.settings, local_epochs=epochs)
         with seeded(self._seed, images.device):
             generator = torch.Generator().manual_seed(self._seed)
             return train(model, images, labels, settings, generator, add_term)
@@ -173,7 +177,7 @@ class UsualTraining:
     def batches(self, epochs: int | None = None) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield the batches that `train` would take."""
         generator = torch.Generator().manual_seed(self._seed)
-        for _ in range(epochs or self.settings.local_epochs):
+        for _ in range(self.settings.local_epochs if epochs is None else epochs):
             yield from epoch_batches(*self.data, self.settings.batch_size, generator)
 
     def loss(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

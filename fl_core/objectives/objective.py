@@ -120,7 +120,15 @@ class LocalTraining:
         return None if stored is None else dict(stored.to_torch_state_dict())
 
     def save(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Store tensors in the place of those before; the class must say `has_state`."""
+        """Store tensors in the place of those before; the class must say `has_state`.
+
+        A ValueError says that private layers are stored in that place.
+        """
+        if self.private_layers:
+            raise ValueError(
+                "a local objective that has private layers cannot save a state, since both are "
+                "stored in one place: give up one of the two."
+            )
         self.store.save(ArrayRecord(dict(tensors)))
 
 

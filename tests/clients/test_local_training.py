@@ -23,7 +23,7 @@ from clients.training.local_training import (
 from fl_core.messages import protocol
 from fl_core.models.layers import with_layer
 from fl_core.objectives.known import OBJECTIVES
-from fl_core.objectives.objective import no_term
+from fl_core.objectives.objective import LocalTraining, no_term
 from tests.local_messages import context, message, personal, sgd, two_numbers
 from tests.objective_app import Small
 from tests.objective_app import two_layers as a_model
@@ -131,6 +131,14 @@ def test_apfl_by_hand():
     assert weight(shared) == pytest.approx(w, abs=1e-6)
     found = weight_tested(ask(0.7, 2, protocol.EVALUATE, **APFL), client)
     assert found == pytest.approx(alpha * v + (1 - alpha) * 0.7, abs=1e-6)
+
+
+def test_a_state_is_not_saved_in_the_place_of_private_layers():
+    client = context()
+    local = LocalTraining(sgd(), personal(ask(0.2), client), ("output",))
+    with pytest.raises(ValueError, match="has private layers cannot save a state"):
+        local.save({"count": torch.zeros(1)})
+    assert not len(client.state)
 
 
 def test_pfedme_by_hand():

@@ -107,9 +107,11 @@ at all sites, by {'male': 'Male'}
     ]
     if not groups:
         return ""
-    mapping = ", ".join(f"{other}: {first}" for first, *others in groups[:5] for other in others)
+    spellings = [listed(group, 5, ", ") for group in groups]
+    pairs = [f"{other}: {first}" for first, *others in groups[:5] for other in others]
+    mapping = listed(pairs, 20, ", ")
     return (
-        f"{what} {listed([', '.join(group) for group in groups], 5, '; ')} count as different "
+        f"{what} {listed(spellings, 5, '; ')} count as different "
         "ones: if they are the same, give them one name at all sites, "
         + how.format(f"{{{mapping}}}")
     )

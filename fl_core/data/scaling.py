@@ -202,7 +202,10 @@ def columns_of_few_digits(samples: Tensor) -> list[int]:
 def _columns(values: Tensor) -> NDArray[Any]:
     """Return some of the values of each column, shape (columns, m), of (n, columns, …) or (n,)."""
     some = values[:: max(1, len(values) // _COMPARED)].numpy()
-    return some[None] if some.ndim == 1 else np.moveaxis(some, 1, 0).reshape(some.shape[1], -1)
+    if some.ndim == 1:
+        return some[None]
+    columns = np.moveaxis(some, 1, 0).reshape(some.shape[1], -1)
+    return columns[:, :: max(1, columns.shape[1] // _COMPARED)]
 
 
 def constant_notes(

@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 
 from fl_core.data.dataset import Dataset
 from fl_core.data.given_partition import GivenPartition
-from fl_core.data.scaling import ColumnStatistics, Scaling
+from fl_core.data.scaling import ColumnStatistics, Scaling, _columns
 from fl_core.partitions.federation import spread
 from fl_core.partitions.settings import FederationSettings
 
@@ -214,3 +214,9 @@ def test_rounding_of_float64_is_no_different_value():
     assert len(set(column)) == 4
     found = federation("none", of_one_column(column, [*STEPS, 7])).dataset
     assert found.train_samples.dtype == found.train_labels.dtype == torch.float32
+
+
+def test_of_columns_of_many_numbers_some_are_compared():
+    # Two channels of 400 images of 100 × 100: four million numbers each.
+    columns = _columns(torch.zeros(400, 2, 100, 100, dtype=torch.float64))
+    assert columns.shape == (2, 10_000)

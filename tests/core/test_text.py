@@ -71,6 +71,13 @@ def test_the_note_on_spellings_shows_which_letters_differ():
     assert note.endswith("column.replace({'мужской': 'Мужской', 'c\\u0430t': 'cat'})")
 
 
+def test_the_note_on_spellings_of_thousands_of_variants_is_short():
+    variants = ["a" + " " * number + "b" for number in range(1000)]
+    note = note_on_spellings("the classes", variants, "by {}")
+    assert "and 995 more count as" in note
+    assert note.endswith(" and 979 more}")
+
+
 def test_a_name_is_composed_without_spaces_around_it():
     assert strip_and_compose(" Zoe\u0308 B\n") == "Zoë B"
 

@@ -79,7 +79,7 @@ def _strategies(values: Values) -> Broken:
             advice = "set optimizer to sgd and momentum to 0"
             yield "optimizer", f"{name} assumes SGD without momentum: {advice}"
     for system in systems.values():
-        if conflict := beside_conflict(*system.parts):
+        if conflict := beside_conflict(system.clustering, system.aggregation, system.objective):
             yield "strategy", conflict
     for name, system in systems.items():
         reason = why_not(system.clustering, system.aggregation)

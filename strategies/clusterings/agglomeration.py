@@ -180,17 +180,28 @@ def gaps(merges: Float64) -> Float64:
     return heights if len(heights) < 2 else np.diff(heights)[::-1]
 
 
-def k_means(points: Float64, num_clusters: int, seed: int) -> NDArray[np.int64]:
-    """Return the canonical labels of k-means, the best of ten starts by k-means++, shape (K,).
+def k_means(
+    points: Float64,
+    num_clusters: int,
+    seed: int,
+    starts: int = 10,
+    centres: Float64 | None = None,
+) -> NDArray[np.int64]:
+    """Return the canonical labels of k-means, the best of `starts` by k-means++, shape (K,).
 
-    If `num_clusters` is more than the number of different points, each of these is a cluster.
+    With `centres`, one for each cluster, it starts from these, and labels are their indices. If
+    `num_clusters` is more than the number of different points, each of these is a cluster.
     """
     # On a device, each message starts a process, which imports this file but never needs sklearn.
     from sklearn.cluster import KMeans  # noqa: PLC0415 - it takes a second
 
     number = min(num_clusters, len(np.unique(points, axis=0)))
     with threadpool_limits(1):  # so few points are done before threads have synchronised
-        return canonical_labels(KMeans(number, n_init=10, random_state=seed).fit_predict(points))
+        if centres is not None:
+            found: NDArray[np.int64] = KMeans(number, init=centres, n_init=1).fit_predict(points)
+            return found
+        found = KMeans(number, n_init=starts, random_state=seed).fit_predict(points)
+        return canonical_labels(found)
 
 
 def number_by_rule(rule: str, distances: Float64, merges: Float64) -> int:

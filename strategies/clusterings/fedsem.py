@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 
 from fl_core.messages.protocol import NDArrays
 from strategies.clusterings.agglomeration import k_means
@@ -18,7 +20,13 @@ from strategies.rounds.conversation import Conversation
 from strategies.rounds.means import cluster_models
 from strategies.rounds.round_state import Clusters, Round
 from strategies.rounds.state import state_field
-from strategies.rounds.updates import Vector, coordinates, inner_products, model_vector
+from strategies.rounds.updates import (
+    Float64,
+    Vector,
+    coordinates,
+    inner_products,
+    model_vector,
+)
 
 _STARTS = 20  # of the first k-means of `AllModelsClustering`, of which the best counts
 
@@ -81,30 +89,40 @@ class AllModelsClustering(ModelClustering):
 
     def after_training(self, state: Round) -> Clusters:
         """Return the clusters of all clients' last models."""
-        # On a device, each message starts a process, which imports this file but never sklearn.
-        from sklearn.cluster import KMeans  # noqa: PLC0415 - it takes a second
-
         for update in state.updates:
             self._trained[update.client] = self.vector(update.arrays, state.initial)
         untrained = np.zeros_like(next(iter(self._trained.values())))
         vectors = [self._trained.get(client, untrained) for client in state.clusters.of_client]
         points = coordinates(inner_products([*vectors, *self._centres]))
-        count = len(vectors)
-        number = min(self.num_clusters, len(np.unique(points[:count], axis=0)))
-        goes_on = len(self._centres) == number
-        found = KMeans(
-            number,
-            init=points[count:] if goes_on else "k-means++",
-            n_init=1 if goes_on else _STARTS,
-            random_state=self.seed,
-        )
-        labels = found.fit_predict(points[:count])
-        self._centres = [
-            np.mean([v for v, one in zip(vectors, labels, strict=True) if one == label], axis=0)
-            for label in range(number)
-        ]
+        labels = self._labels(points[: len(vectors)], points[len(vectors) :])
+        centres = dict(enumerate(self._centres))
+        for label in np.unique(labels).tolist():
+            members = [v for v, one in zip(vectors, labels, strict=True) if one == label]
+            centres[label] = np.mean(members, axis=0)
+        self._centres = list(centres.values())
         of_client = dict(zip(state.clusters.of_client, labels.tolist(), strict=True))
         return Clusters(of_client, self.num_clusters)
+
+    def _labels(self, points: Float64, before: Float64) -> NDArray[np.int64]:
+        """Return labels by k-means from the centres `before`: a cluster keeps its number.
+
+        Where there may be more clusters, each of the others starts at the point that is farthest
+        from all centres; where there are fewer different points, at the centres nearest to any.
+        """
+        number = min(self.num_clusters, len(np.unique(points, axis=0)))
+        if not len(before):
+            return k_means(points, number, self.seed, _STARTS)
+        away = cdist(before, points)
+        kept = np.sort(away.min(axis=1).argsort(kind="stable")[:number])
+        centres, away = before[kept], away[kept]
+        while len(centres) < number:
+            farthest = points[away.min(axis=0).argmax()][None]
+            centres, away = (
+                np.vstack([centres, farthest]),
+                np.vstack([away, cdist(farthest, points)]),
+            )
+        of_centre = np.array([*kept, *range(len(kept), number)])
+        return of_centre[k_means(points, number, self.seed, centres=centres)]
 
     def vector(self, model: NDArrays, initial: NDArrays) -> Vector:
         """Return what is compared of a model."""

@@ -33,6 +33,17 @@ def test_by_hand_all_clients_are_grouped_in_each_round():
     ]
 
 
+def test_by_hand_clients_stay_where_they_are_while_there_are_fewer_models_than_clusters():
+    clustering, clusters = AllModelsClustering(5), Clusters(dict.fromkeys(range(10), 0), 5)
+    found = []
+    for trained in ({0: (8, 0), 1: (0, 8)}, {2: (30, 30), 3: (-30, 0)}, {2: (8, 0), 3: (0, 8)}):
+        updates = [Update(client, 0, model(*values), 10) for client, values in trained.items()]
+        clusters = clustering.after_training(Round(1, clusters, [], updates, initial=model(0, 0)))
+        found.append([clusters.of_client[client] for client in range(10)])
+    # Three different models, then five, then the first three again.
+    assert found == [[0, 1, *[2] * 8], [0, 1, 3, 4, *[2] * 6], [0, 1, 0, 1, *[2] * 6]]
+
+
 def test_one_client_and_one_that_never_answers_which_has_the_initial_model():
     strategy = make_strategy("fedsem-flt", 2)
     assert weights(run(strategy, LocalGrid(toy_app([0]), 1), 2)) == [2, 0]  # one is empty

@@ -27,6 +27,7 @@ from fl_core.extras import MissingExtraError, need_extra
 from fl_core.models.build import build_model
 from fl_core.models.model_file import ModelCard
 from fl_core.models.user_model import check_model
+from fl_core.options import BY_STRATEGY
 from fl_core.partitions.federation import Federation
 from fl_core.user_code import is_import_path
 from strategies.catalogue import parameters, system_of
@@ -40,7 +41,7 @@ def check_samples(config: Config, kind: SampleKind, federation: Federation | Non
     """
     config = config.for_samples(kind)
     known = config
-    if config.num_clusters == AS_TASKS and not federation:
+    if config.num_clusters in (AS_TASKS, BY_STRATEGY) and not federation:
         known = replace(config, num_clusters=config.num_tasks)
     known, _ = runnable_strategies(Setting(known, cast(Dataset, kind), config.seed, federation))
     config = replace(config, strategy=known.strategy)

@@ -11,6 +11,7 @@ from fl_app.cli import main
 from fl_app.config.allowed_code import ALLOWED_CODE, allowed_paths, check_code_allowed
 from fl_app.config.run_config import parse_config
 from fl_app.devices.site.check import import_code
+from fl_app.results.layout import file_name
 from fl_app.simulation.preflight import check_simulation
 from fl_app.sweeps.running import identifying_options
 from fl_core.data.datasets import clear_data_caches, load_dataset
@@ -304,7 +305,7 @@ def test_an_objective_of_ones_own_trains_stores_and_says_what_is_tested(own):
         found = summary_of(own, strategy=f"{name},single", num_server_rounds=2)
         own_one, plain = found["runs"]
         assert own_one["failures"] == []
-        model, _ = load_model(own / f"out/models/{name}/seed-0/client-7.safetensors")
+        model, _ = load_model(own / f"out/models/{file_name(name)}/seed-0/client-7.safetensors")
         assert {float(n) for one in model.state_dict().values() for n in one.flatten()} == {5}
         assert own_one["bytes"] == plain["bytes"]
         # Whose owner allows nothing runs nothing.

@@ -171,9 +171,9 @@ def test_a_preset_is_one_model_for_all_with_its_objective(every_pair, name):
 def test_a_name_is_its_parts(name):
     system = SYSTEMS[name]
     words = "+".join(part.name for part in system.parts)
-    assert system_of(words) == replace(system, paper="")
+    assert system_of(words) == replace(system, paper="", options={})
     if system.objective is Plain:
-        assert system_of(words.removesuffix("+plain")) == replace(system, paper="")
+        assert system_of(words.removesuffix("+plain")) == replace(system, paper="", options={})
 
 
 def test_a_strategy_sends_the_same_whatever_ran_before_it(tmp_path):

@@ -33,9 +33,10 @@ def sites(tmp_path):
 
 
 def test_sites_with_other_units_are_told_apart(sites, tmp_path, capsys):
-    words = ("dataset=tables", f"data-dir={sites}", "features=raw", "num-clusters=2")
+    words = ("strategy=rcc-pfl", "dataset=tables", f"data-dir={sites}", "features=raw")
+    words += ("num-clusters=2", f"output-dir={tmp_path / 'all'}")
     with undrawn_pictures():
-        assert main(["group", *words, f"output-dir={tmp_path / 'all'}"]) == 0
+        assert main(["group", *words]) == 0
     report = json.loads((tmp_path / "all/grouping.json").read_text(encoding="utf-8"))
     assert report["clients"] == list(CITIES)
     others = {report["clusters"][CITIES.index(city)] for city in INCHES}
@@ -93,7 +94,7 @@ def test_tables_are_grouped(sites, tmp_path):
         report = json.loads((tmp_path / name / "grouping.json").read_text(encoding="utf-8"))
         assert report["clients"] == list(CITIES[:4])
         assert len(report["columns"]) == 32
-        with np.load(tmp_path / name / "similarity-rcc-pfl-seed-0.npz") as arrays:
+        with np.load(tmp_path / name / "similarity-fedkin-seed-0.npz") as arrays:
             found.append(arrays["similarity"])
     by_site, together = found
     assert abs(by_site - together).max() > 0.01

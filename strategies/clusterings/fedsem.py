@@ -113,15 +113,15 @@ class AllModelsClustering(ModelClustering):
         if not len(before):
             return k_means(points, number, self.seed, _STARTS)
         away = cdist(before, points)
-        kept = np.sort(away.min(axis=1).argsort(kind="stable")[:number])
-        centres, away = before[kept], away[kept]
+        retained = np.sort(away.min(axis=1).argsort(kind="stable")[:number])
+        centres, away = before[retained], away[retained]
         while len(centres) < number:
             farthest = points[away.min(axis=0).argmax()][None]
             centres, away = (
                 np.vstack([centres, farthest]),
                 np.vstack([away, cdist(farthest, points)]),
             )
-        of_centre = np.array([*kept, *range(len(kept), number)])
+        of_centre = np.array([*retained, *range(len(retained), number)])
         return of_centre[k_means(points, number, self.seed, centres=centres)]
 
     def vector(self, model: NDArrays, initial: NDArrays) -> Vector:

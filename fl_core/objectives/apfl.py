@@ -61,16 +61,18 @@ class Apfl(LocalObjective):
             }
             loss = loop.loss(torch.func.functional_call(own, mixed, (samples,)), labels)
             gradients = torch.autograd.grad(loss, list(mixed.values()), materialize_grads=True)
+            fits_alpha = self.apfl_adaptive and number_of_step == 0
             slope = 0.0
             for (_, v, w), gradient in zip(pairs, gradients, strict=True):
-                slope += float(((v - w) * gradient).sum().detach())
+                if fits_alpha:
+                    slope += float(((v - w) * gradient).sum().detach())
                 v.grad = alpha * gradient
             optimizers[0].zero_grad()
             loss = loop.loss(model(samples), labels)
             loss.backward()  # type: ignore[no-untyped-call]
             for optimizer in optimizers:
                 optimizer.step()
-            if self.apfl_adaptive and number_of_step == 0:
+            if fits_alpha:
                 alpha = min(1.0, max(0.0, alpha - loop.settings.learning_rate * slope))
             losses.append(loss.detach())
         local.save({**own.state_dict(), _ALPHA: torch.tensor(alpha, dtype=torch.float64)})

@@ -10,7 +10,6 @@ from typing import NamedTuple
 # Lengths are in points, of which a pixel of a page is one.
 WIDTH = 432
 TITLE_SIZE, LABEL_SIZE, SMALL_SIZE = 11.5, 9.5, 8.0
-LINE = 13  # of text, also on a page with its larger letters
 
 INK, MUTED, FAINT, GRID = "#222222", "#5f5f5f", "#b0b0b0", "#e8e8e8"
 

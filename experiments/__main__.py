@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.cells import all_cells, current_cells, find_missing, run_missing
+from experiments.cells import ALL, all_cells, current_cells, find_missing, run_missing
 from experiments.data_files import check_sources, sources_of
 from experiments.experiment_file import (
     Experiment,
@@ -62,7 +62,15 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         action="store_true",
         help="a small version with one seed in a separate folder: does it work at all?",
     )
-    parser.add_argument("--again", action="store_true", help="run finished simulations again, too")
+    parser.add_argument(
+        "--again",
+        nargs="?",
+        const=ALL,
+        type=lambda text: text.split(","),
+        default=[],
+        metavar="STRATEGIES",
+        help="run finished simulations again, too: of these strategies alone, or whole",
+    )
     parser.add_argument(
         "--page", action="store_true", help="run nothing, only write the page; without TABLE, all"
     )

@@ -6,9 +6,9 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,9 @@ from fl_app.sweeps.store import (
 )
 from fl_core.files import replacing
 from fl_core.models.checkpoint import load_checkpoint
+
+ALL = "all"
+"""In place of the names of strategies: all of a simulation."""
 
 _CHECKPOINTS_PER_RUN = 8  # of a simulation, of which a kill costs the last one only
 _STATE = ".state"
@@ -74,11 +77,27 @@ def simulations(experiment: Experiment, seeds: int) -> list[Simulated]:
 
 
 def find_missing(
-    experiment: Experiment, path: Path, seeds: int, *, again: bool = False
+    experiment: Experiment, path: Path, seeds: int, *, again: Collection[str] = ()
 ) -> list[Simulated]:
-    """Return the simulations that the file does not have with these options; `again`: all."""
+    """Return the simulations that the file does not have with these options.
+
+    And the finished ones of the strategies in `again`, with these alone (`ALL`: with all), unless
+    today's code has run them again before.
+    """
     cells = read_cells(path)
-    return [one for one in simulations(experiment, seeds) if again or not one.is_in(cells)]
+    missing = []
+    for one in simulations(experiment, seeds):
+        finished = [cell for cell in cells if one.is_in([cell])]
+        if ALL in again or not finished:
+            missing.append(one)
+            continue
+        done = [name for name, code in _revisions(finished[0]).items() if code == revision()]
+        names = [name for name in one.config.strategy if name in again]
+        if names := [name for name in names if (one.key.variant or name) not in done]:
+            config = replace(one.config, strategy=tuple(names))
+            given = {**one.given, "strategy": ",".join(names)}
+            missing.append(replace(one, given=given, config=config))
+    return missing
 
 
 def current_cells(experiment: Experiment, cells: Sequence[Cell]) -> list[Cell]:
@@ -109,10 +128,25 @@ def run_missing(
         for one in missing:
             yield one
             data = records_of(one.config)
-            state = json.dumps([str(one.key), one.options, data, revision()])
-            with unfinished_folder(running, state) as folder:
-                cell = _run(experiment, one, folder, workers)
-                replace_cell(path, one.key, {**cell, **({"data": data} if data else {})})
+            what = [str(one.key), one.config.strategy, one.options, data, revision()]
+            with unfinished_folder(running, json.dumps(what)) as folder:
+                cell = _run(experiment, one, folder, workers) | ({"data": data} if data else {})
+                finished = [old for old in read_cells(path) if one.is_in([old])]
+                replace_cell(path, one.key, _merged(finished[0], cell) if finished else cell)
+
+
+def _merged(old: Cell, new: Cell) -> Cell:
+    """Return the new cell or, if it has some methods only, the old one with their numbers."""
+    names = list(new["methods"])
+    if set(names) >= set(old["methods"]):
+        return new
+    revisions = _revisions(old) | dict.fromkeys(names, new["revision"])
+    return {**old, "methods": {**old["methods"], **new["methods"]}, "revisions": revisions}
+
+
+def _revisions(cell: Cell) -> dict[str, str]:
+    """Return which revision ran a method, for those that were run again alone."""
+    return dict(cell.get("revisions", {}))
 
 
 def _run(experiment: Experiment, one: Simulated, folder: Path, workers: int) -> Cell:

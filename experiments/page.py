@@ -257,6 +257,9 @@ def _making(experiment: Experiment, cells: Sequence[Cell]) -> list[str]:
     revisions = Counter(cell["revision"] or "not recorded" for cell in cells)
     counted = (f"{name} ({_count(count, 'simulation')})" for name, count in revisions.items())
     lines += ["", f"Git revision: {', '.join(counted)}."]
+    again = Counter(one for cell in cells for one in cell.get("revisions", {}).items())
+    for (method, code), count in sorted(again.items()):
+        lines += ["", f"Run again alone: {method}, by {code} ({_count(count, 'simulation')})."]
     data = [(name, record) for cell in cells for name, record in cell.get("data", {}).items()]
     lines_of_files = dict.fromkeys(files_in_words(name, record) for name, record in data)
     lines += ["", *(f"- {words}." for words in lines_of_files)] if lines_of_files else []

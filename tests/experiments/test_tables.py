@@ -704,6 +704,39 @@ def test_pages_of_all_and_verdicts_only_where_they_belong(
     assert not list((tmp_path / "results").glob(".*running"))
 
 
+def test_one_strategy_of_a_table_is_run_again_alone(tmp_path, monkeypatch):
+    (tmp_path / "digits.toml").write_text(TEXT, encoding="utf-8")
+    one = read_experiment(tmp_path / "digits.toml")
+    path = tmp_path / "digits.json"
+    list(run_missing(one, path, find_missing(one, path, 1), 0))
+    before = read_cells(path)
+    for cell in before:  # as if older code had run them
+        cell["revision"] = "old"
+        for numbers in cell["methods"].values():
+            numbers["accuracy"] = 0.0
+    store.write_cells(path, before)
+    monkeypatch.setattr(cells_module, "revision", lambda: "new")
+    monkeypatch.setattr(store, "revision", lambda: "new")
+    missing = find_missing(one, path, 1, again=["single"])
+    assert [(found.key.column, found.config.strategy) for found in missing] == [
+        ("two", ("single",)),
+        ("three", ("single",)),
+    ]
+    list(run_missing(one, path, missing, 0))
+    for cell in read_cells(path):
+        accuracies = {name: found["accuracy"] for name, found in cell["methods"].items()}
+        if cell["variant"]:
+            assert cell["methods"].keys() == {"optimum (twice)"}
+            assert accuracies["optimum (twice)"] == 0
+        else:
+            assert accuracies["optimum"] == 0 < accuracies["single"]
+            assert cell["revisions"] == {"single": "new"}
+            assert cell["revision"] == "old"
+    assert current_cells(one, read_cells(path)) != []
+    assert not find_missing(one, path, 1, again=["single"])  # resumed: it is done
+    assert "Run again alone: single, by new (2 simulations)." in page(one, read_cells(path), "x")
+
+
 def test_the_revision_is_that_of_the_sources_and_says_if_they_were_changed(tmp_path, monkeypatch):
     def git(*words):
         who = ("-c", "user.name=a", "-c", "user.email=a@b.c")

@@ -1,4 +1,4 @@
-"""Are the clients that are grouped wrongly those in doubt? docs/measured/grouping.md has the table.
+"""Are the clients that are grouped wrongly those in doubt? results/README.md has the table.
 
 Federations of 25 clients with few images and partly wrong clusters. No model is trained and
 no message is sent. `python -m benchmarks.certainty`.
@@ -131,7 +131,7 @@ def summarised(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def tables(numbers: harness.Numbers) -> dict[str, str]:
-    """Return the table of docs/measured/grouping.md, in per cent."""
+    """Return the table of results/README.md, in per cent."""
     doubt = ("wrong in doubt", "right in doubt", "similar in doubt")
     heads = ("relevance", "AUC", *doubt, *_BINS_SHOWN.values())
     rows = []

@@ -1,4 +1,4 @@
-"""Which features of series and tables show who belongs together? docs/measured/features.md says so.
+"""Which features of series and tables show who belongs together? results/README.md says so.
 
 Watch recordings by arm, by person and cut by exercise; flights by destination; scikit-learn's
 digits as rows of 64 numbers, cut by label. `python -m benchmarks.feature_kinds` takes a minute of

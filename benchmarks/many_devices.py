@@ -1,4 +1,4 @@
-"""How many devices that all call at once one SuperLink bears: docs/measured/scale.md has the table.
+"""How many devices that all call at once one SuperLink bears: results/README.md has the table.
 
 SuperLink, gate and ServerApp are the real programs, all on this machine. Devices are threads with
 the connection of Flower's SuperNode: its client, key, heartbeats, retries and patience. Left out is
@@ -271,7 +271,7 @@ def summary(rows: Sequence[Mapping[str, Any]], calls: Sequence[Call], log: str) 
 
 
 def tables(measured: Mapping[str, Any]) -> dict[str, str]:
-    """Return the table of docs/measured/scale.md in Markdown, by name."""
+    """Return the table of results/README.md in Markdown, by name."""
     heads = (
         *("devices", "rounds", "seconds a round", "replies", "requests a second"),
         "requests of a device and round",

@@ -1,4 +1,4 @@
-"""What clients that lie in the pre-round do to others: docs/measured/robustness.md has the tables.
+"""What clients that lie in the pre-round do to others: results/README.md has the tables.
 
 In federations of 25 clients, some lie; then outliers are counted in a thousand federations in which
 no client lies, usual and hard ones. No model is trained and no message is sent.
@@ -291,7 +291,7 @@ def measure_all(
 
 
 def tables(numbers: harness.Numbers) -> dict[str, str]:
-    """Return the tables of docs/measured/robustness.md."""
+    """Return the tables of results/README.md."""
     return {
         "honest federations": honest_table(numbers["without-liars"]["rows"]),
         "lies": lies_table(numbers["rows"]),

@@ -1,6 +1,6 @@
-"""Writes the pages of docs/measured from what was measured: `python -m benchmarks.pages`.
+"""Writes the tables of what was measured into pages: `python -m benchmarks.pages`.
 
-So each measurement stands in one place, and other pages link to it.
+So each measurement stands in one place, beside its numbers, and other pages link to it.
 """
 
 from __future__ import annotations
@@ -94,15 +94,24 @@ RUNS = {
 
 
 def written() -> dict[str, str]:
-    """Return the pages of docs/measured by their names."""
+    """Return the pages by their paths."""
+    parts = {
+        "Strategies": {**_runs(), **_pacfl()},
+        "Features": _features(),
+        "Grouping": _grouping(),
+        "Privacy": _privacy(),
+        "Robustness": _robustness(),
+        "Scale": _scale(),
+    }
     return {
-        "strategies": _page("Strategies, measured", {**_runs(), **_pacfl()}),
-        "features": _page("Features, measured", _features()),
-        "grouping": _page("Grouping, measured", _grouping()),
-        "privacy": _page("Privacy, measured", _privacy()),
-        "robustness": _page("Robustness, measured", _robustness()),
-        "scale": _page("Scale, measured", _scale()),
-        "verdicts": _page("Verdicts, measured", _verdicts()),
+        "benchmarks/results/README.md": _page(
+            "What was measured",
+            {
+                title: "\n\n".join(f"### {heading}\n\n{text}" for heading, text in part.items())
+                for title, part in parts.items()
+            },
+        ),
+        "docs/measured/verdicts.md": _page("Verdicts, measured", _verdicts()),
     }
 
 
@@ -187,7 +196,7 @@ def _costs(names: Sequence[str]) -> str:
         unequal = (texts[:1] if len(set(texts)) == 1 else texts for texts in cells)
         lines.append((strategy, *map(" / ".join, unequal)))
     return (
-        f"{links}; accuracy and ARI are in [methods.md](../methods.md#compared-on-three-"
+        f"{links}; accuracy and ARI are in [methods.md](../../docs/methods.md#compared-on-three-"
         f"data-sets). The variance is over clients.\n\n{markdown(('strategy', *heads), lines)}"
     )
 
@@ -349,10 +358,8 @@ def _scale() -> dict[str, str]:
 
 def main() -> None:
     """Write all pages."""
-    folder = ROOT / "docs/measured"
-    folder.mkdir(exist_ok=True)
-    for name, text in written().items():
-        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    for path, text in written().items():
+        (ROOT / path).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Does a new client find its cluster, or that none fits? docs/measured/grouping.md has the table.
+"""Does a new client find its cluster, or that none fits? results/README.md has the table.
 
 Each client in turn is new to the clusters of all others (their true tasks), and each client of a
 task is new to those of the other tasks. No model is trained and no message is sent.
@@ -55,7 +55,7 @@ def _spectra(seed: int, k: int, tasks: Any, vectors: Any, clients: Any) -> Store
 
 
 def tables(numbers: harness.Numbers) -> dict[str, str]:
-    """Return the table of docs/measured/grouping.md."""
+    """Return the table of results/README.md."""
     heads = ["federation", *(f"{count} images: {name}" for count in IMAGES for name in SHARES)]
     rows: dict[str, list[str]] = {}
     for cell in numbers["cells"]:

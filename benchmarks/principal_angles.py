@@ -1,4 +1,4 @@
-"""How is PACFL to be read? docs/measured/strategies.md has the table.
+"""How is PACFL to be read? results/README.md has the table.
 
 Its paper has two equations, and its authors' code does a third thing. No model is trained.
 `python -m benchmarks.principal_angles`.
@@ -86,7 +86,7 @@ def on_tasks(datasets: Sequence[str]) -> Iterator[Row]:
 
 
 def tables(measured: Mapping[str, Sequence[Row]]) -> dict[str, str]:
-    """Return the table of docs/measured/strategies.md as Markdown."""
+    """Return the table of results/README.md as Markdown."""
     ways = list(product(READINGS, FEATURES))
     cells: dict[tuple[str, int, float], dict[tuple[str, str], list[float]]] = {}
     for row in measured["tasks"]:

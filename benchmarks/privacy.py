@@ -1,4 +1,4 @@
-"""What differential privacy of the pre-round costs, and what it hides: docs/measured/privacy.md.
+"""What differential privacy of the pre-round costs, and what it hides: results/README.md.
 
 Adjusted Rand index against ε, and how well a server that has public images of the same kind infers
 from the eigenvectors which classes a client holds; then the same index against the number of images
@@ -220,7 +220,7 @@ def numbers(measured: Mapping[str, Any], dataset: str, relevance: str) -> dict[f
 
 
 def tables(measured: Mapping[str, Any]) -> dict[str, str]:
-    """Return the tables of docs/privacy.md and docs/measured/privacy.md in Markdown, by name."""
+    """Return the tables of docs/privacy.md and results/README.md in Markdown, by name."""
     columns = list(product(measured["measured"], EIGENVECTORS))
     found = {column: numbers(measured, *column) for column in columns}
     heads = ["ε", *(f"{dataset}, {relevance}" for dataset, relevance in columns)]

@@ -245,7 +245,7 @@ def _shown(image: Float64, what: str) -> NDArray[np.uint8]:
 
 
 def tables(measured: Mapping[str, Any]) -> dict[str, str]:
-    """Return the tables of docs/privacy.md and docs/measured/privacy.md in Markdown, by name."""
+    """Return the tables of docs/privacy.md and results/README.md in Markdown, by name."""
     shown = ["0", *(f"{epsilon:g}" for epsilon in EPSILONS)]
     heads = ["k", "images", "no noise", *(f"ε = {name}" for name in shown[1:])]
     lines = []

@@ -1,4 +1,4 @@
-"""What do eigenvectors cost if all devices compare them? docs/measured/scale.md has the tables.
+"""What do eigenvectors cost if all devices compare them? results/README.md has the tables.
 
 Bytes of the records sent with `relevance-at=clients`, by `python -m benchmarks.scale`.
 """

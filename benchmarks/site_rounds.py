@@ -1,4 +1,4 @@
-"""What a message costs a site, by a process for each or by a fork: docs/measured/scale.md.
+"""What a message costs a site, by a process for each or by a fork: results/README.md.
 
 SuperLink, gate, SuperNodes and the app are the real programs, all on this machine, in turns: sites
 started by `flower-supernode`, which starts a process for each message, and by `fedkin node`, which
@@ -105,7 +105,7 @@ def _memory(site: Program) -> float:
 
 
 def tables(measured: Mapping[str, Any]) -> dict[str, str]:
-    """Return the table of docs/measured/scale.md in Markdown, by its title."""
+    """Return the table of results/README.md in Markdown, by its title."""
     heads = (
         *("way", "runs", "CPU a message", "pre-round", "a round", "memory of a site at rest"),
         "equal models",

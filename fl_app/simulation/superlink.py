@@ -44,7 +44,7 @@ PRIVATE_RAY = {
     # Otherwise, any process that reaches one of its ports can run code.
     "RAY_AUTH_MODE": "token",
     # A CNN tested in batches of 1000 needs arrays of 19 to 50 MB. glibc would give each back to the
-    # system and ask for it again: two fifths of a test's time (docs/measured/scale.md).
+    # system and ask for it again: two fifths of a test's time (benchmarks/results/README.md).
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(256 * 2**20),
 }

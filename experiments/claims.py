@@ -24,7 +24,7 @@ Named = tuple[Sequence[str], Sequence[str], Sequence[str]]
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of a paper on a method, judged in each cell (docs/reproduce.md).
+    """A claim of a paper on a method, judged in each cell (docs/results.md).
 
     "above" or "below": by more than `points`; "at least" or "at most": right plus or minus
     `points`; "within": no further apart than `points`.

@@ -32,7 +32,7 @@ _NOT_GIVEN = ("seed", "repeats", "output-dir", "data-dir")  # said by the seed, 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A grid of federations, each row with each column (docs/reproduce.md)."""
+    """A grid of federations, each row with each column (docs/results.md)."""
 
     __pydantic_config__ = STRICT
     name: str  # the file's, without its ending
@@ -215,7 +215,7 @@ def read_experiment(path: Path) -> Experiment:
         experiment: Experiment = checker(Experiment).validate_json(written)
         experiment.as_small()  # checks its cells, too
     except ValidationError as error:
-        said = validation_message(error, "docs/reproduce.md")
+        said = validation_message(error, "docs/results.md")
         raise ValueError(f"the experiment {path}: {said}") from error
     except ValueError as error:
         raise ValueError(f"the experiment {path}: {error}") from error

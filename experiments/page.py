@@ -209,7 +209,7 @@ def _listed(places: Sequence[TableEntry]) -> str:
 
 
 def _verdicts(experiment: Experiment, measured: Measured) -> list[str]:
-    lines = [f"{HOW_JUDGED} [More](../reproduce.md#how-a-claim-is-judged).", ""]
+    lines = [f"{HOW_JUDGED} [More](../results.md#how-a-claim-is-judged).", ""]
     for claim in experiment.claims:
         verdict = judge(experiment, claim, measured)
         said = [f"- {claim.says}: **{verdict}**"]

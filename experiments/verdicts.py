@@ -51,7 +51,7 @@ def verdicts(found: Sequence[tuple[Experiment, Sequence[Cell]]]) -> str:
         "",
         f"A claim **holds** if it does in every cell of its table, **partly** if in some cells, or "
         f"in some seeds; *so far*: some cells are still to be run. {HOW_JUDGED} "
-        "[More](../reproduce.md#how-a-claim-is-judged). The paper's numbers are judged, too, "
+        "[More](../results.md#how-a-claim-is-judged). The paper's numbers are judged, too, "
         "without an interval: where they do not bear out what it says, that is bold.",
     ]
     papers = {claim.paper or one.paper for one, _ in found for claim in one.claims}

@@ -1,4 +1,4 @@
-"""The house's arrows: imports go down only, and files are where docs/papers.md says."""
+"""The house's rooms and arrows: imports go down only."""
 
 import ast
 import re
@@ -72,13 +72,6 @@ def test_no_module_imports_tests_of_another():
         shared = {name for name in names if name.startswith("tests.") and ".test_" in name}
         assert not shared, module.name
     assert imported_names("from tests import test_x") == {"tests.test_x"}
-
-
-def test_the_files_that_the_page_of_papers_names_are_there():
-    page = (ROOT / "docs/papers.md").read_text(encoding="utf-8")
-    named = re.findall(r"`((?:fl_core|clients|strategies|fl_app|docs)/[\w/.-]+)`", page)
-    assert len(named) > 10
-    assert all((ROOT / name).exists() for name in named)
 
 
 def test_the_maths_knows_nothing_of_flower():
@@ -218,30 +211,3 @@ def test_under_the_roof_nobody_asks_which_clustering_it_is():
     for module, path in modules_of("fl_app").items():
         assert not asked_for_clusterings(path.read_text(encoding="utf-8")), module
     assert asked_for_clusterings("isinstance(x, int | RandomClusters)") == {"RandomClusters"}
-
-
-# Words with a private meaning, which a stranger cannot guess: the pages' sentences in the words of
-# the field. Pages under docs/results are written from experiments' names, which stored cells have.
-PRIVATE_WORDS = (
-    *("told", "kept", "heard", "met", "anew", "whoever", "nobody", "everybody"),
-    *("roll call", "odd client"),
-)
-
-
-def private_words(text: str) -> list[str]:
-    """Return the private words of a file, also those in names; names of tests do not count."""
-    text = re.sub(r"`[\w/]+\.py::\w+`", "", text).replace("_", " ")
-    return re.findall(rf"\b(?:{'|'.join(PRIVATE_WORDS)})s?\b", text, re.IGNORECASE)
-
-
-def test_code_messages_and_pages_have_no_private_words():
-    paths = [path for room in MAY_IMPORT for path in (ROOT / room).rglob("*.py")]
-    paths += [path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "results"]
-    paths += [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("*.toml")]
-    found = {path: words for path in paths if (words := private_words(path.read_text("utf-8")))}
-    assert not found, "say it in the words of the field (CONTRIBUTING.md)"
-
-
-def test_private_words_are_seen_in_names_and_sentences():
-    assert private_words("self.kept_model") == ["kept"]
-    assert private_words("Nobody met, see `app/x.py::test_nobody`") == ["Nobody", "met"]

@@ -97,7 +97,7 @@ def _page() -> str:
 
 
 def _row(key: str, one: Option) -> str:
-    linked = re.sub(r"docs/(\w+\.md)", r"[\g<0>](\1)", _meaning(key, one))
+    linked = re.sub(r"docs/([\w-]+\.md(#[\w-]+)?)", r"[\g<0>](\1)", _meaning(key, one))
     default = (
         one.default if one.default and isinstance(one.default, str) else json.dumps(one.default)
     )

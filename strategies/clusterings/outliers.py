@@ -1,7 +1,7 @@
 """Protect a clustering by relevance from clients that lie, or are outliers (`outliers=separate`).
 
-From no paper; docs/robustness.md has what it was measured on, and the numbers that are set here.
-Strangers are separated by their eigenvectors, before clients compare themselves. Clients with
+From no paper; docs/comparing-clients.md has what it was measured on, and the numbers that are set
+here. Strangers are separated by their eigenvectors, before clients compare themselves. Clients with
 scores that contradict the others' are not trusted, and join a cluster by the others' scores.
 Clusters of very few clients do not count towards the number of clusters.
 """

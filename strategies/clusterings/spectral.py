@@ -84,7 +84,7 @@ class SpectralClustering(Clustering):
         BY_STRATEGY,
         or_words(one_of((KEEP, SEPARATE)), BY_STRATEGY),
         "clients that share nothing with the others, or whose scores contradict the others'; "
-        "`keep`: they are grouped like all others; `separate`: docs/robustness.md; "
+        "`keep`: they are grouped like all others; `separate`: docs/comparing-clients.md; "
         f"`{BY_STRATEGY}`: `separate` with `fedkin`, otherwise `keep`, as in the papers",
         default=KEEP,
     )

@@ -9,8 +9,8 @@ from tests.example_runs import typed
 
 PAGES = [
     *(path for path in ROOT.glob("docs/*.md") if path.stem != "adding"),
-    *(ROOT.glob("docs/measured/*.md")),
-    *(ROOT / "README.md", *ROOT.glob("examples/*/README.md")),
+    *(ROOT.glob("examples/*/README.md")),
+    *(ROOT / "README.md", ROOT / "benchmarks/results/README.md"),
 ]
 COMMANDS = sorted(
     {

@@ -8,9 +8,6 @@ import pytest
 
 from fl_core.messages import protocol
 from strategies import ClusteredStrategy, ClusterMean
-from strategies.catalogue import SYSTEMS, System
-from tests.app_runs import ALL_STEPS
-from tests.app_runs import run as run_app
 from tests.local_grid import LocalGrid
 from tests.toy_app import TASKS, fail, in_rounds, run, toy_app, weights, with_arrays
 
@@ -53,26 +50,3 @@ def test_the_page_uses_the_example_as_it_can_be_used(example):
     (use,) = (block for block in blocks if "strategy.start(" in block)
     exec(blocks[0] + use, found)  # noqa: S102
     assert len(protocol.unpack_models(found["result"].arrays)) == 3
-
-
-@pytest.mark.faults
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("noise", "rate", "least", "most"),
-    [
-        ("none", 0, 1, 1),
-        ("class-independent", 0.25, 1, 1),
-        ("class-independent", 0.5, 0.2, 0.6),
-        ("class-dependent", 0.5, 0, 0.3),
-    ],
-)
-def test_what_the_page_says_of_noise_is_so(
-    example, tmp_path, monkeypatch, noise, rate, least, most
-):
-    monkeypatch.setitem(SYSTEMS, "bias", System(example, ClusterMean, False))
-    options = {"strategy": "bias,rcc-pfl", "noise": noise, "noise_rate": rate}
-    found, spectral = run_app(tmp_path, clients=25, num_server_rounds=1, **ALL_STEPS | options)[
-        "runs"
-    ]
-    assert least <= found["ari"] <= most
-    assert spectral["ari"] == 1

@@ -1,13 +1,10 @@
-"""What docs/robustness.md says of the lies and the honest federations that were measured."""
-
-from pathlib import Path
+"""What docs/comparing-clients.md says of lies and honest federations that were measured."""
 
 from benchmarks.writing import measured
 from fl_app.report.tables import cluster_table
 from fl_app.report.text_table import render
 from tests.report_data import read_runs
 
-DOCS = Path(__file__).parents[2] / "docs"
 MEASURED = measured("outliers")
 
 

@@ -63,18 +63,6 @@ def test_every_page_is_of_one_kind():
 
 
 @built
-def test_the_house_is_drawn_as_the_code_has_it(site):
-    page = (site / "CONTRIBUTING.html").read_text(encoding="utf-8")
-    arrows = set(re.findall(r'data-arrow="(\S+) (\S+)"', page))
-    assert ("fl_app/sweeps", "fl_app/simulation") in arrows
-    for upper, lower in arrows:
-        texts = (path.read_text(encoding="utf-8") for path in (ROOT / upper).rglob("*.py"))
-        assert any(lower.replace("/", ".") in text for text in texts), (upper, lower)
-    reduced = loaded_hook().reduced({"a": {"b", "c"}, "b": {"c"}, "c": set()})
-    assert reduced == {"a": {"b"}, "b": {"c"}, "c": set()}
-
-
-@built
 def test_code_in_tables_reads_as_it_is_typed(site):
     assert "<code>0,2,4|6,8,1|3,5,7,9</code>" in (site / "docs/options.html").read_text(
         encoding="utf-8"

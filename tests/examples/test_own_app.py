@@ -1,31 +1,17 @@
-"""The complete app of docs/own-app.md: `examples/own_app`, run by the command that it prints."""
+"""The app of `examples/own_app`, and the training loop of docs/own-code.md in it."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 from flwr.app import ArrayRecord
 
 from strategies import make_strategy
-from tests.example_runs import EXAMPLES, ROOT, commands_of, run_example
+from tests.example_runs import EXAMPLES, ROOT, run_example
 from tests.local_grid import LocalGrid
 
-PAGE = (ROOT / "docs/own-app.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/own-code.md").read_text(encoding="utf-8")
 APP = EXAMPLES / "own_app"
-
-
-def files_of(folder: Path) -> dict[str, str]:
-    """Return the text of an app's files, by their path in its folder."""
-    paths = (path for path in folder.rglob("*") if path.suffix in {".py", ".toml"})
-    return {str(p.relative_to(folder)): p.read_text(encoding="utf-8") for p in paths}
-
-
-def test_the_page_shows_the_files_and_the_command():
-    blocks = re.findall(r"```(?:toml|python)\n(# (\S+)\n.*?)```", PAGE, re.DOTALL)
-    assert {name: text for text, name in blocks} == files_of(APP)
-    (command,) = re.findall(r"```sh\n(.*?)\n```", PAGE, re.DOTALL)
-    assert command == commands_of(APP / "README.md")
 
 
 def test_the_page_trains_by_a_local_objective_with_a_user_defined_loop():

@@ -588,7 +588,7 @@ def test_the_papers_numbers_may_contradict_it(experiment):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("seeds = 2", "seeds = 2\nrepeats = 3", "it has no key repeats: see docs/reproduce.md"),
+        ("seeds = 2", "seeds = 2\nrepeats = 3", "it has no key repeats: see docs/results.md"),
         ("seeds = 2", "seeds = 2\nsmall = true", "there is no key small"),
         ("seeds = 2", "seeds = 0", "a row, a column, a seed and a measure"),
         ("seeds = 2", 'seeds = 2\npicture = "sweep"', 'the column "two" is not a number'),
@@ -643,7 +643,7 @@ def test_the_committed_experiments_can_be_read_and_listed(capsys, monkeypatch):
 
 
 def test_the_file_that_the_page_explains_can_be_read(tmp_path):
-    text = (ROOT / "docs/reproduce.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/results.md").read_text(encoding="utf-8")
     example = re.search(r"```toml\n(.*?)```", text, re.DOTALL)
     (tmp_path / "mine.toml").write_text(example[1], encoding="utf-8")
     mine = read_experiment(tmp_path / "mine.toml")

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -77,13 +76,9 @@ def copy(tmp_path_factory):
 
 def run(root, *arguments):
     environment = {**os.environ, "PYTHONPATH": str(root)}
+    command = [sys.executable, *arguments]
     done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=root,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+        command, cwd=root, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -123,23 +118,9 @@ def test_the_tests_on_the_page_and_those_that_it_names_pass(copy):
     others = (
         *(f"app/run/test_systems.py::{triples}", f"app/run/test_experiment.py::{committed}"),
         *("strategies/test_catalogue.py", f"clients/test_local_training.py::{objectives}"),
-        *("test_house.py", "app/config/test_options.py", "docs/test_secure_sums.py"),
+        *("test_house.py", "app/config/test_options.py", "docs/test_numbers.py"),
         "test_all_of_it.py",
     )
     tests += [f"tests/{name}" for name in others]
     said = run(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow", *tests)
     assert "passed" in said
-
-
-@pytest.mark.slow
-def test_options_are_fields(copy):
-    pyproject = tomllib.loads((copy / "pyproject.toml").read_text(encoding="utf-8"))
-    config = pyproject["tool"]["flwr"]["app"]["config"]
-    assert (config["num-starts"], config["server-rate"], config["own-share"]) == (10, 0.5, 0.5)
-    page = (copy / "docs/options.md").read_text(encoding="utf-8")
-    for key, owner in {
-        "num-starts": "bias",
-        "server-rate": "damped",
-        "own-share": "halfway",
-    }.items():
-        assert re.search(rf"\| `{key}` .* `{owner}`: ", page)

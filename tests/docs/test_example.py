@@ -9,7 +9,7 @@ import pytest
 from fl_core.messages import protocol
 from strategies import ClusteredStrategy, ClusterMean
 from tests.local_grid import LocalGrid
-from tests.toy_app import TASKS, fail, in_rounds, run, toy_app, weights, with_arrays
+from tests.toy_app import TASKS, in_rounds, run, toy_app, weights, with_arrays
 
 PAGE = Path(__file__).parents[2] / "docs/adding.md"
 MODEL = {"w": np.zeros(2, np.float32), "b": np.zeros(2, np.float32)}
@@ -34,13 +34,6 @@ def test_the_example_groups_by_task_after_the_first_round_and_then_stays(example
     assert strategy.clusters.of_client == dict(enumerate(TASKS))
     # Clients 0, 2, 5 add 1, 3 and 6 in each round; 1 and 4 add 2 and 5; 3 and 6 add 4 and 7.
     assert weights(result) == pytest.approx([2 * 10 / 3, 2 * 3.5, 2 * 5.5])
-
-
-def test_who_misses_the_first_round_joins_the_largest_cluster(example):
-    strategy = ClusteredStrategy(example(3))
-    corrupt = {("train", 3): in_rounds(1, corrupt=fail)}
-    run(strategy, LocalGrid(toy_app(TASKS, corrupt), 7), 2, protocol.to_record(MODEL))
-    assert strategy.clusters.of_client[3] == strategy.clusters.of_client[0]
 
 
 def test_the_page_uses_the_example_as_it_can_be_used(example):

@@ -82,12 +82,10 @@ def test_a_tutorial_needs_no_other_extra_than_the_one_it_names(tmp_path, monkeyp
     if example:
         shutil.copytree(EXAMPLES / example, tmp_path / "here")
     monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path / "cache"))
+    folder = tmp_path / "here" if example else tmp_path
+    command = [sys.executable, "-c", AS_INSTALLED]
+    words = json.dumps([hidden, commands])
     done = subprocess.run(
-        [sys.executable, "-c", AS_INSTALLED],
-        cwd=tmp_path / "here" if example else tmp_path,
-        input=json.dumps([hidden, commands]),
-        capture_output=True,
-        text=True,
-        check=False,
+        command, cwd=folder, input=words, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr

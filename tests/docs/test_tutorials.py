@@ -13,7 +13,7 @@ import pytest
 from experiments.__main__ import main as list_tables
 from fl_app.cli import main
 from tests.app_runs import undrawn_pictures
-from tests.example_runs import EXAMPLES, ROOT, promised_by, simulate_here, typed
+from tests.example_runs import ROOT, promised_by, simulate_here, typed
 from tests.own_modules import own_modules
 
 pytestmark = pytest.mark.slow
@@ -103,9 +103,3 @@ def test_the_researcher_compares_a_user_defined_clustering(tmp_path, monkeypatch
     monkeypatch.chdir(ROOT)
     assert listed == ["make", "reproduce"]
     list_tables([])
-
-
-def test_the_tutorials_sweep_is_its_run_with_more_values():
-    _, run, sweep, *_ = typed(tutorial("researcher"))
-    assert set(run[2:]) - set(sweep) == {"output-dir=results/first"}
-    assert ROOT / typed(tutorial("researcher"))[0][1] == EXAMPLES / "own_code"

@@ -16,7 +16,7 @@ from benchmarks import harness
 from benchmarks.harness import KINDS, all_features, ari, relevance_matrix, spectra_of
 from benchmarks.writing import markdown as table
 from fl_core.data.datasets import load_dataset
-from fl_core.partitions.partition import Spread
+from fl_core.partitions.settings import Spread
 from fl_core.relevance import PAPER
 from strategies.clusterings.relevance_groups import group_by_relevance
 

@@ -23,8 +23,9 @@ from clients.features.compute import feature_map
 from clients.signatures.spectrum import leading_spectrum
 from fl_core.data.datasets import load_dataset
 from fl_core.partitions.federation import spread
-from fl_core.partitions.partition import Tasks, make_partition
+from fl_core.partitions.partition import make_partition
 from fl_core.partitions.settings import FederationSettings
+from fl_core.partitions.tasks import Tasks
 from fl_core.relevance import MISSED_ENERGY, PAPER
 from strategies.clusterings.relevance_groups import group_by_relevance
 
@@ -116,7 +117,8 @@ def _by_label(
     what: str, rows: Samples, labels: Int64, tasks: Tasks, clients: int, cut: Cut
 ) -> Iterator[Cell]:
     for seed in cut.seeds:
-        made = make_partition(labels, labels, tasks, clients, min_samples=5, seed=seed)
+        settings = FederationSettings(dataset=what, num_clients=clients, min_samples=5, seed=seed)
+        made = make_partition(labels, labels, tasks, settings)
         yield Cell(what, [rows[indices] for indices in made.train], made.client_tasks)
 
 

@@ -20,7 +20,7 @@ from clients.signatures.autoencoder import encode
 from clients.signatures.pretraining import pretrained_autoencoder
 from clients.signatures.signature import signature
 from fl_core.data.dataset import Dataset
-from fl_core.partitions.partition import Spread
+from fl_core.partitions.settings import Spread
 from strategies.clusterings.signatures import (
     closest_distances,
     embed_signatures,

@@ -25,8 +25,7 @@ from fl_app.plan import prepare
 from fl_core.data.dataset import Dataset
 from fl_core.data.folders import cache_dir
 from fl_core.partitions.federation import Federation, simulate_federation
-from fl_core.partitions.partition import Spread
-from fl_core.partitions.settings import FederationSettings
+from fl_core.partitions.settings import FederationSettings, Spread
 
 CLIENTS = 25
 KINDS: tuple[Spread, ...] = ("label", "quantity")

@@ -22,7 +22,7 @@ from benchmarks.harness import CLIENTS, KINDS, all_features, ari, gram_of, relev
 from benchmarks.writing import markdown
 from clients.attacks import random_basis
 from clients.signatures.spectrum import Spectrum, leading_spectrum, spectrum_of_gram
-from fl_core.partitions.partition import Spread
+from fl_core.partitions.settings import Spread
 from fl_core.relevance import MISSED_ENERGY, PAPER, USUAL_EIGENVECTORS, Spectra, relevances
 from strategies.clusterings.agglomeration import NumClusters, agglomerate, average_relevance
 from strategies.clusterings.at_server import RANK, group_by_eigenpairs

@@ -29,7 +29,8 @@ from clients.signatures.spectrum import (
 )
 from fl_core.data.dataset import Dataset
 from fl_core.partitions.federation import Federation
-from fl_core.partitions.partition import Spread, default_tasks
+from fl_core.partitions.settings import Spread
+from fl_core.partitions.tasks import default_tasks
 from fl_core.relevance import FORMULAS, MISSED_ENERGY, USUAL_EIGENVECTORS
 from strategies.clusterings.agglomeration import agglomerate, average_relevance
 

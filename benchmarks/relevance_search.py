@@ -20,7 +20,7 @@ from benchmarks import harness
 from benchmarks.harness import KINDS, ari, relevance_matrix, spectra_of, with_eigenvectors
 from benchmarks.writing import markdown
 from clients.signatures.spectrum import Spectrum
-from fl_core.partitions.partition import Spread
+from fl_core.partitions.settings import Spread
 from fl_core.relevance import MISSED_ENERGY as MISSED
 from fl_core.relevance import PAPER, USUAL_EIGENVECTORS, Spectra, relevances
 from strategies.clusterings.agglomeration import agglomerate, average_relevance

@@ -6,8 +6,11 @@ A device has images in class folders, a table, or a user-defined function that r
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from fl_core.agreement.agreement import Agreement, Survey
@@ -18,7 +21,7 @@ from fl_core.data.preparation import CategoriesByColumn, sample_columns
 from fl_core.data.samples import grey_or_colour
 from fl_core.data.settings import AUTO_TARGET
 from fl_core.data.split import Split
-from fl_core.data.table_file import as_numbers, category_values, read_table
+from fl_core.data.table_file import are_whole, category_values, read_table
 from fl_core.data.tables import (
     common_columns,
     encode_rows,
@@ -42,10 +45,8 @@ def survey_images(path: Path) -> Survey:
     for note in files.notes(path):
         logger.warning(note)
     shape = common_shape(files, path)
-    try:
+    with _naming(f"the class folders of {path}"):
         return Survey(tuple(sorted(map(strip_and_compose, files.train))), shape, in_folders=True)
-    except ValueError as error:
-        raise ValueError(f"the class folders of {path} cannot be used: {error}") from error
 
 
 def survey_table(path: Path, label: str, target: str = AUTO_TARGET) -> Survey:
@@ -54,11 +55,9 @@ def survey_table(path: Path, label: str, target: str = AUTO_TARGET) -> Survey:
     is_number = table.labels.dtype != object
     classes = () if is_number else list_classes([table.labels])
     names = (table.label,) if is_number else tuple(sorted(classes))
-    try:
-        columns = category_values(table.columns)
+    columns = category_values(table.columns)
+    with _naming(path.name):
         survey = Survey(names, (len(sample_columns(columns)),), True, is_number, columns)
-    except ValueError as error:
-        raise ValueError(f"{path.name} cannot be used: {error}") from error
     notes = [*notes_on_tables([table])]
     if not is_number:
         labels = torch.from_numpy(label_indices(table.labels, classes))
@@ -79,11 +78,18 @@ def survey_samples(path: str) -> Survey:
 
 def survey_of(data: Dataset) -> Survey:
     """Describe samples that `read_user_part` read."""
-    try:
+    with _naming(f'{DATA} is "{data.name}", which'):
         names = tuple(sorted(map(strip_and_compose, data.class_names)))
         return Survey(names, data.sample_shape, data.is_float, data.is_regression)
+
+
+@contextmanager
+def _naming(what: str) -> Iterator[None]:
+    """Begin the message of a ValueError by what cannot be used."""
+    try:
+        yield
     except ValueError as error:
-        raise ValueError(f'{DATA} is "{data.name}", which cannot be used: {error}') from error
+        raise ValueError(f"{what} cannot be used: {error}") from error
 
 
 def refuse_texts(columns: CategoriesByColumn, epsilon: float) -> None:
@@ -129,20 +135,22 @@ def read_local_table(
     test = torch.from_numpy(table.is_test)
     column = f"column {printable(table.label)} of {table.site}"
     classes = agreement.class_names
-    if agreement.is_regression:
-        message = (
+    is_number = table.labels.dtype != object
+    if not agreement.is_regression:
+        if is_number:
+            raise ValueError(
+                f"{column} has fractions, but classes were agreed: write classes, or exclude this "
+                "device from the run."
+            )
+        classes = list_classes([table.labels])
+        labels = torch.from_numpy(label_indices(table.labels, classes))
+    elif is_number or are_whole(set(table.labels.tolist())):
+        labels = torch.from_numpy(table.labels.astype(np.float64))
+    else:
+        raise ValueError(
             f"{column} has texts, but a number to predict was agreed: write numbers, or exclude "
             "this device from the run."
         )
-        labels = torch.from_numpy(as_numbers(table.labels, message))
-    elif table.labels.dtype != object:
-        raise ValueError(
-            f"{column} has fractions, but classes were agreed: write classes, or exclude this "
-            "device from the run."
-        )
-    else:
-        classes = list_classes([table.labels])
-        labels = torch.from_numpy(label_indices(table.labels, classes))
     parts = rows[~test], labels[~test], rows[test], labels[test]
     split = Split(*parts, classes, is_in_time=table.is_in_time)
     return split if agreement.is_regression else _relabelled(split, agreement, str(path))
@@ -156,11 +164,9 @@ def read_local_samples(path: str, agreement: Agreement) -> Split:
             f'{DATA} is "{path}" and its samples are {described}, but {agreed} was agreed: convert '
             "them, or exclude this device from the run."
         )
-    tensors = data.train_samples, data.train_labels, data.test_samples, data.test_labels
-    split = Split(*tensors, data.class_names)
     if data.is_regression:
-        return split
-    return _relabelled(split, agreement, f'the data of {DATA}="{path}"')
+        return data.split
+    return _relabelled(data.split, agreement, f'the data of {DATA}="{path}"')
 
 
 def _relabelled(split: Split, agreement: Agreement, where: str) -> Split:
@@ -175,8 +181,5 @@ def _relabelled(split: Split, agreement: Agreement, where: str) -> Split:
             "elsewhere."
         )
     labels = torch.tensor([index[name] for name in names])
-    return split._replace(
-        train_labels=labels[split.train_labels],
-        test_labels=labels[split.test_labels],
-        class_names=agreement.class_names,
-    )
+    relabelled = split.mapped(lambda samples: samples, labels.__getitem__)
+    return relabelled._replace(class_names=agreement.class_names)

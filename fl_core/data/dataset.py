@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +15,7 @@ from fl_core.data.given_partition import GivenPartition
 from fl_core.data.preparation import NO_PREPARATION, Preparation
 from fl_core.data.samples import sample_word
 from fl_core.data.scaling import Scaling
+from fl_core.data.split import Split
 
 _FLOATS = (torch.float32, torch.float64)
 _TENSORS = ("train_samples", "train_labels", "test_samples", "test_labels")
@@ -31,10 +34,7 @@ class Groups:
 class Dataset:
     """Training and test samples with their labels. All clients share it: never write to it.
 
-    Raises
-    ------
-    ValueError
-        If there are no samples, or types, shapes, labels, groups, names or counts are not these.
+    Types, shapes, labels, groups, names or counts that are not as below are a ValueError.
     """
 
     name: str  # one of `DATASETS`, several joined, or an import path
@@ -66,15 +66,7 @@ class Dataset:
             check_labelled(samples, labels, which)
             if not len(samples):
                 raise ValueError(f"it has no {which} {sample_word(self)}s")
-            for what, one, other in (
-                ("samples", samples, self.train_samples),
-                ("labels", labels, self.train_labels),
-            ):
-                if (one.dtype, one.shape[1:]) != (other.dtype, other.shape[1:]):
-                    raise ValueError(
-                        f"{which} {what} are {described_tensor(one)}, but training {what} are "
-                        f"{described_tensor(other)}: convert them to one type and shape"
-                    )
+            check_one_type(which, (samples, labels), "training", self.split[:2])
             if groups.dtype != torch.int64 or groups.shape != labels.shape:
                 raise ValueError(
                     f"{which} groups are {described_tensor(groups)}, but must be int64, one for "
@@ -123,7 +115,18 @@ class Dataset:
 
     def to(self, device: torch.device) -> Dataset:
         """Return a copy with samples and labels on another device; groups are not moved."""
-        return replace(self, **{name: getattr(self, name).to(device) for name in _TENSORS})
+        return self.with_split(self.split.mapped(*[lambda one: one.to(device)] * 2))
+
+    def with_split(self, split: Split) -> Dataset:
+        """Return a copy with other samples and labels."""
+        tensors: dict[str, Any] = dict(zip(_TENSORS, split, strict=False))
+        return replace(self, **tensors)
+
+    @property
+    def split(self) -> Split:
+        """Return the samples and labels."""
+        train, test = self.train_samples, self.test_samples
+        return Split(train, self.train_labels, test, self.test_labels, self.class_names)
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -186,6 +189,16 @@ def check_labelled(samples: Tensor, labels: Tensor, what: str) -> None:
         if values.is_floating_point() and not torch.isfinite(values.float()).all():
             raise ValueError(
                 f"{what} {kind} contain infinity, NaN or numbers above 3e38: replace these"
+            )
+
+
+def check_one_type(whose: str, part: Sequence[Tensor], other: str, like: Sequence[Tensor]) -> None:
+    """Refuse samples and labels of another type or shape than those of `other`."""
+    for what, one, first in zip(("samples", "labels"), part, like, strict=False):
+        if (one.dtype, one.shape[1:]) != (first.dtype, first.shape[1:]):
+            raise ValueError(
+                f"{whose} {what} are {described_tensor(one)}, but {other} {what} are "
+                f"{described_tensor(first)}: convert them to one type and shape"
             )
 
 

@@ -59,15 +59,8 @@ def load_dataset(
     """Read a data set; the process caches the last two and does not notice changed files.
 
     `name` is one of `DATASETS`, several of `JOINABLE` joined by +, or the import path of a
-    user-defined function. `seed` counts only where a data set has no test samples. The other
-    parameters are as in `Source`.
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown, or the samples cannot be a data set.
-    OSError
-        If the files do not exist and cannot be downloaded, or a folder cannot be used.
+    user-defined function. The other parameters are as in `Source`. A ValueError says that the name
+    is unknown or the samples cannot be a data set, an OSError that there are no files.
     """
     if is_import_path(name):
         return _user_defined(name)
@@ -93,10 +86,9 @@ def _user_defined(path: str) -> Dataset:
 
 @lru_cache
 def user_data_checksum(name: str, data_dir: str) -> str:
-    """Return a checksum of the user's data, computed once.
+    """Return a checksum of the user's data, computed once: of what a function returns, or of files.
 
-    That is of what a function returns; of a data set of `IN_DATA_DIR`, of the names, sizes and
-    times of the files. It is empty if they cannot be read: reading them says why.
+    It is empty if these cannot be read: reading them says why.
     """
     if is_import_path(name):
         return _user_defined(name).checksum()
@@ -177,22 +169,17 @@ def rotate_images(base: Dataset, name: str) -> Dataset:
             "rotated by 90 degrees."
         )
 
-    def images(upright: Tensor) -> Tensor:
-        return torch.cat([torch.rot90(upright, turn, (2, 3)) for turn in range(4)])
-
-    def groups(labels: Tensor) -> Tensor:
-        return torch.cat([labels + turn * base.num_classes for turn in range(4)])
-
-    names = tuple(f"{label} at {90 * turn}°" for turn in range(4) for label in base.class_names)
-    return replace(
-        base,
-        name=name,
-        train_samples=images(base.train_samples),
-        train_labels=base.train_labels.repeat(4),
-        test_samples=images(base.test_samples),
-        test_labels=base.test_labels.repeat(4),
-        groups=Groups(groups(base.train_labels), groups(base.test_labels), names),
+    turns = range(4)
+    names = tuple(f"{label} at {90 * turn}°" for turn in turns for label in base.class_names)
+    train, test = (
+        torch.cat([labels + turn * base.num_classes for turn in turns])
+        for labels in (base.train_labels, base.test_labels)
     )
+    rotated = base.split.mapped(
+        lambda images: torch.cat([torch.rot90(images, turn, (2, 3)) for turn in turns]),
+        lambda labels: labels.repeat(4),
+    )
+    return replace(base.with_split(rotated), name=name, groups=Groups(train, test, names))
 
 
 def select_classes(base: Dataset, classes: Sequence[str]) -> Dataset:
@@ -201,14 +188,9 @@ def select_classes(base: Dataset, classes: Sequence[str]) -> Dataset:
     train, test = (torch.isin(labels, old) for labels in (base.train_labels, base.test_labels))
     new = torch.zeros(base.num_classes, dtype=torch.int64)
     new[old] = torch.arange(len(old))
-    return replace(
-        base,
-        train_samples=base.train_samples[train],
-        train_labels=new[base.train_labels[train]],
-        test_samples=base.test_samples[test],
-        test_labels=new[base.test_labels[test]],
-        class_names=tuple(classes),
-    )
+    training = base.train_samples[train], new[base.train_labels[train]]
+    testing = base.test_samples[test], new[base.test_labels[test]]
+    return Dataset(base.name, *training, *testing, tuple(classes))
 
 
 def join_datasets(first: Dataset, second: Dataset) -> Dataset:

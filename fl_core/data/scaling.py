@@ -75,8 +75,7 @@ class ColumnStatistics(NamedTuple):
 class Scaling:
     """A fitted scaler: subtracts a mean from each column and divides by a deviation.
 
-    A column of samples with more than one axis is an entry of the first one: the channel of a
-    series. `target_mean` and `target_deviation` scale a number to predict.
+    Of samples with more axes, a column is an entry of the first one: the channel of a series.
     """
 
     __pydantic_config__ = STRICT
@@ -98,8 +97,8 @@ class Scaling:
     def fit(cls, statistics: ColumnStatistics, *, is_regression: bool = False) -> Scaling:
         """Return the scaler for columns; with `is_regression`, the last one is the target.
 
-        The deviation of a constant column counts as 1, and so does that of a column of zeros and
-        ones: a rare category would become a huge number.
+        Constant columns, and those of zeros and ones, count as of deviation 1: rare categories
+        would become huge numbers.
         """
         is_unscaled = statistics.is_flag | (statistics.deviation == 0)
         mean = statistics.mean.tolist()
@@ -129,52 +128,29 @@ class Scaling:
 
     def transform_split(self, split: Split, column_names: Sequence[str] = ()) -> Split:
         """Scale all samples and targets of a device."""
-        scaled = split._replace(
-            train_samples=self.transform(split.train_samples),
-            train_labels=self.transform_targets(split.train_labels),
-            test_samples=self.transform(split.test_samples),
-            test_labels=self.transform_targets(split.test_labels),
-        )
-        check_distinct(split, scaled, column_names)
-        return scaled
+        return _checked(split, split.mapped(self.transform, self.transform_targets), column_names)
 
 
 def unscaled_split(split: Split, column_names: Sequence[str] = ()) -> Split:
     """Return a device's samples and targets as float32, or as pixels and classes."""
-    unscaled = split._replace(
-        train_samples=_as_float32(split.train_samples),
-        train_labels=_as_float32(split.train_labels),
-        test_samples=_as_float32(split.test_samples),
-        test_labels=_as_float32(split.test_labels),
-    )
-    check_distinct(split, unscaled, column_names)
-    return unscaled
+    return _checked(split, split.mapped(_as_float32, _as_float32), column_names)
 
 
 def _as_float32(values: Tensor) -> Tensor:
     return values.float() if values.is_floating_point() else values
 
 
-def check_distinct(before: Split, after: Split, column_names: Sequence[str] = ()) -> None:
-    """Refuse a column of numbers most of whose different values are the same in float32.
-
-    Values are different if 12 digits of them are. Of many rows, some are compared.
-    """
-    parts = [
+def _checked(before: Split, after: Split, column_names: Sequence[str]) -> Split:
+    """Refuse a column of floats if float32 leaves half of its values that differ in 12 digits."""
+    for old, new, what, names in (
         (before.train_samples, after.train_samples, "column", column_names),
         (before.train_labels, after.train_labels, "the target", before.class_names),
-    ]
-    for old, new, what, names in parts:
-        if not old.is_floating_point():
-            continue
-        for column, (values, shortened) in enumerate(
-            zip(_columns(old), _columns(new), strict=True)
-        ):
+    ):
+        pairs = zip(_columns(old), _columns(new), strict=True) if old.is_floating_point() else ()
+        for column, (values, shortened) in enumerate(pairs):
             # Without the sign of zero, in whole units of the last bit that counts.
             bits = (values.astype(np.float64) + 0.0).view(np.int64)
-            count, left = (
-                len(np.unique(one)) for one in ((bits + _HALF) // (2 * _HALF), shortened)
-            )
+            count, left = len(np.unique((bits + _HALF) // (2 * _HALF))), len(np.unique(shortened))
             if 2 * left <= count:
                 name = printable(names[column]) if names else str(column)
                 raise ValueError(
@@ -183,28 +159,14 @@ def check_distinct(before: Split, after: Split, column_names: Sequence[str] = ()
                     f"{ALL_SITES}, which scales in float64; correct values that are far from all "
                     "others; or leave the column out."
                 )
-
-
-def columns_of_few_digits(samples: Tensor) -> list[int]:
-    """Return the columns of float32 samples or labels that differ in their last digits alone.
-
-    Their deviation is below 100 steps between neighbours in float32, and they are no whole numbers
-    that float32 has.
-    """
-    columns = _columns(samples)
-    largest = np.abs(columns).max(axis=1)
-    is_exact = (columns == columns.round()).all(axis=1) & (largest < 2**24)
-    deviation = columns.std(axis=1, dtype=np.float64)
-    is_short = (deviation > 0) & (deviation < 100 * np.spacing(largest))
-    return np.flatnonzero(is_short & ~is_exact).tolist()
+    return after
 
 
 def _columns(values: Tensor) -> NDArray[Any]:
     """Return some of the values of each column, shape (columns, m), of (n, columns, …) or (n,)."""
     some = values[:: max(1, len(values) // _COMPARED)].numpy()
-    if some.ndim == 1:
-        return some[None]
-    columns = np.moveaxis(some, 1, 0).reshape(some.shape[1], -1)
+    columns = np.moveaxis(some[:, None] if some.ndim == 1 else some, 1, 0)
+    columns = columns.reshape(len(columns), -1)
     return columns[:, :: max(1, columns.shape[1] // _COMPARED)]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, Self
 
 from torch import Tensor
 
@@ -17,3 +18,14 @@ class Split(NamedTuple):
     class_names: tuple[str, ...]  # of a number to predict, its name
     is_in_time: bool = False  # training samples are ordered by time, as rows of a table
     notes: tuple[str, ...] = ()  # about samples
+
+    def mapped(
+        self, samples: Callable[[Tensor], Tensor], labels: Callable[[Tensor], Tensor]
+    ) -> Self:
+        """Return a split with what two functions return for samples and labels."""
+        return self._replace(
+            train_samples=samples(self.train_samples),
+            train_labels=labels(self.train_labels),
+            test_samples=samples(self.test_samples),
+            test_labels=labels(self.test_labels),
+        )

@@ -23,6 +23,9 @@ SPLIT = "split"
 """The optional column that says whether a row trains or tests."""
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}.*)?")
+_LIKE_A_NUMBER = re.compile(  # but for a comma or a percent sign
+    r"[+-]?(\d+[.,]?\d*|[.,]\d+|inf(inity)?)(e[+-]?\d+)?\s*%?", re.IGNORECASE
+)
 _WHOLE = re.compile(r"0|-?[1-9][0-9]*")
 _TRUTH = {"TRUE": "True", "true": "True", "FALSE": "False", "false": "False"}
 _MISSING = (  # as pandas reads them, without spaces around
@@ -60,14 +63,8 @@ def read_table(path: Path, label: str = "", target: str = AUTO_TARGET) -> Table:
     """Read a site's CSV file (commas, UTF-8) or Parquet file.
 
     The column `split` says which rows test; without it, the last fifth does. Messages count rows
-    from 1, below the names of columns.
-
-    Parameters
-    ----------
-    label : str
-        The column of labels; by default the one that has a name of `LABELS`.
-    target : {"auto", "number"}
-        Labels are numbers to predict if any has a fraction, or in any case.
+    from 1. `label` is the column of labels, by default one of `LABELS`; they are numbers to predict
+    if any has a fraction, or if `target` is "number".
     """
     where = printable(path.name)
     cells = _cells(path)
@@ -87,10 +84,7 @@ def read_features(path: Path, ignored: Collection[str]) -> Any:
 
 
 def _cells(path: Path) -> Any:
-    """Return a file's content as a data frame; of CSV, all cells are texts.
-
-    `_values` makes numbers of them later: pandas would make truth values, too, at some sites only.
-    """
+    """Return a file's content as a data frame; of CSV, all cells are texts, for `_values`."""
     pandas = load_extra("pandas", _NEEDS)
     where = printable(path.name)
     if not path.exists():
@@ -98,7 +92,7 @@ def _cells(path: Path) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pandas.errors.ParserWarning)  # lost cells
-            frame = _parquet(path) if path.suffix.lower() == ".parquet" else _csv(path)
+            frame = _read(path, pandas)
     except (ValueError, OSError, pandas.errors.ParserWarning) as error:
         if isinstance(error, OSError) and error.filename:
             raise
@@ -125,15 +119,13 @@ def _cells(path: Path) -> Any:
     return frame.set_axis(names, axis=1)
 
 
-def _parquet(path: Path) -> Any:
-    need_extra("pyarrow", f"{path.name}, a Parquet file,", "write it as CSV")
-    frame = load_extra("pandas", _NEEDS).read_parquet(path, engine="pyarrow")
-    index = [name for name in frame.index.names if name is not None]
-    return frame.reset_index(index, allow_duplicates=True) if index else frame
-
-
-def _csv(path: Path) -> Any:
-    cells = load_extra("pandas", _NEEDS).read_csv(
+def _read(path: Path, pandas: Any) -> Any:
+    if path.suffix.lower() == ".parquet":
+        need_extra("pyarrow", f"{path.name}, a Parquet file,", "write it as CSV")
+        frame = pandas.read_parquet(path, engine="pyarrow")
+        index = [name for name in frame.index.names if name is not None]
+        return frame.reset_index(index, allow_duplicates=True) if index else frame
+    cells = pandas.read_csv(
         path,
         header=None,  # pandas would rename columns of one name
         dtype=str,
@@ -145,18 +137,15 @@ def _csv(path: Path) -> Any:
 
 
 def _label_column(names: list[str], label: str, where: str) -> str:
-    if label in names:
-        return label
-    usual = [name for name in names if name in LABELS]
-    if not label and len(usual) == 1:
+    usual = [name for name in names if name in ([label] if label else LABELS)]
+    if len(usual) == 1:
         return usual[0]
-    what = f'label is "{printable(label)}", but {where} has no such column'
-    if not label:
-        has = f"the columns {' and '.join(usual)}" if usual else "no column label, target or class"
-        what = f"label is empty, and {where} has {has}"
+    shown = f'"{printable(label)}"' if label else "empty"
+    no_column = f"no column {printable(label) if label else 'label, target or class'}"
+    has = f"the columns {' and '.join(usual)}" if usual else no_column
     raise ValueError(
-        f"{what}: set label to the column that holds the label, in the same letters. The first "
-        "line of a CSV file must hold the columns' names."
+        f"label is {shown}, and {where} has {has}: set label to the column that holds the label, "
+        "in the same letters. The first line of a CSV file must hold the columns' names."
     )
 
 
@@ -164,16 +153,16 @@ def _features(cells: Any, ignored: Collection[str], where: str) -> Any:
     columns = {}
     for name in sorted(set(cells.columns) - {*ignored, SPLIT}):
         what = f"{where}: column {printable(name)}"
-        values = _values(cells[name], what)
-        texts = values if values.dtype == object else _eight_digits(values)
-        dates = _dates(texts)
-        if dates:
+        values = columns[name] = _values(cells[name], what)
+        if values.dtype != object:
+            is_near = (values >= 1900_01_01) & (values <= 2100_12_31) & (values % 1 == 0)
+            values = values.astype(np.int64).astype(str) if is_near.all() else values
+        if values.dtype != np.float64 and (dates := _dates(values)):
             raise ValueError(
-                f"{what} has a date in row {_first(np.isin(texts, dates))}, but columns hold "
+                f"{what} has a date in row {_first(np.isin(values, dates))}, but columns hold "
                 "numbers or categories: write a number, such as days since a day, or leave it out "
                 "at all sites."
             )
-        columns[name] = values
     return load_extra("pandas", _NEEDS).DataFrame(columns)
 
 
@@ -186,8 +175,6 @@ def _dates(values: NDArray[Any]) -> list[str]:
     if iso := [*filter(_DATE.fullmatch, texts)]:
         return iso
     tried = texts[:_TRIED]
-    if not tried:
-        return []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pandas warns of the order of day and month
         parsed = load_extra("pandas", _NEEDS).to_datetime(
@@ -197,30 +184,23 @@ def _dates(values: NDArray[Any]) -> list[str]:
     return tried if has_year.mean() >= NEARLY_ALL else []
 
 
-def _eight_digits(values: NDArray[np.float64]) -> NDArray[Any]:
-    """Return numbers as texts if all are such as 20240131; otherwise nothing."""
-    is_near = ((values >= 1900_01_01) & (values <= 2100_12_31) & (values == values.round())).all()
-    return values.astype(np.int64).astype(str) if is_near else np.empty(0, object)
-
-
 def _values(column: Any, what: str) -> NDArray[Any]:
     """Return a column's values: float64 if all cells are numbers, or else texts."""
     pandas = load_extra("pandas", _NEEDS)
-    types = pandas.api.types
     texts: NDArray[Any] | None = None
-    if types.is_bool_dtype(column.dtype) or not types.is_numeric_dtype(column.dtype):
+    if column.dtype.kind not in "iuf":
         texts = _texts(column, what)
         column = pandas.to_numeric(pandas.Series(texts), errors="coerce")
-    missing = column.isna().to_numpy() if texts is None else np.isin(texts, _MISSING)
+    is_text = column.isna().to_numpy()
+    missing = is_text if texts is None else np.isin(texts, _MISSING)
     if missing.any():
         more = f" and {missing.sum() - 1:,} more" if missing.sum() > 1 else ""
         raise ValueError(
             f"{what} has no value in row {_first(missing)}{more} (an empty cell, or a word such as "
             "NA or None): fill it in, or leave the row or the column out."
         )
-    is_text = column.isna().to_numpy()
     if texts is not None and is_text.any():
-        if any(map(_seems_number, set(texts.tolist()))):
+        if any(map(_LIKE_A_NUMBER.fullmatch, set(texts.tolist()))):
             raise ValueError(
                 f"{what} seems to have numbers, but a text in row {_first(is_text)}: write all "
                 "cells as numbers, with a point and no other signs, or all as texts, such as c1 "
@@ -228,8 +208,7 @@ def _values(column: Any, what: str) -> NDArray[Any]:
             )
         return texts
     numbers: NDArray[np.float64] = column.to_numpy(dtype=np.float64)
-    with np.errstate(over="ignore"):
-        infinite = ~np.isfinite(numbers.astype(np.float32))
+    infinite = ~(np.abs(numbers) < 3.4e38)  # as a float32
     if infinite.any():
         raise ValueError(
             f"{what} has a number in row {_first(infinite)} that is not finite, below 3e38: "
@@ -241,24 +220,15 @@ def _values(column: Any, what: str) -> NDArray[Any]:
 def _texts(column: Any, what: str) -> NDArray[Any]:
     """Return cells as texts, with one spelling of truth values; a missing cell is empty."""
     cells = column.astype(object).where(column.notna(), "").tolist()
-    other = next((cell for cell in cells if not isinstance(cell, str | bool | np.bool_)), None)
-    if other is not None:
-        kind = type(other).__name__ if column.dtype == object else column.dtype
-        raise ValueError(
-            f"{what} holds {kind}, but must hold numbers or texts: write it as one of them, or "
-            "leave it out at all sites."
-        )
+    for cell in cells:
+        if not isinstance(cell, str | bool | np.bool_):
+            kind = type(cell).__name__ if column.dtype == object else column.dtype
+            raise ValueError(
+                f"{what} holds {kind}, but must hold numbers or texts: write it as one of them, or "
+                "leave it out at all sites."
+            )
     texts = [strip_and_compose(cell) for cell in cells]
     return np.array([_TRUTH.get(text, text) for text in texts], dtype=object)
-
-
-def _seems_number(text: str) -> bool:
-    """Return whether a text is a number, but for a comma or a percent sign."""
-    try:
-        float(text.replace(",", ".").removesuffix("%"))
-    except ValueError:
-        return False
-    return "_" not in text
 
 
 def _first(rows: NDArray[np.bool_]) -> int:
@@ -293,32 +263,23 @@ def are_whole(names: Iterable[str]) -> bool:
     return all(map(_WHOLE.fullmatch, names))
 
 
-def as_numbers(labels: NDArray[Any], message: str) -> NDArray[np.float64]:
-    """Return labels as numbers to predict; names of other classes are a ValueError."""
-    if labels.dtype == object and not are_whole(set(labels.tolist())):
-        raise ValueError(message)
-    return labels.astype(np.float64)
-
-
 def _is_test(cells: Any, label: str, where: str) -> NDArray[np.bool_]:
-    count, parts = len(cells), ("train", "test")
+    count = len(cells)
+    is_test = np.arange(count) >= count - max(1, round(count / _TESTED))
     if SPLIT in cells:
         words = _values(cells[SPLIT], f"{where}: column {SPLIT}")
-        unknown = ~np.isin(words, parts)
+        is_test = words == "test"
+        unknown = ~is_test & (words != "train")
         if unknown.any():
             raise ValueError(
                 f"{where}: column {SPLIT} has another word than train or test in row "
                 f"{_first(unknown)}: correct it, or rename the column."
             )
-        is_test: NDArray[np.bool_] = words == "test"
-    else:
-        for name in cells.columns:
-            if name.casefold() == SPLIT and name != label:
-                raise ValueError(
-                    f"{where} has the column {printable(name)}: rename it to {SPLIT} if it says "
-                    "train or test of each row, or otherwise to another name."
-                )
-        is_test = np.arange(count) >= count - max(1, round(count / _TESTED))
+    elif others := [name for name in cells if name.casefold() == SPLIT and name != label]:
+        raise ValueError(
+            f"{where} has the column {printable(others[0])}: rename it to {SPLIT} if it says train "
+            "or test of each row, or otherwise to another name."
+        )
     if is_test.all() or not is_test.any():
         missing = "training" if is_test.all() else "testing"
         raise ValueError(

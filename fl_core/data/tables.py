@@ -29,11 +29,11 @@ from fl_core.data.table_file import (
     SPLIT,
     Table,
     are_whole,
-    as_numbers,
     category_values,
     read_features,
     read_table,
 )
+from fl_core.extras import load_extra
 from fl_core.options import Refusals
 from fl_core.text import listed, note_on_spellings, printable, strip_and_compose
 
@@ -79,9 +79,9 @@ def read_tables(source: Source) -> Dataset:
 def read_prepared_rows(path: Path, preparation: Preparation) -> Tensor:
     """Return a table's rows, labelled or not, as samples of a run of tables, float32 (n, d)."""
     ignored = {strip_and_compose(preparation.label), *LABELS} - preparation.columns.keys()
-    table = read_features(path, ignored)
-    common_columns({"the run": preparation.columns, printable(path.name): category_values(table)})
-    rows = encode_rows(table, preparation.columns, printable(path.name))
+    table, name = read_features(path, ignored), printable(path.name)
+    common_columns({"the run": preparation.columns, name: category_values(table)})
+    rows = encode_rows(table, preparation.columns, name)
     return preparation.prepare_samples(torch.from_numpy(rows))
 
 
@@ -153,46 +153,38 @@ def encode_rows(table: Any, columns: CategoriesByColumn, where: str) -> NDArray[
 
     `table` is a data frame as `Table.columns`, and `where` names it.
     """
-    from sklearn.preprocessing import OneHotEncoder  # noqa: PLC0415 - it takes half a second
-
     parts = []
     for name, values in columns.items():
-        column = table[[name]]
+        cells = table[[name]].to_numpy()
         if values:
-            unknown = ~table[name].isin(values).to_numpy()
+            cells = cells == np.array(values, object)
+            unknown = ~cells.any(axis=1)
             if unknown.any():
                 raise ValueError(
                     f"column {printable(name)} of {where} has a text in row "
                     f"{int(unknown.argmax()) + 1} that is not among the agreed ones: correct it, "
                     "or start the run again with it."
                 )
-            encoder = OneHotEncoder(categories=[list(values)], sparse_output=False)
-            column = encoder.fit_transform(column)
-        parts.append(np.asarray(column, np.float64))
+        parts.append(cells.astype(np.float64))
     return np.hstack(parts)
 
 
 def _targets(tables: Sequence[Table], root: Path) -> tuple[Tensor, tuple[str, ...]]:
     """Return all labels and the classes' names; or, if any has a fraction, numbers to predict."""
-    name = printable(tables[0].label)
-    fractions = next((table.site for table in tables if table.labels.dtype != object), None)
-    if fractions is not None:
-        numbers = [
-            as_numbers(
-                table.labels,
-                f"column {name} has fractions in {fractions}, but texts in {table.site}: write "
-                "numbers to predict, or classes, at all sites.",
-            )
-            for table in tables
-        ]
-        return torch.from_numpy(np.concatenate(numbers)), (name,)
-    sites = {are_whole(set(table.labels.tolist())): table.site for table in reversed(tables)}
+    name, labels = printable(tables[0].label), [table.labels for table in tables]
+    fractions = [table.site for table in tables if table.labels.dtype != object]
+    sites = {
+        table.labels.dtype != object or are_whole(set(table.labels.tolist())): table.site
+        for table in reversed(tables)
+    }
     if len(sites) > 1:
+        kind = "fractions" if fractions else "whole numbers"
         raise ValueError(
-            f"column {name} has whole numbers in {sites[True]}, but texts in {sites[False]}: write "
-            "all labels in one way at all sites."
+            f"column {name} has {kind} in {(*fractions, sites[True])[0]}, but texts in "
+            f"{sites[False]}: write numbers, or classes, at all sites."
         )
-    labels = [table.labels for table in tables]
+    if fractions:
+        return torch.from_numpy(np.concatenate([x.astype(np.float64) for x in labels])), (name,)
     classes = list_classes(labels)
     if len(classes) < 2:
         raise ValueError(
@@ -252,8 +244,6 @@ def notes_on_tables(tables: Sequence[Table]) -> Iterator[str]:
                 f"column {printable(name)} has a different value in nearly each row: if it is an "
                 "identifier, leave it out at all sites"
             )
-    hashes = np.concatenate([_row_hashes(table) for table in tables])
-    is_test = np.concatenate([table.is_test for table in tables])
     between = [table.site for table in tables if not table.is_in_time]
     if between:
         yield (
@@ -261,6 +251,10 @@ def notes_on_tables(tables: Sequence[Table]) -> Iterator[str]:
             "rows that validate are drawn at random: if rows are in order of time, let the last "
             "ones test"
         )
+    pandas = load_extra("pandas", f'dataset="{TABLES}"')
+    rows = [table.columns.assign(**{SPLIT: table.labels.astype(str)}) for table in tables]
+    hashes = pandas.util.hash_pandas_object(pandas.concat(rows), index=False).to_numpy()
+    is_test = np.concatenate([table.is_test for table in tables])
     copies = int(np.isin(hashes[is_test], hashes[~is_test]).sum())
     if copies:
         yield (
@@ -273,13 +267,3 @@ def _differs_in_each_row(column: Any) -> bool:
     """Return whether a column is texts or whole numbers, nearly all of which are different."""
     is_fraction = column.dtype == np.float64 and (column != column.round()).any()
     return not is_fraction and column.nunique() >= NEARLY_ALL * len(column)
-
-
-def _row_hashes(table: Table) -> NDArray[np.uint64]:
-    """Return a hash of the columns and the label of each row."""
-    import pandas as pd  # noqa: PLC0415 - an extra
-
-    labels = pd.Series(table.labels.astype(str), dtype=object)
-    columns = pd.concat([table.columns, labels], axis=1)
-    hashes: NDArray[np.uint64] = pd.util.hash_pandas_object(columns, index=False).to_numpy()
-    return hashes

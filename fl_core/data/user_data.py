@@ -1,9 +1,8 @@
 """User-defined data: what a function without arguments returns, whole or in partitions.
 
-Samples may be of any shape: images, rows of a table, spectrograms, embeddings. uint8 is taken for
-pixels, which become numbers in [0, 1]; floats are scaled only by `standardise`, in float64, and
-become float32. Labels are classes, whole numbers; or floats, numbers to predict, with the name of
-what they measure.
+Samples may be of any shape. uint8 is taken for pixels, which become numbers in [0, 1]; floats are
+scaled only by `standardise`, in float64, and become float32. Labels are classes, whole numbers; or
+floats, numbers to predict, with the name of what they measure.
 """
 
 from __future__ import annotations
@@ -17,20 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fl_core.data.dataset import Dataset, check_labelled, described_tensor
+from fl_core.data.dataset import Dataset, check_labelled, check_one_type, described_tensor
 from fl_core.data.given_partition import GivenPartition
-from fl_core.data.scaling import columns_of_few_digits
-from fl_core.text import listed, note_on_spellings, type_name
+from fl_core.text import note_on_spellings, type_name
 from fl_core.user_code import call_user_code
 
 DATASET = "dataset"
 _EXPECTED = (
-    "return (train samples, train labels, test samples, test labels), "
-    "a fl_core.data.dataset.Dataset, or fl_core.data.user_data.Partitions"
-)
-_PART_EXPECTED = (
-    "return (train samples, train labels, test samples, test labels), and class names if they have "
-    "some, or the name of what is predicted if labels are numbers"
+    "(train samples, train labels, test samples, test labels), and class names if they have some, "
+    "or the name of what is predicted if labels are numbers"
 )
 _CHANNELS = (1, 3, 4)  # of images
 _MIN_IMAGE_SIDE = 8  # pixels; fewer may be anything
@@ -49,8 +43,7 @@ class Partitions:
     ----------
     clients : sequence of K tuples
         For each client, its training samples (n, …), their labels (n,), its test samples and their
-        labels: NumPy arrays or tensors, samples uint8, float32 or float64, labels whole numbers
-        from 0, or floats to predict.
+        labels, as arrays or tensors of the types above.
     tasks : sequence of K int, optional
         The true task of each client; without them, no ARI can be shown.
     class_names : sequence of str, optional
@@ -59,8 +52,7 @@ class Partitions:
     names : sequence of K str, optional
         The names of the clients: people, machines, places. By default their numbers.
     is_in_time : bool
-        Whether training samples are in order of time, at least within a class: the last ones then
-        validate (`validation-share`), instead of drawn ones.
+        Whether training samples are in order of time: the last ones then validate.
     """
 
     clients: Sequence[ClientArrays]
@@ -78,18 +70,18 @@ def read_user_data(path: str) -> Dataset:
             return _checked(replace(returned, name=path))
         if isinstance(returned, Partitions):
             return _checked(dataset_of_partitions(path, returned))
-        return _checked(_dataset(path, *_arrays_and_names(returned, _EXPECTED)))
+        return _checked(_dataset(path, *_arrays_and_names(returned)))
 
 
 def read_user_part(key: str, path: str) -> Dataset:
     """Call the function of a device's owner, which `key` names, and return the device's data.
 
-    Without names, the classes are the numbers up to the highest label, and some may have no
-    samples. Only the device's log has the text of an error that the function raises.
+    Without names, the classes are the numbers up to the highest label. Only the device's log has
+    the text of an error that the function raises.
     """
     returned = call_user_code(key, path, is_private=True)
     with _naming(key, path):
-        part, names = _arrays_and_names(returned, _PART_EXPECTED)
+        part, names = _arrays_and_names(returned)
         if names is None and not part[1].is_floating_point():
             highest = int(torch.cat(part[1::2]).max()) if len(part[1]) else 0
             if highest > _MAX_UNNAMED:
@@ -123,107 +115,68 @@ def _naming(key: str, path: str) -> Iterator[None]:
         raise ValueError(f'{key} is "{path}", but it returned unusable data: {reason}.') from error
 
 
-def _arrays_and_names(returned: Any, expected: str) -> tuple[tuple[Tensor, ...], Any]:
+def _arrays_and_names(returned: Any) -> tuple[tuple[Tensor, ...], Any]:
     """Return a partition that a function returned, checked, and class names, if any."""
     if not isinstance(returned, tuple | list) or len(returned) not in (4, 5):
-        raise ValueError(f"{_brief(returned)}; it must {expected}")
+        raise ValueError(f"{_brief(returned)}; it must return {_EXPECTED}")
     return _tensors(returned[:4]), returned[4] if len(returned) == 5 else None
 
 
 def dataset_of_partitions(name: str, given: Partitions) -> Dataset:
     """Return the data set of these partitions, under a name."""
-    clients: Any = given.clients
-    if not isinstance(clients, Iterable):
-        raise ValueError(f"Partitions of {_brief(clients)}; give a list, one for each client")
+    clients = list(given.clients) if isinstance(given.clients, Iterable) else []
+    if not clients:
+        raise ValueError(f"Partitions of {_brief(given.clients)}; give a list with one per client")
     parts = [_tensors(part, f"client {client}'s ") for client, part in enumerate(clients)]
-    if not parts:
-        raise ValueError("Partitions without clients; give one partition for each")
     for client, part in enumerate(parts):
-        for what, one, first in zip(("samples", "labels"), part, parts[0], strict=False):
-            if (one.dtype, one.shape[1:]) != (first.dtype, first.shape[1:]):
-                raise ValueError(
-                    f"client {client}'s {what} are {described_tensor(one)} and client 0's are "
-                    f"{described_tensor(first)}; give all the same type and shape"
-                )
-        for which, labels in (("training", part[1]), ("test", part[3])):
-            if not len(labels):
-                raise ValueError(f"client {client} has no {which} samples; leave that client out")
-    for what, values in (("tasks", given.tasks), ("names", given.names)):
-        if values is not None and not isinstance(values, list | tuple | np.ndarray | Tensor):
-            raise ValueError(f"{what} are {_brief(values)}; give a list, one for each client")
-    if given.tasks is not None and len(given.tasks) != len(parts):
-        raise ValueError(f"{len(given.tasks)} tasks for {len(parts)} clients; give one for each")
-    trained, _, tested, _ = zip(*parts, strict=True)
+        check_one_type(f"client {client}'s", part, "client 0's", parts[0])
+    tasks = None if given.tasks is None else np.asarray(given.tasks)
+    if tasks is not None and (tasks.dtype.kind not in "iu" or tasks.shape != (len(parts),)):
+        raise ValueError(
+            f"tasks are {tasks.dtype} {tasks.shape}; give {len(parts)} whole numbers, one each"
+        )
+    names = given.names
+    if names is not None and not isinstance(names, list | tuple | np.ndarray):
+        raise ValueError(f"names are {_brief(names)}; give a list, one for each client")
     partition = GivenPartition(
-        tuple(map(len, trained)),
-        tuple(map(len, tested)),
-        None if given.tasks is None else _whole_numbers(given.tasks),
-        None if given.names is None else tuple(given.names),
+        tuple(len(part[0]) for part in parts),
+        tuple(len(part[2]) for part in parts),
+        None if tasks is None else tuple(tasks.tolist()),
+        None if names is None else tuple(names),
         frozenset(range(len(parts)) if given.is_in_time else ()),
     )
     whole = tuple(torch.cat(column) for column in zip(*parts, strict=True))
     return replace(_dataset(name, whole, given.class_names), given_partition=partition)
 
 
-def _whole_numbers(tasks: Sequence[Any]) -> tuple[int, ...]:
-    try:
-        given = [int(task) if isinstance(task, str) else task for task in tasks]
-        whole = tuple(map(int, given))
-    except (TypeError, ValueError, OverflowError):
-        whole, given = (), [None]
-    if whole != tuple(given):
-        raise ValueError("tasks are not whole numbers; number them from 0")
-    return whole
-
-
 def _dataset(path: str, part: Sequence[Tensor], names: Any) -> Dataset:
     labels = part[1]
-    if not len(labels) and not len(part[3]):
-        raise ValueError("there are no samples")
     is_number = labels.is_floating_point()
     if is_number and isinstance(names, str):
         names = [names]
-    if names is not None and not isinstance(names, tuple | list | np.ndarray):
-        raise ValueError(f"class names are {_brief(names)}; give a list of texts")
-    if is_number and (names is None or len(names) != 1):
-        raise ValueError(
-            f"labels are {described_tensor(labels)} with {0 if names is None else len(names)} "
-            "names; give classes as whole numbers, and a number to predict with one name, such as "
-            '"blood sugar (mg/dl)"'
-        )
-    if names is None:
-        present = torch.unique(labels).tolist()
-        if present != list(range(len(present))) or len(present) < 2:
+    if names is None and not is_number:
+        names = torch.unique(labels).tolist()
+        if names != list(range(len(names))) or len(names) < 2:
             raise ValueError(
-                f"training labels are {present[:5]}{' …' if len(present) > 5 else ''}, but must be "
-                "at least two classes, 0, 1 and so on without a gap; number them so, or name all "
+                f"training labels are {names[:5]}{' …' if len(names) > 5 else ''}, but must be at "
+                "least two classes, 0, 1 and so on without a gap; number them so, or name all "
                 "classes"
             )
-        names = [str(label) for label in present]
+    if not isinstance(names, tuple | list | np.ndarray) or (is_number and len(names) != 1):
+        raise ValueError(
+            f"labels are {described_tensor(labels)} and class names are {_brief(names)}; give a "
+            "list of names for classes, whole numbers, and one name for a number to predict, such "
+            'as "blood sugar (mg/dl)"'
+        )
     samples, _, test_samples, test_labels = part
     return Dataset(path, samples, labels, test_samples, test_labels, tuple(map(str, names)))
 
 
 def _checked(data: Dataset) -> Dataset:
     """Return the data with images' channels first, and notes on what looks wrong."""
-    if data.train_labels.dtype == torch.float32 and columns_of_few_digits(data.train_labels):
-        raise ValueError(
-            f"numbers to predict, {data.class_names[0]}, are float32 and differ in their last "
-            "digits alone, so others may have been rounded off: return float64, and set "
-            "standardise to site or all"
-        )
     data = _checked_images(data)
-    if note := note_on_spellings("the classes", data.class_names, "by renaming {}"):
-        data = replace(data, notes=(*data.notes, note))
-    if data.train_samples.dtype == torch.float32:
-        columns = list(map(str, columns_of_few_digits(data.train_samples)))
-        if columns:
-            note = (
-                f"columns of {data.name} differ in the last digits of float32 alone: "
-                f"{listed(columns, 10, ', ')}; if others were rounded off, return float64"
-            )
-            return replace(data, notes=(*data.notes, note))
-    return data
+    note = note_on_spellings("the classes", data.class_names, "by renaming {}")
+    return replace(data, notes=(*data.notes, note)) if note else data
 
 
 def _checked_images(data: Dataset) -> Dataset:
@@ -240,13 +193,14 @@ def _checked_images(data: Dataset) -> Dataset:
             f"pixels in height with {last} channels, the last dimension: the channels are moved "
             "to the front"
         )
-        moved = (part.movedim(-1, 1) for part in (data.train_samples, data.test_samples))
-        train, test = (part.contiguous() for part in moved)
-        data = replace(data, train_samples=train, test_samples=test)
+        moved = data.split.mapped(lambda part: part.movedim(-1, 1).contiguous(), torch.clone)
+        data = data.with_split(moved)
     *channels, height, width = data.sample_shape
     if min(height, width) < _MIN_IMAGE_SIDE or not set(channels) <= set(_CHANNELS):
         return replace(data, notes=tuple(notes))
-    if data.is_float and _are_unscaled(data.train_samples):
+    images = data.train_samples
+    is_pixel = images.max() > 255 or torch.equal(images, images.round())
+    if data.is_float and images.min() >= 0 and images.max() > _MAX_PIXEL and is_pixel:
         notes.append(
             f"samples of {data.name} are numbers up to {data.train_samples.max():g}, which seem to "
             "be pixels: if so, divide them by the highest possible value, such as 65535 for 16 bits"
@@ -260,14 +214,6 @@ def _checked_images(data: Dataset) -> Dataset:
                 "pixels, so that nothing can be learnt from them; return others"
             )
     return replace(data, notes=tuple(notes))
-
-
-def _are_unscaled(images: Tensor) -> bool:
-    """Return whether numbers may be pixels of 8 or 16 bits, as they are or resized."""
-    largest = images.max()
-    if images.min() < 0 or largest <= _MAX_PIXEL:
-        return False
-    return bool(largest > 255) or torch.equal(images, images.round())
 
 
 def _tensors(arrays: Sequence[Any], owner: str = "") -> tuple[Tensor, ...]:
@@ -292,19 +238,15 @@ def _tensor(array: Any, what: str) -> Tensor:
         return array.detach().cpu().contiguous()
     try:
         # A copy: the array may be read-only, or be changed later.
-        copied = np.array(array)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{what} are {_brief(array)}; give an array") from error
-    try:
-        return torch.from_numpy(copied)
+        return torch.from_numpy(np.array(array))
     except (TypeError, ValueError) as error:  # texts, any objects, bytes in another order
+        kind = getattr(array, "dtype", _brief(array))
         raise ValueError(
-            f"{what} are {copied.dtype} {copied.shape}, a type that PyTorch does not have; convert "
-            "them, in NumPy by .astype, or number the classes from 0"
+            f"{what} are {kind}, of which PyTorch makes no tensor; give an array of numbers, in "
+            "NumPy by .astype, and number the classes from 0"
         ) from error
 
 
 def _brief(value: Any) -> str:
-    if isinstance(value, tuple | list):
-        return f"{type_name(value)} of {len(value)}"
-    return "nothing" if value is None else type_name(value)
+    length = f" of {len(value)}" if isinstance(value, tuple | list) else ""
+    return "nothing" if value is None else f"{type_name(value)}{length}"

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from fl_core.data.dataset import Dataset, Groups
-from fl_core.partitions.partition import Tasks
+from fl_core.partitions.tasks import Tasks
 
 _STREAM = 0xC0CE7
 
@@ -46,8 +46,7 @@ def shift_concept(base: Dataset, num_tasks: int, seed: int) -> Dataset:
 
 def concept_tasks(num_classes: int, num_tasks: int) -> Tasks:
     """Return the tasks over the groups of `shift_concept`: all classes in each."""
-    groups = np.arange(num_tasks * num_classes).reshape(num_tasks, num_classes)
-    return tuple(tuple(task) for task in groups.tolist())
+    return tuple(tuple(range(t * num_classes, (t + 1) * num_classes)) for t in range(num_tasks))
 
 
 def permutations(num_classes: int, num_tasks: int, rng: np.random.Generator) -> NDArray[np.int64]:

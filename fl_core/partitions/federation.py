@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
@@ -23,22 +23,21 @@ from fl_core.partitions.federation_checks import (
     check_given,
     check_noise,
     check_number_to_predict,
+    check_shift,
     num_malicious,
+    tasks_of,
 )
 from fl_core.partitions.noise import label_noise
 from fl_core.partitions.partition import (
     Partition,
-    Tasks,
-    default_tasks,
     draw_local_test,
     given_partition,
     make_partition,
-    parse_tasks,
     writer_partition,
 )
 from fl_core.partitions.settings import FederationSettings
 from fl_core.partitions.standardise import standardise_dataset
-from fl_core.partitions.tasks import are_random, parse_counts, random_tasks
+from fl_core.partitions.tasks import Tasks, are_random, random_tasks
 from fl_core.partitions.validation import STREAM, split_clients
 
 # Each purpose draws from its random stream, so that no draw depends on another.
@@ -53,8 +52,7 @@ Labels = tuple[NDArray[np.int64], ...]
 class Federation:
     """All simulated clients' data: one copy of the samples, and indices into it.
 
-    Methods take a round, from which the clients' data follow: round 0 is before the first one, and
-    from `drift_round` on some clients have exchanged their data.
+    Methods take a round: from `drift_round` on some clients have exchanged their data.
     """
 
     dataset: Dataset  # with true labels
@@ -88,34 +86,29 @@ class Federation:
 
     def training_data(self, client: int, server_round: int = 0) -> tuple[Tensor, Tensor]:
         """Return a client's training samples, (n, …), and its noisy labels."""
-        source = self._sources(server_round)[client]
-        samples = self.dataset.train_samples
-        labels = torch.from_numpy(self.train_labels[source]).to(samples.device)
-        return samples[torch.from_numpy(self.partition.train[source])], labels
+        source = self._source(client, server_round)
+        return self._samples(self.partition.train[source], self.train_labels[source])
 
     def validation_data(self, client: int, server_round: int = 0) -> tuple[Tensor, Tensor] | None:
         """Return the samples on which a client compares models, with noisy labels, if any."""
         if not self.validation:
             return None
-        source = self._sources(server_round)[client]
+        source = self._source(client, server_round)
+        return self._samples(self.validation[source], self.validation_labels[source])
+
+    def _samples(
+        self, indices: NDArray[np.int64], labels: NDArray[np.int64]
+    ) -> tuple[Tensor, Tensor]:
         samples = self.dataset.train_samples
-        labels = torch.from_numpy(self.validation_labels[source]).to(samples.device)
-        return samples[torch.from_numpy(self.validation[source])], labels
+        return samples[torch.from_numpy(indices)], torch.from_numpy(labels).to(samples.device)
 
     def scaling(self, client: int, server_round: int = 0) -> Scaling | None:
         """Return the scaler of a client's samples, if they were standardised."""
-        scalings = self.dataset.scalings
-        if len(scalings) < 2:
-            return scalings[0] if scalings else None
-        return scalings[self._sources(server_round)[client]]
-
-    def training_indices(self, client: int, server_round: int = 0) -> NDArray[np.int64]:
-        """Return the indices of a client's training samples, (n,)."""
-        return self.partition.train[self._sources(server_round)[client]]
+        return self.dataset.preparation_of(self._source(client, server_round)).scaling
 
     def test_data(self, client: int, server_round: int = 0) -> tuple[Tensor, Tensor]:
         """Return a client's test samples, (m, …), with clean labels."""
-        indices = torch.from_numpy(self.partition.test[self._sources(server_round)[client]])
+        indices = torch.from_numpy(self.partition.test[self._source(client, server_round)])
         return self.dataset.test_samples[indices], self.dataset.test_labels[indices]
 
     def other_test_data(
@@ -127,7 +120,7 @@ class Federation:
         """
         if self.other_indices is None:
             return None
-        source = self._sources(server_round)[client]
+        source = self._source(client, server_round)
         first, other = self.partition.test[source], self.other_indices(source)
         if not len(other):  # a class of the client has no test sample
             return None
@@ -137,13 +130,14 @@ class Federation:
 
     def tasks_at(self, server_round: int) -> NDArray[np.int64]:
         """Return each client's true task, shape (K,)."""
-        return self.partition.client_tasks[list(self._sources(server_round))]
+        clients = range(self.partition.num_clients)
+        return self.partition.client_tasks[[self._source(c, server_round) for c in clients]]
 
-    def _sources(self, server_round: int) -> Sequence[int]:
-        """Return, by client, the client with its data in the partition."""
+    def _source(self, client: int, server_round: int) -> int:
+        """Return the client that has a client's data in the partition."""
         if self.after_drift and server_round >= self.drift_round:
-            return self.after_drift
-        return range(self.partition.num_clients)
+            return self.after_drift[client]
+        return client
 
     def label_counts(self, *, noisy: bool) -> NDArray[np.int64]:
         """Return how many samples of each label each client has at first, shape (K, classes)."""
@@ -161,9 +155,8 @@ def simulate_federation(settings: FederationSettings) -> Federation:
     """
     check_counts(settings)
     if settings.dataset == SYNTHETIC:
-        return spread(
-            settings, make_synthetic(settings.num_tasks, settings.heterogeneity, settings.seed)
-        )
+        made = make_synthetic(settings.num_tasks, settings.heterogeneity, settings.seed)
+        return spread(settings, made)
     dataset = load_dataset(
         settings.dataset,
         settings.data_dir,
@@ -177,39 +170,34 @@ def simulate_federation(settings: FederationSettings) -> Federation:
 
 def spread(settings: FederationSettings, dataset: Dataset) -> Federation:
     """Spread a data set over the clients, and add the label noise."""
-    given = dataset.given_partition
+    given, seed = dataset.given_partition, settings.seed
     if dataset.is_regression:
         check_number_to_predict(settings, has_tasks=bool(dataset.groups or given))
     if settings.shift == "concept":
-        if dataset.groups or given:
-            raise ValueError(
-                f'shift is "concept", but {settings.dataset} has tasks that are no label sets: '
-                "choose another data set."
-            )
-        dataset = shift_concept(dataset, settings.num_tasks, settings.seed)
+        check_shift(settings, has_tasks=bool(dataset.groups or given))
+        dataset = shift_concept(dataset, settings.num_tasks, seed)
     if dataset.groups:
         check_noise(settings)
-    partition = _partition(settings, dataset)
+    groups = dataset.train_groups.numpy(), dataset.test_groups.numpy()
+    if given is not None:
+        check_given(settings, given)
+        partition = given_partition(groups[0], given)
+    elif settings.partition == "writer":
+        partition = writer_partition(*groups, settings)
+    else:
+        partition = make_partition(*groups, _tasks(settings, dataset), settings)
     if given is None and not dataset.is_regression:
         check_noise(settings, partition.tasks)
-    groups = (dataset.train_groups.numpy(), dataset.test_groups.numpy())
-    test = partial(draw_local_test, *groups, partition.train, settings.seed)
-    other: tuple[str, Callable[[int], NDArray[np.int64]] | None] = ("own", test)
+    own_test = partial(draw_local_test, *groups, partition.train, seed)
+    other: tuple[str, Callable[[int], NDArray[np.int64]] | None] = ("own", own_test)
+    if settings.client_test == "own" and given is None:
+        other = ("task", partition.test.__getitem__)
+        partition = replace(partition, test=tuple(map(own_test, range(partition.num_clients))))
     if given or settings.partition == "writer" or dataset.is_regression:
         other = ("", None)  # the partition says who tests on what, or there is no mix of classes
-    if settings.client_test == "own" and given is None:
-        other = ("task", partition.test.__getitem__) if other[0] else other
-        partition = replace(partition, test=tuple(map(test, range(partition.num_clients))))
     truth = dataset.train_labels.numpy()
     labels = tuple(
-        label_noise(
-            truth[indices],
-            partition,
-            client,
-            settings.noise,
-            settings.noise_rate,
-            settings.seed,
-        )
+        label_noise(truth[indices], partition, client, settings)
         for client, indices in enumerate(partition.train)
     )
     partition, labels, validation, validation_labels = _hold_out(
@@ -218,12 +206,10 @@ def spread(settings: FederationSettings, dataset: Dataset) -> Federation:
     dataset = standardise_dataset(dataset, partition, settings.standardise, validation)
     if dataset.is_regression:  # labels are on the clients' scale from here on
         numbers = dataset.train_labels.numpy()
-        labels, validation_labels = (
-            tuple(numbers[indices] for indices in clients)
-            for clients in (partition.train, validation)
-        )
-    client_tasks, seed = partition.client_tasks, settings.seed
-    late = _draw_clients(client_tasks, settings.newcomers, seed, _NEWCOMER_STREAM)
+        labels = tuple(numbers[indices] for indices in partition.train)
+        validation_labels = tuple(numbers[indices] for indices in validation)
+    tasks = partition.client_tasks
+    late = _draw_clients(tasks, settings.newcomers, seed, _NEWCOMER_STREAM)
     return Federation(
         dataset,
         partition,
@@ -231,9 +217,9 @@ def spread(settings: FederationSettings, dataset: Dataset) -> Federation:
         validation,
         validation_labels,
         newcomers=late,
-        malicious=_draw_clients(client_tasks, num_malicious(settings), seed, _MALICE_STREAM),
+        malicious=_draw_clients(tasks, num_malicious(settings), seed, _MALICE_STREAM),
         drift_round=settings.drift_round,
-        after_drift=_exchange(client_tasks, settings.drift_clients, seed, without=late),
+        after_drift=_exchange(tasks, settings.drift_clients, seed, without=late),
         other_test=other[0],
         other_indices=other[1],
     )
@@ -259,36 +245,12 @@ def _hold_out(
     return replace(partition, train=train), train_labels, validation, validation_labels
 
 
-def _partition(settings: FederationSettings, dataset: Dataset) -> Partition:
-    groups = (dataset.train_groups.numpy(), dataset.test_groups.numpy())
-    if (given := dataset.given_partition) is not None:
-        check_given(settings, given)
-        return given_partition(groups[0], given)
-    if settings.partition == "writer":
-        return writer_partition(
-            *groups, settings.num_clients, min_samples=settings.min_samples, seed=settings.seed
-        )
-    return make_partition(
-        *groups,
-        _tasks(settings, dataset),
-        settings.num_clients,
-        kind=settings.partition,
-        dirichlet_alpha=settings.dirichlet_alpha,
-        minority=settings.minority,
-        min_samples=settings.min_samples,
-        clients_per_task=parse_counts(settings.clients_per_task),
-        seed=settings.seed,
-    )
-
-
 def _tasks(settings: FederationSettings, dataset: Dataset) -> Tasks:
     if settings.shift == "concept" or settings.dataset == SYNTHETIC:
         return concept_tasks(dataset.num_classes, settings.num_tasks)
     if are_random(settings.tasks):
         return random_tasks(settings.tasks, len(dataset.group_names), settings.seed)
-    if settings.tasks:
-        return parse_tasks(settings.tasks)
-    return default_tasks(settings.dataset, settings.num_tasks, len(dataset.group_names))
+    return tasks_of(settings, len(dataset.group_names))
 
 
 def _in_turn(
@@ -300,19 +262,16 @@ def _in_turn(
 ) -> list[int]:
     """Return the clients in a random order in which tasks take turns.
 
-    One client of each task comes first, then a second of each, and so on. With `spare_last`, the
-    last client of each task comes after all others: the first clients of the order leave every task
-    a client as long as possible.
+    With `spare_last`, the last client of each task comes after all others, so that the first ones
+    leave every task a client as long as possible.
     """
     shuffled = [c for c in rng.permutation(len(client_tasks)).tolist() if c not in without]
-    turn, taken = {}, Counter[int]()
-    for client in shuffled:
-        turn[client] = taken[client_tasks[client]]
-        taken[client_tasks[client]] += 1
-    if spare_last:
-        for client in shuffled:
-            if turn[client] == taken[client_tasks[client]] - 1:
-                turn[client] += len(client_tasks)
+    turn: dict[int, int] = {}
+    for task in np.unique(client_tasks):
+        members = [client for client in shuffled if client_tasks[client] == task]
+        turn |= {client: number for number, client in enumerate(members)}
+        if spare_last and members:
+            turn[members[-1]] += len(client_tasks)
     return sorted(shuffled, key=turn.__getitem__)
 
 
@@ -331,7 +290,7 @@ def _exchange(
     if not count:
         return ()
     rng = np.random.default_rng([seed, _DRIFT_STREAM])
-    drawn = _in_turn(client_tasks, rng, without=frozenset(without))[:count]
+    drawn = _in_turn(client_tasks, rng, without=without)[:count]
     drawn.sort(key=lambda client: int(client_tasks[client]))
     task, most = Counter(client_tasks[drawn].tolist()).most_common(1)[0]
     if 2 * most > count:

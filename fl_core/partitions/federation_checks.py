@@ -7,15 +7,9 @@ from fl_core.data.given_partition import GivenPartition
 from fl_core.data.samples import check_no_pixels
 from fl_core.data.settings import NOT_STANDARDISED, SYNTHETIC, has_group_tasks
 from fl_core.options import at_value
-from fl_core.partitions.partition import (
-    Tasks,
-    check_labels,
-    clients_of_tasks,
-    default_tasks,
-    parse_tasks,
-)
+from fl_core.partitions.partition import check_labels, clients_of_tasks
 from fl_core.partitions.settings import FederationSettings
-from fl_core.partitions.tasks import are_random, parse_counts
+from fl_core.partitions.tasks import Tasks, are_random, default_tasks, parse_tasks
 
 
 def check_federation(settings: FederationSettings) -> None:
@@ -27,16 +21,31 @@ def check_federation(settings: FederationSettings) -> None:
         check_no_pixels(
             settings.dataset, settings.standardise, dataset_info(settings.dataset) is None
         )
+    if settings.shift == "concept":
+        check_shift(settings, has_tasks=has_group_tasks(settings.dataset))
     labels = num_labels(settings.dataset)
     if labels is None or settings.shift == "concept" or are_random(settings.tasks):
         return
-    if settings.tasks:
-        tasks = parse_tasks(settings.tasks)
-        check_labels(tasks, range(labels), "training")
-    else:
-        tasks = default_tasks(settings.dataset, settings.num_tasks, labels)
+    tasks = tasks_of(settings, labels)
+    check_labels(tasks, range(labels), "training")
     check_noise(settings, tasks)
-    clients_of_tasks(len(tasks), settings.num_clients, parse_counts(settings.clients_per_task))
+    clients_of_tasks(len(tasks), settings)
+
+
+def tasks_of(settings: FederationSettings, num_labels: int) -> Tasks:
+    """Return the tasks that options name, or else the usual ones."""
+    if settings.tasks:
+        return parse_tasks(settings.tasks)
+    return default_tasks(settings.dataset, settings.num_tasks, num_labels)
+
+
+def check_shift(settings: FederationSettings, *, has_tasks: bool) -> None:
+    """Refuse a shift of concepts of data that have other tasks."""
+    if has_tasks:
+        raise ValueError(
+            f'shift is "concept", but {settings.dataset} has tasks that are no label sets: choose '
+            "another data set."
+        )
 
 
 def check_noise(settings: FederationSettings, tasks: Tasks = ((),)) -> None:

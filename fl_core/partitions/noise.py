@@ -13,35 +13,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_core.partitions.partition import Partition
+from fl_core.partitions.settings import PER_TASK, FederationSettings
 
-PER_TASK = "-per-task"
-NOISES = (
-    *("none", "class-independent", "class-dependent"),
-    *(f"class-independent{PER_TASK}", f"class-dependent{PER_TASK}"),
-)
 _STREAM = 0x4015E
 
 
 def label_noise(
-    labels: NDArray[np.int64],
-    partition: Partition,
-    client: int,
-    kind: str,
-    rate: float,
-    seed: int,
+    labels: NDArray[np.int64], partition: Partition, client: int, settings: FederationSettings
 ) -> NDArray[np.int64]:
     """Return a client's labels, (n,), with noise of a kind of `NOISES`.
 
     The wrong label is drawn for the client, or for its task. Which samples have it is drawn for
     the client in either case.
     """
+    seed, kind = settings.seed, settings.noise.removesuffix(PER_TASK)
     rng = np.random.default_rng([seed, client, _STREAM])
     task, unintended = partition.client_tasks[client], partition.unintended(client)
-    if kind.endswith(PER_TASK) and unintended:
+    if settings.noise != kind and unintended:
         of_task = np.random.default_rng([seed, int(task), _STREAM, 1])
         unintended = (int(of_task.choice(np.asarray(unintended))),)
-    kind = kind.removesuffix(PER_TASK)
-    return add_label_noise(labels, partition.tasks[task], unintended, kind, rate, rng)
+    labels_of_task = partition.tasks[task]
+    return add_label_noise(labels, labels_of_task, unintended, kind, settings.noise_rate, rng)
 
 
 def add_label_noise(
@@ -54,11 +46,10 @@ def add_label_noise(
 ) -> NDArray[np.int64]:
     """Return one client's labels, (n,), with a share `rate` of them replaced by one wrong label.
 
-    The wrong label is drawn uniformly from `unintended`, the labels of all other tasks. Samples are
-    drawn without replacement among those with another label, so that exactly `round(rate * n)`
-    labels change, or all of those if they are fewer. With `class-independent` noise, samples are
-    drawn uniformly; with `class-dependent`, from one random label of the client's `task`, the rest
-    from a second one, and so on.
+    It is drawn uniformly from `unintended`, the labels of all other tasks. Samples are drawn
+    without replacement among those with another label, so that exactly `round(rate * n)` labels
+    change, or all of those: uniformly with `class-independent` noise; with `class-dependent`, from
+    one random label of the client's `task`, the rest from a second one, and so on.
     """
     noisy = labels.copy()
     count = round(rate * len(labels))

@@ -7,48 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fl_core.data.given_partition import GivenPartition
-from fl_core.data.settings import NUM_ROTATIONS
+from fl_core.partitions.settings import FederationSettings
+from fl_core.partitions.tasks import Tasks, parse_counts
 
-Tasks = tuple[tuple[int, ...], ...]
-Spread = Literal["label", "quantity", "equal", "power-law"]
 Indices = NDArray[np.int64]
 
 _MAX_DRAWS = 1000
 _SHARED_STREAM = 0x5A4ED
 _WRITERS_STREAM = 0x3217E
 _TEST_STREAM = 0x7E57
-
-# RCC-PFL, Table I.
-_MNIST: dict[int, Tasks] = {
-    2: ((0, 2, 4, 6, 8), (1, 3, 5, 7, 9)),
-    3: ((0, 2, 4), (6, 8, 1), (3, 5, 7, 9)),
-    5: ((0, 2), (4, 6), (8, 1), (3, 5), (7, 9)),
-}
-_FASHION_MNIST: dict[int, Tasks] = {
-    2: ((0, 1, 2, 3, 4, 6), (5, 7, 8, 9)),
-    3: ((0, 1, 2), (3, 4, 6), (5, 7, 8, 9)),
-    5: ((0, 1), (2, 3), (4, 6), (5, 7), (8, 9)),
-}
-_CIFAR10: dict[int, Tasks] = {
-    2: ((0, 1, 8, 9), (2, 3, 4, 5, 6, 7)),
-    3: ((0, 1, 8), (9, 2, 3), (4, 5, 6, 7)),
-    5: ((0, 1), (8, 9), (2, 3), (4, 5), (6, 7)),
-}
-PAPER_TASKS: dict[str, dict[int, Tasks]] = {
-    "mnist-5k": _MNIST,
-    "mnist": _MNIST,
-    "fashion-mnist": _FASHION_MNIST,
-    "cifar10": _CIFAR10,
-}
-# IFCA's rotated MNIST (Ghosh et al. 2020): a task is a rotation, and its ten digits are the groups
-# rotation·10 + digit (`fl_core.data.datasets.rotate_images`).
-ROTATIONS: Tasks = tuple(tuple(range(10 * turn, 10 * turn + 10)) for turn in range(NUM_ROTATIONS))
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,59 +43,11 @@ class Partition:
         return _labels_of_others(self.tasks, self.client_tasks[client])
 
 
-def parse_tasks(text: str) -> Tasks:
-    """Read tasks such as `"0,2,4|6,8,1|3,5,7,9"`; two may share labels: `"0,1,2|2,3,7"`."""
-    try:
-        tasks = tuple(tuple(int(label) for label in part.split(",")) for part in text.split("|"))
-    except ValueError:
-        raise ValueError(
-            f'tasks is "{text}", which cannot be read: separate labels by commas and tasks by '
-            'bars, such as "0,2,4|6,8,1|3,5,7,9".'
-        ) from None
-    twice = sorted({label for task in tasks for label in task if task.count(label) > 1})
-    if twice:
-        raise ValueError(
-            f'tasks is "{text}", where label {twice[0]} stands twice in a task: name it once.'
-        )
-    if len({frozenset(task) for task in tasks}) < len(tasks):
-        raise ValueError(
-            f'tasks is "{text}", where two tasks have the same labels: leave one of them out.'
-        )
-    return tasks
-
-
-def default_tasks(dataset: str, num_tasks: int, num_classes: int) -> Tasks:
-    """Return the paper's tasks for `dataset`, or an even split of the classes in their order.
-
-    Those of `rotated-mnist` are its first rotations by 0, 90, 180 and 270 degrees.
-    """
-    is_rotated = dataset == "rotated-mnist"
-    most, what = (NUM_ROTATIONS, "rotations") if is_rotated else (num_classes, "classes")
-    if not 1 <= num_tasks <= most:
-        raise ValueError(
-            f"num-tasks is {num_tasks}, but {dataset} has {most} {what}: choose 1 to {most}."
-        )
-    if is_rotated:
-        return ROTATIONS[:num_tasks]
-    paper = PAPER_TASKS.get(dataset, {})
-    if num_tasks in paper:
-        return paper[num_tasks]
-    parts = np.array_split(np.arange(num_classes), num_tasks)
-    return tuple(tuple(part.tolist()) for part in parts)
-
-
 def make_partition(
     train_labels: NDArray[np.int64],
     test_labels: NDArray[np.int64],
     tasks: Tasks,
-    num_clients: int,
-    *,
-    kind: Spread = "label",
-    dirichlet_alpha: float = 2.0,
-    minority: float = 0.05,
-    min_samples: int = 20,
-    clients_per_task: Sequence[int] = (),
-    seed: int = 0,
+    settings: FederationSettings,
 ) -> Partition:
     """Spread the training samples over the clients (RCC-PFL, section V).
 
@@ -131,40 +56,28 @@ def make_partition(
     of a label that several tasks share are first split evenly between these (FLT, scenario 2). Then
     each client also gets samples of the other tasks' labels, of which others may have copies.
 
-    Parameters
-    ----------
-    train_labels, test_labels : NDArray[np.int64], shapes (n,) and (m,)
-        True labels, or the groups of a data set with groups.
-    tasks : tuple of tuples of int
-        Label sets; samples of labels in none of them are not used.
-    kind : {"label", "quantity", "equal", "power-law"}
-        A key of `SPREADS`.
-    dirichlet_alpha : float
-        Dirichlet concentration, > 0; not used by `equal` and `power-law`.
-    minority : float
-        Samples of other tasks, as a share of the client's number of samples, >= 0.
-    min_samples : int
-        The least number of samples of its task that a client gets, at least 1.
-    clients_per_task : sequence of int, optional
-        How many clients each task has (MT-HFL: 5, 3 and 2).
+    `train_labels`, (n,), and `test_labels`, (m,), are true labels, or the groups of a data set with
+    groups. Samples of labels that no task has are not used.
     """
     check_labels(tasks, np.unique(train_labels).tolist(), "training")
     check_labels(tasks, np.unique(test_labels).tolist(), "test")
-    sizes = clients_of_tasks(len(tasks), num_clients, clients_per_task)
+    num_clients, seed = settings.num_clients, settings.seed
+    sizes = clients_of_tasks(len(tasks), settings)
     rng = np.random.default_rng([seed, 0x5EED])
     in_turn = [t for turn in range(max(sizes)) for t, size in enumerate(sizes) if turn < size]
     client_tasks = rng.permutation(np.array(in_turn))
     train: list[Indices] = [np.empty(0, np.int64)] * num_clients
     for t, by_label in enumerate(_by_label(train_labels, tasks, seed)):
         members = np.flatnonzero(client_tasks == t)
-        task = _Task(by_label, len(members), dirichlet_alpha, max(min_samples, 1))
-        shares = _shares(task, kind, rng)
+        alpha, least = settings.dirichlet_alpha, settings.min_samples
+        task = _Task(by_label, len(members), alpha, max(least, 1))
+        shares = _shares(task, settings.partition, rng)
         if shares is None:
             raise ValueError(
-                f"min-samples is {min_samples}, but the {sum(map(len, by_label))} samples of task "
-                f"{list(tasks[t])} cannot be spread over {len(members)} clients by "
-                f"partition={kind} so that each has so many: use fewer clients, lower min-samples, "
-                f"or, with label and quantity, raise dirichlet-alpha (now {dirichlet_alpha:g})."
+                f"min-samples is {least}, but the {sum(map(len, by_label))} samples of task "
+                f"{list(tasks[t])} cannot be spread over {len(members)} clients by partition="
+                f"{settings.partition} so that each has so many: use fewer clients, lower "
+                f"min-samples, or, with label and quantity, raise dirichlet-alpha (now {alpha:g})."
             )
         for member, share in zip(members, shares, strict=True):
             train[member] = share
@@ -174,7 +87,7 @@ def make_partition(
     ]
     for client in range(num_clients):
         others = others_of[client_tasks[client]]
-        count = min(round(minority * len(train[client])), len(others))
+        count = min(round(settings.minority * len(train[client])), len(others))
         drawn = rng.choice(others, size=count, replace=False)
         train[client] = rng.permutation(np.concatenate([train[client], drawn]))
     test_of = [np.flatnonzero(np.isin(test_labels, task)) for task in tasks]
@@ -182,8 +95,9 @@ def make_partition(
     return Partition(tasks, client_tasks.astype(np.int64), tuple(train), test)
 
 
-def clients_of_tasks(num_tasks: int, num_clients: int, given: Sequence[int] = ()) -> Sequence[int]:
+def clients_of_tasks(num_tasks: int, settings: FederationSettings) -> Sequence[int]:
     """Return how many clients each task has: as given, or else as equal as possible."""
+    num_clients, given = settings.num_clients, parse_counts(settings.clients_per_task)
     if num_clients < num_tasks:
         raise ValueError(
             f"num-clients is {num_clients}, fewer than the {num_tasks} tasks, and every task needs "
@@ -193,7 +107,7 @@ def clients_of_tasks(num_tasks: int, num_clients: int, given: Sequence[int] = ()
         return [len(part) for part in np.array_split(np.arange(num_clients), num_tasks)]
     if (len(given), sum(given)) != (num_tasks, num_clients):
         raise ValueError(
-            f"clients-per-task is {','.join(map(str, given))}, which is {sum(given)} clients of "
+            f"clients-per-task is {settings.clients_per_task}, which is {sum(given)} clients of "
             f"{len(given)} tasks, but num-clients is {num_clients} and there are {num_tasks} "
             "tasks: both must agree."
         )
@@ -203,23 +117,20 @@ def clients_of_tasks(num_tasks: int, num_clients: int, given: Sequence[int] = ()
 def writer_partition(
     train_writers: NDArray[np.int64],
     test_writers: NDArray[np.int64],
-    num_clients: int,
-    *,
-    min_samples: int = 20,
-    seed: int = 0,
+    settings: FederationSettings,
 ) -> Partition:
     """Give each client the images of one writer, drawn by the seed; all have one task.
 
-    `train_writers` and `test_writers`, shapes (n,) and (m,), are the writer of each sample. Only
-    writers of at least `min_samples` training images are drawn.
+    `train_writers` and `test_writers`, shapes (n,) and (m,), are the writer of each sample.
     """
+    num_clients, min_samples = settings.num_clients, settings.min_samples
     writers = np.flatnonzero(np.bincount(train_writers) >= max(min_samples, 1))
     if len(writers) < num_clients:
         raise ValueError(
             f"num-clients is {num_clients}, but only {len(writers)} writers have {min_samples} "
             "training images (min-samples): use fewer clients, or lower min-samples."
         )
-    rng = np.random.default_rng([seed, _WRITERS_STREAM])
+    rng = np.random.default_rng([settings.seed, _WRITERS_STREAM])
     drawn = np.sort(rng.choice(writers, size=num_clients, replace=False)).tolist()
     return Partition(
         (tuple(drawn),),
@@ -282,7 +193,7 @@ class _Task(NamedTuple):
     floor: int  # the least number of samples of a client
 
 
-def _shares(task: _Task, kind: Spread, rng: np.random.Generator) -> list[Indices] | None:
+def _shares(task: _Task, kind: str, rng: np.random.Generator) -> list[Indices] | None:
     """Spread a task's samples over its clients, at least `floor` each; None if that fails."""
     for _ in range(_MAX_DRAWS):
         shares = SPREADS[kind](task, rng)
@@ -345,9 +256,8 @@ def draw_local_test(
 ) -> Indices:
     """Draw test samples for a client with the mix of classes of its training samples.
 
-    As many as possible: with n_c training samples and m_c test samples of class c, the client gets
-    n_c · min over c of m_c / n_c of class c, rounded, and so all m_c of the scarcest. Classes are
-    true ones, those of the minority included; of a data set with groups, its groups.
+    As many as possible: with n_c training samples and m_c test samples of class (or group) c,
+    the client gets n_c · min over c of m_c / n_c of class c, rounded: all m_c of the scarcest.
     """
     rng = np.random.default_rng([seed, client, _TEST_STREAM])
     classes, counts = np.unique(train_groups[train[client]], return_counts=True)

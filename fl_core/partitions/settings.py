@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from fl_core.data.settings import (
     ALL_SITES,
@@ -17,12 +17,16 @@ from fl_core.data.settings import (
     TARGET,
     TESTS,
     TRAIN_SHARE,
-    has_group_tasks,
 )
 from fl_core.options import COUNT, NATURAL, POSITIVE, TEXT, number, one_of, option
-from fl_core.partitions.noise import NOISES
-from fl_core.partitions.partition import SPREADS, Spread
 from fl_core.partitions.tasks import CLIENTS_PER_TASK, TASKS
+
+Spread = Literal["label", "quantity", "equal", "power-law"]
+PER_TASK = "-per-task"
+NOISES = (
+    *("none", "class-independent", "class-dependent"),
+    *(f"class-independent{PER_TASK}", f"class-dependent{PER_TASK}"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +97,7 @@ class FederationSettings:
     )
     partition: Spread | Literal["writer"] = option(
         "label",
-        one_of((*SPREADS, "writer")),
+        one_of((*get_args(Spread), "writer")),
         "how a task's samples are spread: `label`: each class by another Dirichlet draw; "
         "`quantity`: one draw, so only sizes differ; `equal`: equal sizes; `power-law`: few large "
         "clients and many small ones; `writer`: each client is a writer of `femnist`",
@@ -161,11 +165,6 @@ class FederationSettings:
                     f'tasks is "{self.tasks}", but {key} is "{value}", where each task has all '
                     "labels: leave tasks empty, and set num-tasks."
                 )
-        if self.shift == "concept" and has_group_tasks(self.dataset):
-            raise ValueError(
-                f'shift is "concept", but {self.dataset} has tasks that are no label sets: choose '
-                "another data set."
-            )
         if (self.dataset in BY_WRITER) != (self.partition == "writer"):
             raise ValueError(
                 f'dataset is "{self.dataset}" and partition is "{self.partition}", but '

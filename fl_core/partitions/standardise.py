@@ -12,12 +12,7 @@ from torch import Tensor
 
 from fl_core.data.dataset import Dataset
 from fl_core.data.samples import check_no_pixels
-from fl_core.data.scaling import (
-    ColumnStatistics,
-    Scaling,
-    constant_notes,
-    unscaled_split,
-)
+from fl_core.data.scaling import ColumnStatistics, Scaling, constant_notes, unscaled_split
 from fl_core.data.settings import NOT_STANDARDISED, SITE
 from fl_core.data.split import Split
 from fl_core.partitions.partition import Partition
@@ -38,12 +33,7 @@ def standardise_dataset(
     if scope == NOT_STANDARDISED:
         if torch.float64 not in (data.train_samples.dtype, data.train_labels.dtype):
             return data
-        split = Split(
-            *(data.train_samples, data.train_labels),
-            *(data.test_samples, data.test_labels),
-            data.class_names,
-        )
-        return _with_samples(data, unscaled_split(split, data.column_names))
+        return data.with_split(unscaled_split(data.split, data.column_names))
     check_no_pixels(data.name, scope, data.is_float)
     if scope == SITE and data.given_partition is None:
         raise ValueError(
@@ -57,46 +47,25 @@ def standardise_dataset(
     else:
         train, test = (np.arange(len(rows)) for rows in (data.train_samples, data.test_samples))
         sites = [(np.unique(np.concatenate(partition.train)), train, test)]
-    whole = Split(
-        *(_copy(data.train_samples), _copy(data.train_labels)),
-        *(_copy(data.test_samples), _copy(data.test_labels)),
-        data.class_names,
-    )
+    whole = data.split.mapped(_copy, _copy)
     statistics, scalings = [], []
     for trained, train, test in sites:
-        site_statistics = ColumnStatistics.of(
-            data.train_samples[trained], data.train_labels[trained]
-        )
-        scaling = Scaling.fit(site_statistics, is_regression=data.is_regression)
-        site = Split(
-            *(data.train_samples[train], data.train_labels[train]),
-            *(data.test_samples[test], data.test_labels[test]),
-            data.class_names,
-        )
-        scaled = scaling.transform_split(site, data.column_names)
-        for values, rows, new in zip(
-            whole[:4], (train, train, test, test), scaled[:4], strict=True
-        ):
-            values[rows] = new
-        statistics.append(site_statistics)
-        scalings.append(scaling)
+        training = data.train_samples[trained], data.train_labels[trained]
+        statistics.append(ColumnStatistics.of(*training))
+        scalings.append(Scaling.fit(statistics[-1], is_regression=data.is_regression))
+        rows = (train, train, test, test)
+        x, y, xt, yt = (values[of] for values, of in zip(data.split[:4], rows, strict=True))
+        site = Split(x, y, xt, yt, data.class_names)
+        scaled = scalings[-1].transform_split(site, data.column_names)
+        for values, of, new in zip(whole[:4], rows, scaled[:4], strict=True):
+            values[of] = new
     notes = constant_notes(statistics, len(scalings[0].mean), data.column_names, scope)
     common = None if scope == SITE else scalings[0]
     return replace(
-        _with_samples(data, whole),
+        data.with_split(whole),
         preparation=replace(data.preparation, standardise=scope, scaling=common),
         scalings=tuple(scalings),
         notes=(*data.notes, *notes),
-    )
-
-
-def _with_samples(data: Dataset, split: Split) -> Dataset:
-    return replace(
-        data,
-        train_samples=split.train_samples,
-        train_labels=split.train_labels,
-        test_samples=split.test_samples,
-        test_labels=split.test_labels,
     )
 
 

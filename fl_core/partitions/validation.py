@@ -22,22 +22,15 @@ class ValidationSplit(NamedTuple):
 def split_validation(
     labels: NDArray[Any], share: float, rng: np.random.Generator | None = None
 ) -> ValidationSplit:
-    """Hold out a share of a client's samples.
+    """Hold out a share, in [0, 1), of samples; `labels`, (n,), are classes, or float numbers.
 
     They are drawn whatever their class: with the same share of each, local models would meet the
     mix of classes that they were trained on, and gains would look too small where samples are few.
     Of two samples or more, one trains and, for a share above 0, one validates.
 
-    Parameters
-    ----------
-    labels : NDArray, shape (n,)
-        Classes, or numbers to predict, float.
-    share : float
-        In [0, 1).
-    rng : Generator, optional
-        Draws them. Without it samples are in order of time within a class: the last ones of each
-        validate, and the one before them, next to both, is not used if others train. Counts are
-        rounded so that their sum is right to half a sample, too.
+    Without `rng`, samples are in order of time within a class: the last ones of each validate, and
+    the one before them, next to both, is not used if others train. Counts are rounded so that their
+    sum is right to half a sample, too.
     """
     is_one_class = rng is not None or labels.dtype.kind == "f"
     classes = np.zeros(len(labels)) if is_one_class else labels
@@ -69,8 +62,7 @@ def split_clients(
     """Split each client's samples by `split_validation`, where several clients may share one.
 
     `samples` are the indices of each client's samples. A sample that one client validates on trains
-    no other client: the minority of other tasks are copies. So that each client still trains, its
-    first training sample is not used for validation anywhere.
+    no other client, and no client's first training sample validates: each client still trains.
     """
     parts = [
         split_validation(values, share, draw) for values, draw in zip(labels, draws, strict=True)

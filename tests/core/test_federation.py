@@ -12,8 +12,9 @@ from fl_core.data.dataset import Dataset
 from fl_core.data.datasets import rotate_images
 from fl_core.partitions import federation as module
 from fl_core.partitions.federation import simulate_federation
-from fl_core.partitions.partition import ROTATIONS, Partition, draw_local_test
+from fl_core.partitions.partition import Partition, draw_local_test
 from fl_core.partitions.settings import FederationSettings
+from fl_core.partitions.tasks import ROTATIONS
 
 REAL = os.environ.get("FL_DATA_DIR", "")
 SETTINGS = FederationSettings(

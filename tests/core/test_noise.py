@@ -3,8 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl_core.partitions.noise import NOISES, add_label_noise, label_noise
+from fl_core.partitions.noise import add_label_noise, label_noise
 from fl_core.partitions.partition import Partition
+from fl_core.partitions.settings import NOISES, FederationSettings
 
 TASK, OTHERS = (0, 1, 2), (3, 4, 5, 6)
 
@@ -71,9 +72,10 @@ def wrong_labels(kind, labels=(0, 0, 1, 1), rate=0.5):
     tasks = np.arange(20) % 2
     partition = Partition(((0, 1), (2, 3, 4)), tasks, (np.arange(4),) * 20, (np.arange(4),) * 20)
     found = []
+    made = FederationSettings(dataset="x", num_clients=20, seed=0, noise=kind, noise_rate=rate)
     for client in range(20):
         true = np.array(labels) + 2 * tasks[client]
-        after = label_noise(true, partition, client, kind, rate, seed=0)
+        after = label_noise(true, partition, client, made)
         (wrong,) = set(after[after != true].tolist())
         found.append((wrong, sorted(np.bincount(true[after != true] - 2 * tasks[client]).tolist())))
     return found[::2], found[1::2]

@@ -3,15 +3,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl_core.partitions.partition import (
+from fl_core.partitions.partition import SPREADS, make_partition
+from fl_core.partitions.settings import FederationSettings
+from fl_core.partitions.tasks import (
     PAPER_TASKS,
     ROTATIONS,
-    SPREADS,
     default_tasks,
-    make_partition,
     parse_tasks,
+    random_tasks,
 )
-from fl_core.partitions.tasks import random_tasks
 
 LABELS = np.repeat(np.arange(10), 300)
 TEST_LABELS = np.repeat(np.arange(10), 20)
@@ -19,11 +19,9 @@ THREE = PAPER_TASKS["mnist"][3]
 RING = ((0, 1, 2), (2, 3, 4), (4, 5, 6), (6, 7, 8), (8, 9, 0))
 
 
-def partition(**options):
-    options = {"num_clients": 25, "tasks": THREE, **options}
-    return make_partition(
-        LABELS, TEST_LABELS, options.pop("tasks"), options.pop("num_clients"), **options
-    )
+def partition(tasks=THREE, kind="label", labels=(LABELS, TEST_LABELS), **options):
+    options = {"dataset": "mnist", "num_clients": 25, "seed": 0, "partition": kind, **options}
+    return make_partition(*labels, tasks, FederationSettings(**options))
 
 
 def task_samples(part, client):
@@ -107,7 +105,8 @@ def test_an_equal_share_below_the_floor_is_refused():
         partition(kind="equal", min_samples=101, num_clients=27)
     assert partition(kind="equal", min_samples=100, num_clients=27).num_clients == 27
     with pytest.raises(ValueError, match="min-samples is 1, but the 2 samples of task"):
-        make_partition(np.arange(4), np.arange(4), ((0, 1), (2, 3)), 6, kind="equal", min_samples=1)
+        few = (np.arange(4), np.arange(4))
+        partition(((0, 1), (2, 3)), "equal", few, num_clients=6, min_samples=1)
 
 
 def test_by_hand_a_power_law():
@@ -139,9 +138,8 @@ def test_flts_scenario_4():
     tasks = random_tasks("random:5", 47, seed=3)
     assert [len(task) for task in tasks] == [5] * 9 + [2]
     assert sorted(label for task in tasks for label in task) == list(range(47))
-    part = make_partition(
-        labels, np.arange(47), tasks, 2400, kind="power-law", minority=0.0, min_samples=20
-    )
+    both = (labels, np.arange(47))
+    part = partition(tasks, "power-law", both, num_clients=2400, minority=0.0)
     assert np.bincount(part.client_tasks).tolist() == [240] * 10
     sizes = np.array([len(samples) for samples in part.train])
     assert sizes.sum() == 112_800
@@ -221,7 +219,7 @@ def test_tasks_that_name_absent_labels():
 def test_by_hand_each_task_has_the_clients_that_it_is_given():
     """MT-HFL's clothes, shoes and bag: 5, 3 and 2 clients."""
     tasks = ((0, 1, 2, 3, 4, 6), (5, 7, 9), (8,))
-    part = partition(tasks=tasks, num_clients=10, clients_per_task=(5, 3, 2), kind="equal")
+    part = partition(tasks=tasks, num_clients=10, clients_per_task="5,3,2", kind="equal")
     assert np.bincount(part.client_tasks).tolist() == [5, 3, 2]
     samples = [len(task_samples(part, c)) for c in range(10)]
     assert [samples[c] for c in np.argsort(part.client_tasks, kind="stable")] == (
@@ -237,7 +235,7 @@ def test_numbers_of_clients_that_do_not_fit_are_refused(counts):
         match=f"clients-per-task is {written}, which is {sum(counts)} clients of {len(counts)} "
         "tasks, but num-clients is 25 and there are 3 tasks",
     ):
-        partition(clients_per_task=counts)
+        partition(clients_per_task=written)
 
 
 def test_default_tasks_are_the_papers_or_an_even_split():

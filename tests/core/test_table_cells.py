@@ -93,7 +93,7 @@ def test_whole_labels_that_may_be_codes_are_refused(code, ending, tmp_path):
 @pytest.mark.parametrize("labels", [("yes", "no"), ("True", "False"), ("c1", "c0")])
 def test_whole_labels_and_texts_do_not_go_together(labels, tmp_path):
     texts = of("x,y", *(f"1,{label}" for label in labels))
-    said = "^column y has whole numbers in b, but texts in a: write all labels"
+    said = "^column y has whole numbers in b, but texts in a: write numbers, or"
     with pytest.raises(ValueError, match=said):
         read(written(tmp_path, a=texts, b=of("x,y", "1,7", "1,8")), "y")
 

@@ -152,7 +152,7 @@ def test_a_label_with_a_fraction_is_a_number_to_predict(tmp_path):
 @pytest.mark.parametrize("text", ["low", "10_1"])  # which NumPy takes for 101
 def test_labels_are_not_fractions_at_one_site_and_texts_at_another(text, tmp_path):
     folder = written(tmp_path, a=f"x,price\n1,{text}\n2,high\n", b="x,price\n1,3.5\n2,-1\n")
-    said = "^column price has fractions in b, but texts in a: write numbers to predict, or"
+    said = "^column price has fractions in b, but texts in a: write numbers, or classes"
     with pytest.raises(ValueError, match=said):
         read(folder, "price")
     agreement = Agreement(("price",), (1,), True, True, {"x": ()})

@@ -7,7 +7,6 @@ import torch
 from fl_core.data.datasets import load_dataset
 from fl_core.data.user_data import read_repeatable, read_user_data
 from fl_core.partitions.federation import spread
-from fl_core.partitions.partitioners import from_partitioner
 from fl_core.partitions.settings import FederationSettings
 from tests.own_modules import TABLE, own_modules
 
@@ -31,20 +30,6 @@ def test_a_table_is_a_data_set_of_rows(tmp_path):
     assert data.is_float
     assert data.class_names == ("0", "1", "2", "3")
     assert data.train_labels.dtype == torch.int64
-
-
-def test_numbers_that_float32_may_have_rounded_off_are_named(tmp_path):
-    """Near 1.7e9 float32 has steps of 128; whole numbers below 2^24 are exact."""
-    far = "(1.7e9 + 1000 * np.arange(4.0)[:, None] + np.zeros((4, 2))).astype(np.float32)"
-    exact = "(np.arange(4.0)[:, None] + 1e7).astype(np.float32)"
-    assert read(tmp_path, f"({exact}, {Y}, {exact}, {Y})").notes == ()
-    (note,) = read(tmp_path, f"({far}, {Y}, {far}, {Y})").notes
-    assert note.startswith("columns of mine:load differ in the last digits of float32 alone: 0, 1")
-    number = f"({X}, {far}[:, 0], {X}, {far}[:, 0], 'seconds')"
-    with pytest.raises(ValueError, match="seconds, are float32 and differ in their last digits"):
-        read(tmp_path, number)
-    kept = read(tmp_path, number.replace("np.float32)[", "np.float64)["))
-    assert kept.train_labels.dtype == torch.float64
 
 
 def test_names_of_classes_and_samples_of_any_shape(tmp_path):
@@ -93,7 +78,7 @@ def load():
             f"({X}, {Y}[:3], {X}, {Y})",
             r"labels are int64 \(3,\), but .* shape \(4,\)",
         ),
-        (f"({X}, {Y} * 0.5, {X}, {Y})", r"labels are float64 \(4,\) with 0 names; give"),
+        (f"({X}, {Y} * 0.5, {X}, {Y})", r"labels are float64 \(4,\) and class names are nothing"),
         (f"({X}, {Y}[:, None], {X}, {Y})", r"labels are int64 \(4, 1\), but must be whole"),
         (f"({X}, {Y} + 1, {X}, {Y})", r"training labels are \[1, 2\], but must be at least two"),
         (f"({X}, {Y} * 0, {X}, {Y})", r"training labels are \[0\], .* at least two classes"),
@@ -105,13 +90,13 @@ def load():
         (f"({X}[:, 0], {Y}, {X}, {Y})", r"float32 \(4,\), but the shape must be \(n, …\)"),
         (f"({X} + np.nan, {Y}, {X}, {Y})", "training samples contain infinity, NaN or"),
         (f"({X}[:0], {Y}[:0], {X}, {Y}, ['a', 'b'])", "data set mine:load: it has no training"),
-        (f"({X}, {Y}, {X}, {Y}, 2)", "class names are an int; give a list of texts"),
+        (f"({X}, {Y}, {X}, {Y}, 2)", "class names are an int; give a list of"),
         (f"({X}, {Y}, {X}, {Y}, 'ab')", "class names are a str; give a list"),
-        (f"([object()], {Y}, {X}, {Y})", r"training samples are object \(1,\), a type that"),
-        (f"([[0], []], {Y}, {X}, {Y})", "training samples are a list of 2; give an array"),
+        (f"([object()], {Y}, {X}, {Y})", "training samples are a list of 1, of which PyTorch"),
+        (f"([[0], []], {Y}, {X}, {Y})", "training samples are a list of 2, of which PyTorch"),
         (f"(np.ma.masked_equal({X}, 0), {Y}, {X}, {Y})", "training samples are masked in"),
         (f"({X}, {Y}, {X}, np.ma.masked_equal({Y}, 1))", "test labels are masked in part"),
-        (f"({X}, list('abab'), {X}, {Y})", r"training labels are <U1 \(4,\), a type that PyT"),
+        (f"({X}, list('abab'), {X}, {Y})", "training labels are a list of 4, of which PyTorch"),
         (f"({X}, {Y}, {X}, {Y}, ['a', 'a'])", "two classes are named a: rename one"),
     ],
 )
@@ -250,25 +235,16 @@ def test_options_that_change_given_partitions_are_refused(clients, options, mess
 @pytest.mark.parametrize(
     ("expression", "message"),
     [
-        (partitions(""), "Partitions without clients"),
-        (partitions("").replace("[]", "None"), "Partitions of nothing; give a list, one for"),
+        (partitions(""), "Partitions of a list of 0; give a list"),
+        (partitions("").replace("[]", "None"), "Partitions of nothing; give a list with one"),
         (partitions(f"{PART}, 3"), "client 1's partition is an int; give four arrays"),
-        (
-            partitions(f"{PART}, ({X}[:, :1], {Y}, {X}[:, :1], {Y})"),
-            "client 1's samples are",
-        ),
-        (partitions(f"{PART}, ({X}, {Y}, {X}[:0], {Y}[:0])"), "client 1 has no test samples"),
-        (partitions(PART, ", class_names=2"), "class names are an int; give a list of texts"),
-        (partitions(PART, ", tasks=[0, 1]"), "2 tasks for 1 clients; give one for each"),
-        (partitions(PART, ", tasks={0: 1}"), "tasks are a dict; give a list, one for each client"),
-        (partitions(PART, ", tasks=3"), "tasks are an int; give a list, one for each client"),
-        (
-            partitions(PART, ", names={0: 'a'}"),
-            "names are a dict; give a list",
-        ),
-        (partitions(PART, ", tasks=['a']"), "tasks are not whole numbers; number them from 0"),
-        (partitions(PART, ", tasks=[0.5]"), "tasks are not whole numbers; number them from 0"),
-        (partitions(PART, ", tasks=[np.inf]"), "tasks are not whole numbers; number them from 0"),
+        (partitions(f"{PART}, ({X}[:, :1], {Y}, {X}[:, :1], {Y})"), "client 1's samples are"),
+        (partitions(f"{PART}, ({X}, {Y}, {X}[:0], {Y}[:0])"), "each client needs some"),
+        (partitions(PART, ", class_names=2"), "class names are an int; give a list of"),
+        (partitions(PART, ", tasks=[0, 1]"), r"tasks are int64 \(2,\); give 1 whole numbers"),
+        (partitions(PART, ", tasks={0: 1}"), r"tasks are object \(\); give 1 whole numbers"),
+        (partitions(PART, ", tasks=[0.5]"), r"tasks are float64 \(1,\); give 1 whole"),
+        (partitions(PART, ", names={0: 'a'}"), "names are a dict; give a list"),
         (partitions(PART, ", names=['a', 'b']"), "2 names for 1 clients: give one for each"),
         (partitions(f"{PART}, {PART}", ", names=['a', 'a']"), "two clients named a: rename one"),
         (partitions(PART, ", names=['a\\nb']"), "name of client 0, but a name must be one line of"),
@@ -280,90 +256,6 @@ def test_options_that_change_given_partitions_are_refused(clients, options, mess
 def test_what_are_no_partitions_is_one_sentence(expression, message, tmp_path):
     with pytest.raises(ValueError, match=f"but it returned unusable data.*{message}"):
         read(tmp_path, expression)
-
-
-class Thirds:
-    """Stands in for a partitioner: three partitions of a table, one after the other."""
-
-    num_partitions = 3
-
-    def __init__(self, table):
-        self.table = table
-
-    def load_partition(self, partition_id):
-        return self.table.select(range(10 * partition_id, 10 * partition_id + 10))
-
-
-class Columns(dict):
-    """Stands in for a `datasets.Dataset`."""
-
-    @property
-    def column_names(self):
-        return tuple(self)
-
-    def with_format(self, _):
-        return self
-
-    def select(self, rows):
-        return Columns({name: values[rows.start : rows.stop] for name, values in self.items()})
-
-
-def table_of(**columns):
-    datasets = pytest.importorskip("datasets")
-    return datasets.Dataset.from_dict(columns)
-
-
-def test_a_partitioner_of_flwr_datasets_gives_clients_their_partitions():
-    partitioners = pytest.importorskip("flwr_datasets.partitioner")
-    table = table_of(
-        a=np.arange(40.0), b=-np.arange(40.0), label=np.arange(40) % 2, site=["x", "y"] * 20
-    )
-    one = partitioners.NaturalIdPartitioner(partition_by="site")
-    one.dataset = table
-    made = from_partitioner(one, ["a", "b"], "label", tasks=[0, 1])
-    assert len(made.clients) == 2
-    x, y, xt, yt = made.clients[1]
-    assert (x.shape, xt.shape, x.dtype) == ((16, 2), (4, 2), np.float64)
-    assert sorted([*x[:, 0], *xt[:, 0]]) == list(range(1, 40, 2))
-    assert (x[:, 1] == -x[:, 0]).all()
-    assert set(y) == set(yt) == {1}
-
-
-@pytest.mark.parametrize(
-    ("stored", "expected"),
-    [((1, 4, 5), (1, 4, 5)), ((3, 4, 5), (3, 4, 5)), ((4, 5, 1), (1, 4, 5)), ((4, 3), (1, 4, 3))],
-)
-def test_images_of_bytes_whose_channels_are_first_stay(stored, expected):
-    (x, *_), *_ = from_partitioner(
-        Thirds(Columns(a=np.zeros((30, *stored), np.uint8), label=np.arange(30) % 2)), "a", "label"
-    ).clients
-    assert (x.dtype, x.shape[1:]) == (np.uint8, expected)
-
-
-TWO_SIZES = [np.zeros((4, 5 + i % 2), np.uint8) for i in range(30)]
-
-
-@pytest.mark.parametrize(
-    ("columns", "samples"),
-    [
-        ({"a": TWO_SIZES}, "a"),
-        ({"a": np.array(["x"] * 30)}, "a"),
-        ({"a": np.zeros(30), "b": np.zeros((30, 2))}, ["a", "b"]),
-    ],
-)
-def test_samples_of_a_partitioner_that_are_no_numbers_of_one_shape(columns, samples):
-    thirds = Thirds(Columns(**columns, label=np.arange(30) % 2))
-    said = rf'column "{", ".join(samples)}" of partition 0 does not have numbers of one shape: give'
-    with pytest.raises(ValueError, match=said):
-        from_partitioner(thirds, samples, "label")
-
-
-def test_a_column_that_is_not_there_is_named():
-    thirds = Thirds(table_of(a=np.arange(30.0), label=[0, 1, 2] * 10))
-    with pytest.raises(
-        ValueError, match=r'partition 0 has no column "b": its columns are a, label'
-    ):
-        from_partitioner(thirds, ["a", "b"], "label")
 
 
 X4, NUMBERS = "np.zeros((4, 2), np.float32)", "np.float32([1.5, 2, 0, -3])"
@@ -388,8 +280,8 @@ def test_a_number_to_predict_has_a_name(name, tmp_path):
 @pytest.mark.parametrize(
     ("expression", "message"),
     [
-        (f"({X4}, {NUMBERS}, {X4}, {NUMBERS})", "with 0 names; give classes as whole"),
-        (f"({X4}, {NUMBERS}, {X4}, {NUMBERS}, ['a', 'b'])", "with 2 names; give classes"),
+        (f"({X4}, {NUMBERS}, {X4}, {NUMBERS})", "class names are nothing; give"),
+        (f"({X4}, {NUMBERS}, {X4}, {NUMBERS}, ['a', 'b'])", "class names are a list of 2; give"),
         (
             f"({X4}, {NUMBERS}, {X4}, {Y}, 'a')",
             r"test labels are int64 \(4,\), but train",

@@ -207,8 +207,8 @@ def returning(expression):
         ("X, Y - 1, X, Y", "training labels are from -1 to 0, but it has 2 classes."),
         ("X, Y, X, Y + 5000", "labels are up to 5001, but have no names: name all classes."),
         ("X, Y, X, Y + 5, ['a', 'b']", "test labels are from 5 to 6, but it has 2 classes."),
-        ("X, Y, X, Y, 2", "class names are an int; give a list of texts."),
-        ("X, Y, X, Y, ['a', 'a ']", "which cannot be used: class names must be sorted and differ"),
+        ("X, Y, X, Y, 2", "class names are an int; give a list of names"),
+        ("X, Y, X, Y, ['a', 'a ']", "which cannot be used: each class name must differ"),
         ("X, Y, X[:0], Y[:0]", "has no test samples."),
     ],
 )

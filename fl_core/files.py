@@ -28,41 +28,30 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside `path`, with the same ending, to write instead of `path`.
 
     After the block it is moved to `path`; if the block raises, it is removed. A missing folder is
-    created. Only those who can read the folder can read the file; if `private`, only the owner,
-    independently of the umask.
+    created. Who can read the folder can read the file; if `private`, only the owner.
     """
-    try:
-        with _replacing(path, private) as temporary:
-            yield temporary
-    except Exception as error:
-        if not _is_full(error):
-            raise
-        raise OSError(
-            f"{path} cannot be written, the disk is full: make room, and start again (a run with "
-            "checkpoints by resume).",
-        ) from error
-
-
-@contextmanager
-def _replacing(path: Path, private: bool) -> Iterator[Path]:
     open_to = _make_folder(path.parent)
     temporary = path.with_name(f".{path.stem}-{secrets.token_hex(8)}{path.suffix}")
     # Not by tempfile: only the owner can read its files. To find the usual mode, one has to change
     # the umask of the whole process, while another thread may do the same.
     mode = 0o600 if private else 0o600 | open_to & 0o666
     try:
-        handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode)
-        mode = stat.S_IMODE(os.fstat(handle).st_mode)  # after the umask
-        os.close(handle)
-    except OSError as error:
-        error.filename = str(path)  # hide the temporary name
-        raise
-    try:
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode))
+        mode = stat.S_IMODE(temporary.stat().st_mode)  # after the umask
         yield temporary
         temporary.chmod(mode)  # safetensors 0.8 replaces the file by one with mode 600
         with temporary.open("rb") as written:
             os.fsync(written.fileno())  # otherwise a power cut could leave an empty file
         temporary.replace(path)
+    except Exception as error:
+        if _is_full(error):
+            raise OSError(
+                f"{path} cannot be written, the disk is full: make room, and start again (a run "
+                "with checkpoints by resume)."
+            ) from error
+        if isinstance(error, OSError) and error.filename == str(temporary):
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -75,10 +64,10 @@ def _make_folder(folder: Path) -> int:
 
 
 def _is_full(error: Exception) -> bool:
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return True
     # The text of safetensors is `I/O error: No space left on device (os error 28)`.
-    return any(f"(os error {number})" in str(error) for number in (errno.ENOSPC, errno.EDQUOT))
+    numbers = (errno.ENOSPC, errno.EDQUOT)
+    is_named = any(f"(os error {number})" in str(error) for number in numbers)
+    return is_named or (isinstance(error, OSError) and error.errno in numbers)
 
 
 def program_path(name: str) -> str:

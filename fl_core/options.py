@@ -8,8 +8,6 @@ Examples
 >>> @dataclass
 ... class Walk:
 ...     num_steps: int = option(10, number(int, 1), "how far")
->>> Walk()
-Walk(num_steps=10)
 >>> options_of(Walk)["num-steps"].rule.read("num-steps", 0)
 Traceback (most recent call last):
 ValueError: num-steps is 0, but it must be a whole number of at least 1.
@@ -22,7 +20,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from decimal import Decimal
 from difflib import get_close_matches
-from operator import index
 from typing import Any
 
 Scalar = str | int | float | bool
@@ -37,18 +34,7 @@ class NotAllowedError(Exception):
 
 
 class Refusals(list[str]):
-    """Messages of errors; as a context manager, it collects the ValueErrors of blocks.
-
-    Examples
-    --------
-    >>> wrong = Refusals(["seed is -1."])
-    >>> with wrong:
-    ...     raise ValueError("repeats is 0.")
-    >>> wrong.refuse()
-    Traceback (most recent call last):
-    ValueError: seed is -1.
-    repeats is 0.
-    """
+    """Messages of errors; as a context manager, it collects the ValueErrors of blocks."""
 
     def __enter__(self) -> None:
         """Start to catch ValueErrors."""
@@ -69,8 +55,7 @@ class Refusals(list[str]):
 class Rule:
     """The allowed values of an option.
 
-    `parse` reads a value from TOML or the command line; it raises `NotAllowedError`, or a
-    `ValueError` with a whole message.
+    `parse` reads a value; it raises `NotAllowedError`, or a `ValueError` with a whole message.
     """
 
     allowed: str  # in words, after "it must be"
@@ -79,13 +64,7 @@ class Rule:
     words: tuple[str, ...] = ()  # allowed words, for suggestions
 
     def read(self, key: str, value: Any) -> Any:
-        """Read a value of the run-config key `key`.
-
-        Raises
-        ------
-        ValueError
-            If it is not allowed, with the key, the value and the allowed values.
-        """
+        """Read a value of the run-config key `key`; one that is not allowed is a ValueError."""
         try:
             return self.parse(value)
         except NotAllowedError as error:
@@ -114,21 +93,12 @@ def option(
 ) -> Any:
     """Return a dataclass field that is an option.
 
-    Parameters
-    ----------
-    run_default : str, int, float or bool
-        The value in pyproject.toml.
-    rule : Rule
-        The allowed values.
-    meaning : str
-        A line of help.
-    key : str
-        The run-config key, if it is not the field's name.
-    needs : str
-        A condition without which the option has no effect: `KEY=VALUE`, several values separated by
-        `|`, or `KEY` for any value but its default.
-    default : optional
-        The default of the class, `dataclasses.MISSING` for none; usually `run_default`.
+    `run_default` is the value in pyproject.toml, `rule` has the allowed ones, and `meaning` is a
+    line of help. `key` is the run-config key, if it is not the field's name, and `default` the
+    default of the class, if it is not `run_default`.
+
+    `needs` is a condition without which the option has no effect: `KEY=VALUE`, several values
+    separated by `|`, or `KEY` for any value but its default.
     """
     value: Any = rule.read(key, run_default) if default is _RUN_DEFAULT else default
     return field(default=value, metadata={"option": Option(run_default, rule, meaning, key, needs)})
@@ -191,24 +161,12 @@ def did_you_mean(value: Any, words: Iterable[str]) -> str:
 
 
 def typed(value: Any) -> str:
-    """Return a value as typed on the command line.
-
-    Examples
-    --------
-    >>> typed(0.2), typed(True), typed("hog")
-    ('0.2', 'true', 'hog')
-    """
+    """Return a value as typed on the command line."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def key_values(options: Mapping[str, Any]) -> list[str]:
-    """Return options as words of the command line.
-
-    Examples
-    --------
-    >>> key_values({"features": "hog", "weighted-mean": False})
-    ['features=hog', 'weighted-mean=false']
-    """
+    """Return options as words of the command line, such as `weighted-mean=false`."""
     return [f"{key}={typed(value)}" for key, value in options.items()]
 
 
@@ -229,31 +187,21 @@ def number(
 
     def parse(value: Any) -> int | float:
         try:
-            as_float = math.nan if isinstance(value, bool) else float(value)
-            exact = _exact(value)
-        except (TypeError, ValueError, ArithmeticError):
+            exact = Decimal(str(value))  # above 2^53, a float cannot hold most whole numbers
+            as_float = float(exact)
+        except (ArithmeticError, ValueError):
             raise NotAllowedError from None
         if not math.isfinite(as_float) or (kind is int and exact != int(exact)):
             raise NotAllowedError
-        taken = exact if kind is int else as_float
+        taken = int(exact) if kind is int else as_float
         is_low = taken <= low if low_open else taken < low
         if is_low or (taken >= high if high_open else taken > high):
             raise NotAllowedError
-        if kind is int and abs(exact) >= _TOO_LARGE:
+        if kind is int and abs(taken) >= _TOO_LARGE:
             raise NotAllowedError(f"{allowed}, below 2^63")
-        return int(exact) if kind is int else as_float
+        return taken
 
     return Rule(allowed, parse)
-
-
-def _exact(value: Any) -> Any:
-    """Return a number exactly: above 2^53, a float cannot hold most whole numbers."""
-    if isinstance(value, str):
-        return Decimal(value)
-    try:
-        return index(value)
-    except TypeError:
-        return float(value)
 
 
 def one_of(names: Collection[str]) -> Rule:

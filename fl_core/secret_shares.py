@@ -19,8 +19,8 @@ _POLYNOMIAL = 2**_BITS + 0b10000111  # numbers are polynomials over GF(2), modul
 def combine_shares(shares: Sequence[bytes]) -> bytes:
     """Return the secret of these shares, as Flower's `combine_shares` does.
 
-    Its running time depends on the shares, so use it where they may all be known. Raises a
-    ValueError if two shares have one index, one is too short, or the result has no padding.
+    Its running time depends on the shares: use it where all may be known. Wrong ones raise a
+    ValueError.
     """
     coefficients = _at_zero(tuple(int.from_bytes(share[:_INDEX], "little") for share in shares))
     end = len(shares[0]) - (len(shares[0]) - _INDEX) % _BLOCK

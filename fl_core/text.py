@@ -75,9 +75,8 @@ def similar_names(names: Sequence[str]) -> list[list[str]]:
         visible = "".join(c for c in name if unicodedata.category(c) != "Cf")
         folded = unicodedata.normalize("NFKC", _INVISIBLE.sub("", visible)).casefold()
         latin = unicodedata.normalize("NFD", folded).translate(_LOOK_ALIKE)
-        groups.setdefault(
-            _joined(re.sub("(?<=[a-z])[\u0300-\u036f]+", "", latin)) or name, []
-        ).append(name)
+        key = _joined(re.sub("(?<=[a-z])[\u0300-\u036f]+", "", latin)) or name
+        groups.setdefault(key, []).append(name)
     return [group for group in groups.values() if len(group) > 1]
 
 
@@ -107,13 +106,12 @@ at all sites, by {'male': 'Male'}
     ]
     if not groups:
         return ""
-    spellings = [listed(group, 5, ", ") for group in groups]
+    spellings = listed([listed(group, 5, ", ") for group in groups], 5, "; ")
     pairs = [f"{other}: {first}" for first, *others in groups[:5] for other in others]
-    mapping = listed(pairs, 20, ", ")
+    mapping = how.format(f"{{{listed(pairs, 20, ', ')}}}")
     return (
-        f"{what} {listed(spellings, 5, '; ')} count as different "
-        "ones: if they are the same, give them one name at all sites, "
-        + how.format(f"{{{mapping}}}")
+        f"{what} {spellings} count as different ones: if they are the same, give them one name at "
+        f"all sites, {mapping}"
     )
 
 
@@ -135,13 +133,7 @@ def one_line(text: str, longest: int = 300) -> str:
 
 
 def error_line(error: BaseException) -> str:
-    """Return the text of an error; of an OSError, the file and the reason without a number.
-
-    Examples
-    --------
-    >>> error_line(FileNotFoundError(2, "No such file or directory", "my.toml"))
-    'my.toml cannot be used: No such file or directory.'
-    """
+    """Return the text of an error; of an OSError, the file and the reason without a number."""
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename} cannot be used: {error.strerror}."
     return str(error)
@@ -160,13 +152,7 @@ def type_name(value: object) -> str:
 
 
 def csv_cell(text: str) -> str:
-    """Return a name as a cell of a CSV file that no spreadsheet takes for a formula.
-
-    Examples
-    --------
-    >>> csv_cell("=1+1"), csv_cell("cat")
-    ("'=1+1", 'cat')
-    """
+    """Return a name as a cell of a CSV file that no spreadsheet takes for a formula."""
     return printable(f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text)
 
 
@@ -177,10 +163,8 @@ def listed(names: Sequence[str], most: int, between: str = " ") -> str:
 
     Examples
     --------
-    >>> listed(["a", "b", "c"], 3), listed(["a", "b", "c"], 2, ", ")
-    ('a b c', 'a, b and 1 more')
-    >>> listed(["a b", "c"], 3), listed(["a, b", "c"], 3)
-    ('a b, c', 'a, b; c')
+    >>> listed(["a", "b", "c"], 2, ", "), listed(["a, b", "c"], 3)
+    ('a, b and 1 more', 'a, b; c')
     """
     for wider in (", ", "; "):
         if any(between in name for name in names):
@@ -192,8 +176,7 @@ def listed(names: Sequence[str], most: int, between: str = " ") -> str:
 def rounded(number: float, digits: int) -> float:
     """Round a number half away from zero, as it is read in decimal digits.
 
-    A mean is the same number however it was computed: 100 · 0.7235 is above 72.35 in binary, and
-    the mean of 72.3 and 72.4 below it.
+    A mean is the same number however it was computed: 100 · 0.7235 is above 72.35 in binary.
 
     Examples
     --------

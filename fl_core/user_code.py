@@ -1,7 +1,7 @@
 """User-defined code, which a run configuration names by import path: `package.module:name`.
 
-Modules are looked up as by `python -m`: installed, on PYTHONPATH, or in the working directory. A
-device runs only code that its owner allows (`fl_app.config.allowed_code`).
+Modules are looked up as by `python -m`. A device runs only code that its owner allows
+(`fl_app.config.allowed_code`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
@@ -73,13 +73,8 @@ IMPORT_PATH_OR_EMPTY = or_import_path(Rule("empty", _parse_empty))
 def load_user_code(key: str, path: str, *, is_private: bool = False) -> Any:
     """Import the function or class of an import path; the code of its module is run.
 
-    Parameters
-    ----------
-    key : str
-        The run-config key with the path, for messages.
-    is_private : bool
-        Whether an error may show data that others must not see: then only the log of this process
-        has its text.
+    Messages name `key`, the run-config key. With `is_private`, an error may show data that others
+    must not see: then only the log of this process has its text.
     """
     module_name, _, name = path.partition(":")
     if module_name == "__main__":
@@ -137,10 +132,7 @@ def load_user_function(key: str, path: str, *, is_private: bool = False) -> Call
 
 
 def user_code_files(path: str) -> list[Path]:
-    """Return the Python files of an import path: of its package, or its module.
-
-    In a folder without ``__init__.py``, which is not a package, it is the module alone.
-    """
+    """Return the Python files of an import path: of its package, or else its module."""
     module_name = path.partition(":")[0]
     with _working_directory_last():
         spec = find_spec(module_name.partition(".")[0])
@@ -189,25 +181,18 @@ def _not_importable(module_name: str, error: ModuleNotFoundError) -> str:
     if not f"{module_name}.".startswith(f"{missing}."):
         return f"{module_name} cannot be imported: it needs {missing}, which is not installed."
     package, _, last = missing.rpartition(".")
-    hint = did_you_mean(last, _modules_in(package))
+    folders = getattr(sys.modules.get(package), "__path__", [] if package else [str(Path.cwd())])
+    hint = did_you_mean(last, [one.name for one in iter_modules(folders)])
     return (
         f"there is no module {missing}: it must be installed, on PYTHONPATH, or in {Path.cwd()}."
         f"{hint and f' {hint}'}"
     )
 
 
-def _modules_in(package: str) -> Iterable[str]:
-    folders = [str(Path.cwd())]
-    if package in sys.modules:  # perhaps as a module, which has none
-        folders = list(getattr(sys.modules[package], "__path__", []))
-    return [one.name for one in iter_modules(folders)]
-
-
 def is_shutdown(error: BaseException) -> bool:
     """Return whether Flower stops the program, so that no code has failed."""
-    frames = traceback.extract_tb(error.__traceback__)
-    ended = isinstance(error, SystemExit) and frames
-    return bool(ended) and "flwr" in Path(frames[-1].filename).parts
+    frames = traceback.extract_tb(error.__traceback__)[-1:]
+    return isinstance(error, SystemExit) and any("flwr" in Path(f.filename).parts for f in frames)
 
 
 def _shown(error: BaseException, is_private: bool) -> str:

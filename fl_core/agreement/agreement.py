@@ -6,7 +6,6 @@ import reprlib
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import ClassVar, Self
 
 from fl_core.data.image_folder import MAX_SIDE
@@ -35,8 +34,7 @@ _NOT_ALLOWED = {"Cc", "Cs", "Zl", "Zp"}  # controls, bytes that are not text, an
 class SampleDescription:
     """What samples are, and what a model predicts of them.
 
-    Class names and columns are sorted, different lines of 1 to 200 characters, in Unicode's
-    composed form (NFC).
+    Class names and columns are sorted, different lines of 1 to 200 characters, composed (NFC).
     """
 
     __pydantic_config__ = STRICT
@@ -50,13 +48,17 @@ class SampleDescription:
     columns: CategoriesByColumn = field(default_factory=dict)  # of tables, without the label's
 
     def __post_init__(self) -> None:
-        _check_names(self.class_names, *((1, 1) if self.is_regression else self.num_names))
+        least, most = (1, 1) if self.is_regression else self.num_names
+        if not least <= len(self.class_names) <= most:
+            count = len(self.class_names)
+            raise ValueError(f"there are {count} classes, but from {least} to {most} are possible.")
+        _check_texts(self.class_names, "class name")
         if not is_shape(self.sample_shape):
             shape = reprlib.repr(self.sample_shape)
             raise ValueError(f"sample_shape is {shape}, but it must be {ALLOWED_SHAPE}.")
-        _check_texts(tuple(self.columns))
+        _check_texts(tuple(self.columns), "name of a column")
         for name, values in self.columns.items():
-            _check_texts(values, of_column=name)
+            _check_texts(values, f"value of column {printable(name)}", is_shown=False)
         self.preparation.check(self.sample_shape)
 
     @property
@@ -133,10 +135,9 @@ class Survey(SampleDescription):
 
 @dataclass(frozen=True)
 class Agreement(SampleDescription):
-    """What all devices' samples have in common, so that one model suits them all.
+    """What all devices' samples have in common: every class of any device, and every value.
 
-    It has every class of any device, 2 to 10,000, and every value of a column. A label is an index
-    into the classes.
+    A label is an index into the classes.
     """
 
     entry: ClassVar[str] = AGREEMENT
@@ -160,40 +161,18 @@ def _fits_folders(kind: SampleDescription) -> bool:
     return are_images(shape, is_float=kind.is_float) and max(shape[1:]) <= MAX_SIDE
 
 
-def _check_texts(texts: tuple[str, ...], *, of_column: str = "") -> None:
+def _check_texts(texts: tuple[str, ...], what: str, *, is_shown: bool = True) -> None:
+    """Refuse texts unless all are different, sorted, composed lines of 1 to 200 characters.
+
+    Without `is_shown`, a message has no text: a device sends its error messages to the server.
+    """
     for text in texts:
-        if not _is_name(text):
-            # Without the value: a device sends its error messages to the server.
-            wrong = f"column {printable(of_column)} has a value that is not allowed"
+        is_line = all(unicodedata.category(character) not in _NOT_ALLOWED for character in text)
+        if not (1 <= len(text) <= MAX_NAME and is_line and text == strip_and_compose(text)):
+            shown = f"{what} {brief(text)}" if is_shown else f"each {what}"
             raise ValueError(
-                f"{wrong if of_column else f'{brief(text)} is not a valid name of a column'}: it "
-                f"must be one line of at most {MAX_NAME} characters."
+                f"{shown} must be one line of at most {MAX_NAME} characters, in Unicode's composed "
+                "form."
             )
     if list(texts) != sorted(set(texts)):
-        raise ValueError("columns and their values must be sorted and differ.")
-
-
-def _is_name(text: str) -> bool:
-    """Return whether a text is one composed line of 1 to 200 characters."""
-    is_line = all(unicodedata.category(character) not in _NOT_ALLOWED for character in text)
-    return 1 <= len(text) <= MAX_NAME and is_line and text == strip_and_compose(text)
-
-
-def _check_names(names: tuple[str, ...], least: int, most: int) -> None:
-    """Raise a ValueError unless these are sorted class names, as many as is allowed."""
-    if not least <= len(names) <= most:
-        raise ValueError(
-            f"there are {len(names)} classes, but from {least} to {most} are possible."
-        )
-    for name in names:
-        if not _is_name(name):
-            raise ValueError(
-                f"{brief(name)} is not a valid class name: it must be one line of at most "
-                f"{MAX_NAME} characters, in Unicode's composed form."
-            )
-    for name, following in pairwise(names):
-        if name >= following:
-            raise ValueError(
-                f"class names must be sorted and differ, but {brief(name)} comes before "
-                f"{brief(following)}."
-            )
+        raise ValueError(f"each {what} must differ from the others, and all must be sorted.")

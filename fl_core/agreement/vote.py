@@ -26,9 +26,8 @@ logger = logging.getLogger(__name__)
 def agree(surveys: Mapping[str, Survey]) -> Agreement:
     """Return what devices of one kind have in common, from their surveys by name.
 
-    The order of devices does not matter. Classes, and the values of a category, are all that any
-    device has. Images in folders get the size that is common to all, or else the median of their
-    heights and widths as `common_size` has it, where each device counts once.
+    Classes, and the values of a category, are all that any device has. Images in folders get
+    `common_size`, where each device counts once.
     """
     if not surveys:
         raise ValueError("no device described its samples: connect devices that have some.")
@@ -69,7 +68,7 @@ def _common_classes(classes: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
 
 def _common_shape(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
     grey = sorted(name for name, shape in shapes.items() if shape[0] == 1)
-    colour = sorted(name for name, shape in shapes.items() if shape[0] != 1)
+    colour = sorted(shapes.keys() - set(grey))
     if grey and colour:
         raise ValueError(
             f"some devices have grey images ({first_names(grey)}) and some colour images "
@@ -83,18 +82,20 @@ def _common_shape(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
 def outvoted(surveys: Mapping[str, Survey]) -> dict[str, str]:
     """Return the devices with samples of another kind than most devices', and a message for each.
 
-    Images in folders are of one kind if all are grey or all in colour, of any size. Tables
-    are of one kind with the same columns, and with labels that are whole numbers everywhere or
-    texts everywhere. If a category of all these devices together has too many values, devices with
-    rare values are outvoted, too, and so are devices with many classes that no other has.
+    Images in folders are of one kind if all are grey or all in colour; tables, with the same
+    columns, and labels that are all whole numbers or all texts. Of these devices, those with rare
+    values of a category of too many, or with many classes that no other has, are outvoted, too.
     """
     of_kind: dict[tuple[object, ...], list[str]] = {}
     described: dict[str, str] = {}
-    differ = _labels_differ(surveys)
+    whole = {
+        name: are_whole(survey.class_names)
+        for name, survey in surveys.items()
+        if survey.columns and not survey.is_regression
+    }
     for name, survey in sorted(surveys.items()):
-        labels = "whole numbers" if are_whole(survey.class_names) else "texts"
-        is_shown = differ and survey.columns and not survey.is_regression
-        with_labels = f" with labels that are {labels}" if is_shown else ""
+        labels = f" with labels that are {'whole numbers' if whole.get(name) else 'texts'}"
+        with_labels = labels if name in whole and len(set(whole.values())) > 1 else ""
         described[name] = one_line(f"{survey}{with_labels}")
         of_kind.setdefault((*_must_agree(survey), with_labels), []).append(name)
     first, *others = sorted(of_kind.values(), key=lambda names: -len(names))
@@ -138,13 +139,17 @@ def _with_rare_names(surveys: Mapping[str, Survey]) -> dict[str, str]:
     for column in ("", *next(iter(surveys.values())).columns):
         what = f"column {printable(column)} has" if column else "there are"
         names, most = ("texts", MOST_VALUES) if column else ("classes", MAX_CLASSES)
-        while (count := len(_holders(remaining, column))) > most:
-            name = _rarest(remaining, column)
+        while len(holders := _holders(remaining, column)) > most:
+            shares = {
+                name: [1 / holders[value] for value in _names(remaining[name], column)]
+                for name in sorted(remaining)
+            }
+            name = max(shares, key=lambda one: (shares[one].count(1), sum(shares[one])))
             del remaining[name]
             messages[name] = (
-                f"{what} {count} different {names} at all devices together, but {most} is the "
-                "limit, and this device has the most that no other has: write them as others do, "
-                f"or leave {'the column' if column else 'them'} out everywhere."
+                f"{what} {len(holders)} different {names} at all devices together, but {most} is "
+                "the limit, and this device has the most that no other has: write them as others "
+                f"do, or leave {'the column' if column else 'them'} out everywhere."
             )
     return messages if len(messages) < len(remaining) else {}
 
@@ -169,17 +174,6 @@ def _with_unshared_classes(surveys: Mapping[str, Survey]) -> dict[str, str]:
     }
 
 
-def _rarest(surveys: Mapping[str, Survey], column: str) -> str:
-    """Return the device with the most names that no other has; of several, with the rarest."""
-    holders = _holders(surveys, column)
-
-    def rarity(name: str) -> tuple[int, float]:
-        shares = [1 / holders[value] for value in _names(surveys[name], column)]
-        return shares.count(1), sum(shares)
-
-    return max(sorted(surveys), key=rarity)
-
-
 def _holders(surveys: Mapping[str, Survey], column: str) -> Counter[str]:
     """Return how many devices have each value of a category; without a column, each class."""
     return Counter(name for survey in surveys.values() for name in _names(survey, column))
@@ -189,18 +183,12 @@ def _names(survey: Survey, column: str) -> tuple[str, ...]:
     return survey.columns[column] if column else survey.class_names
 
 
-def _labels_differ(surveys: Mapping[str, Survey]) -> bool:
-    """Return whether the classes of some tables are whole numbers and those of others are not."""
-    tables = [survey for survey in surveys.values() if survey.columns and not survey.is_regression]
-    return len({are_whole(table.class_names) for table in tables}) > 1
-
-
 def _other_columns(surveys: Mapping[str, Survey], usual: str, name: str) -> str:
     """Return a message about a column in which a device's table differs from a usual one."""
-    first, second = surveys[usual], surveys[name]
+    columns = {one: surveys[one].columns for one in (usual, name)}
     try:
-        if first.columns and second.columns:
-            common_columns({usual: first.columns, name: second.columns})
+        if all(columns.values()):
+            common_columns(columns)
     except ValueError as error:
         return str(error)
     return ""
@@ -213,10 +201,9 @@ def with_whole_numbers(surveys: Mapping[str, Survey]) -> dict[str, Survey]:
     if 2 * len(numbers) <= len(tables):
         return dict(surveys)
     usual = mode(sorted(table.class_names for table in numbers))
-
-    def converted(survey: Survey) -> Survey:
-        if not survey.columns or survey.is_regression or not are_whole(survey.class_names):
-            return survey
-        return replace(survey, class_names=usual, is_regression=True)
-
-    return {name: converted(survey) for name, survey in surveys.items()}
+    return {
+        name: replace(survey, class_names=usual, is_regression=True)
+        if survey.columns and not survey.is_regression and are_whole(survey.class_names)
+        else survey
+        for name, survey in surveys.items()
+    }

@@ -39,8 +39,7 @@ def num_labels(dataset: str) -> int | None:
     known = None if dataset == SYNTHETIC else dataset_info(dataset)
     if known is None:
         return None
-    entry = DATASETS.get(dataset)
-    return known.num_classes * (entry.groups_per_class if entry else 1)
+    return known.num_classes * (DATASETS[dataset].groups_per_class if dataset in DATASETS else 1)
 
 
 def num_sites(dataset: str, data_dir: str = "") -> int:

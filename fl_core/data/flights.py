@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import date
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -58,9 +57,8 @@ def read_flights(source: Source) -> Dataset:
 
     Each has at most `MOST_FLIGHTS`, evenly over the year, of those that arrived and have weather
     data at departure. Those of the year's first `source.train_share` are for training, a day is
-    left out, and later ones are for testing. Features are known before departure.
-
-    The label is whether a flight was late; with `source.label` "delay", the delay in minutes.
+    left out, and later ones are for testing. The label is whether a flight was late; with
+    `source.label` "delay", the delay in minutes.
     """
     if source.label not in ("", DELAY):
         raise ValueError(
@@ -98,8 +96,8 @@ def _of_sites(folder: Path) -> list[Any]:
 
 def _part(site: Any, share: float, *, in_minutes: bool) -> ClientArrays:
     """Return one client's flights, float32 (n, d), of the first days and of later ones."""
-    dates = zip(site["month"], site["day"], strict=True)
-    days = np.array([date(2013, *month_and_day).timetuple().tm_yday - 1 for month_and_day in dates])
+    pandas = load_extra("pandas", 'dataset="flights"')
+    days = pandas.to_datetime(site[["year", "month", "day"]]).dt.day_of_year.to_numpy() - 1
     hours = site["sched_dep_time"].to_numpy() // 100 + site["sched_dep_time"].to_numpy() % 100 / 60
     columns = [
         *_circle(hours / 24),

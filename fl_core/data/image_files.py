@@ -42,10 +42,9 @@ class ImageFiles(NamedTuple):
 
 
 def list_images(root: Path) -> ImageFiles:
-    """List the images of a folder.
+    """List the images of a folder: those of classes in `train`, or else in the root, and in `test`.
 
-    The class folders are in `train` or, where there is no `train`, in the root itself. Those of the
-    test images are in `test`, which is never a class. Hidden files and folders are ignored.
+    Hidden files and folders are ignored.
     """
     if not root.is_dir():
         raise FileNotFoundError(
@@ -106,9 +105,8 @@ def _is_image(name: str) -> bool:
 def hold_out(files: ImageFiles) -> ImageFiles:
     """Move `HELD_OUT` of each class's training images to the test images, if there are none.
 
-    Of two images or more, one is held out; a single image trains. The choice depends only on the
-    names of the class and its files: it is the same in every run, and files that are added later
-    move few of the others.
+    Of two images or more, one is held out. The choice depends only on the names of the class and
+    its files: files that are added later move few of the others.
     """
     if files.test:
         return files
@@ -116,10 +114,10 @@ def hold_out(files: ImageFiles) -> ImageFiles:
     test: ClassFiles = {}
     for name, paths in files.train.items():
         count = max(1, round(HELD_OUT * len(paths))) if len(paths) > 1 else 0
-        chosen = set(sorted(paths, key=_hash)[:count])
-        train[name] = [file for file in paths if file not in chosen]
-        if chosen:
-            test[name] = [file for file in paths if file in chosen]
+        by_hash = sorted(paths, key=_hash)
+        train[name] = sorted(by_hash[count:])
+        if count:
+            test[name] = sorted(by_hash[:count])
     return ImageFiles(train, test, files.ignored)
 
 

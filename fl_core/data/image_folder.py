@@ -41,33 +41,27 @@ Result = TypeVar("Result")
 def read_image_folder(path: Path, cache: Path, *, size: tuple[int, int] | None = None) -> Split:
     """Read images in class folders, laid out as in `list_images`: grey or colour, of any size.
 
-    Without a test folder, some images are held out (`hold_out`). Images become uint8 (n, C, H, W),
-    upright as their EXIF data say, on white where they are transparent, and stretched to one height
-    and width: `size`, or else that of `common_size`. They are decoded once, into the folder
-    `cache`, and again when the path, size or time of any file has changed. Notes are about images,
-    not about files that are not read.
+    Without a test folder, some are held out (`hold_out`). Images become uint8 (n, C, H, W), upright
+    as their EXIF data say, on white where they are transparent, and stretched to `size`, or else
+    `common_size`. They are decoded once, into the folder `cache`, and again when files change.
     """
     files = list_images(path)
     decode = partial(decode_images, files, path, size)
-    stamp = checksum(files.all_images())
-    return decode_cached(cache, f"{path.resolve()}\0{size}", stamp, decode)
+    return decode_cached(cache, f"{path.resolve()}\0{size}", checksum(files.all_images()), decode)
 
 
 def decode_cached(cache: Path, key: str, stamp: str, decode: Callable[[], Split]) -> Split:
-    """Return the images that the cache has under a key, or decode and store them.
+    """Return the images that the cache has under a key and a stamp, or decode and store them.
 
-    Images with another `stamp`, of other files, are decoded again. They are mapped from the file,
-    so that processes share their memory. While one process decodes, others wait for it.
+    They are mapped from the file, so that processes share their memory. While one decodes, others
+    wait for it.
     """
     stamp = f"{_VERSION} {PIL.__version__} {stamp}"
     name = blake2b(os.fsencode(key), digest_size=16).hexdigest()
     stored = cache / "datasets" / f"{name}.safetensors"
-    images = _load(stored, stamp)
-    if images is not None:
-        return images
     stored.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with FileLock(stored.with_suffix(".lock"), mode=0o600):
-        images = _load(stored, stamp)  # by now another process may have written it
+        images = _load(stored, stamp)
         if images is None:
             _save(stored, stamp, decode())
             images = _load(stored, stamp)
@@ -121,19 +115,17 @@ def decode_images(files: ImageFiles, root: Path, size: tuple[int, int] | None = 
         return torch.from_numpy(images), labels
 
     split = Split(*decoded(files.train), *decoded(files.test), class_names)
-    images = [*split.train_samples, *split.test_samples]
-    if len(images) > 1 and all(torch.equal(image, images[0]) for image in images):
+    images = torch.cat([split.train_samples, split.test_samples])
+    if len(images) > 1 and torch.equal(images, images[:1].expand_as(images)):
         raise ValueError(
             f"all {len(images)} images in {root} have the same pixels, so that nothing can be "
             "learnt from them: replace them."
         )
-    if not transparent:
-        return split
     note = (
         f"in {root}, {len(transparent)} of {len(images)} images are transparent in part, and white "
         f"is put behind them: {first_names(transparent)}"
     )
-    return split._replace(notes=(note,))
+    return split._replace(notes=(note,) * bool(transparent))
 
 
 def common_shape(files: ImageFiles, root: Path) -> tuple[int, int, int]:
@@ -157,13 +149,11 @@ def common_size(sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
     One size of at most 224 pixels a side stays. Otherwise it is the median height and the median
     width, shrunk together until both are at most 224, rounded to a multiple of 4, at least 28.
     """
-    table = np.array(sizes)
-    if (table == table[0]).all() and table[0].max() <= MAX_SIDE:
-        height, width = table[0]
-    else:
-        median = np.median(table, axis=0)
-        scaled = median * min(1.0, MAX_SIDE / median.max())
-        height, width = np.maximum(4 * np.round(scaled / 4), MIN_SIDE)
+    if len({*sizes}) == 1 and max(sizes[0]) <= MAX_SIDE:
+        return sizes[0]
+    median = np.median(sizes, axis=0)
+    scaled = median * min(1.0, MAX_SIDE / median.max())
+    height, width = np.maximum(4 * np.round(scaled / 4), MIN_SIDE)
     return int(height), int(width)
 
 
@@ -193,9 +183,8 @@ def _has_16_bits(tile: Any) -> bool:
 
 def _is_transparent(image: Image.Image) -> bool:
     """Return whether any pixel is not opaque."""
-    if not image.has_transparency_data:
-        return False
-    return _with_alpha(image).getchannel("A").getextrema() != (255, 255)
+    has_alpha = image.has_transparency_data
+    return has_alpha and _with_alpha(image).getchannel("A").getextrema() != (255, 255)
 
 
 def _with_alpha(image: Image.Image) -> Image.Image:
@@ -233,10 +222,8 @@ def _pixels(
     if image.has_transparency_data:
         white = Image.new("RGBA", image.size, "white")
         image = Image.alpha_composite(white, _with_alpha(image))
-    image = image.convert(mode)
-    if image.size != size:
-        image = image.resize(size)
-    return np.asarray(image).reshape(*shape[1:], -1).transpose(2, 0, 1)
+    pixels = np.asarray(image.convert(mode).resize(size))
+    return pixels.reshape(*shape[1:], -1).transpose(2, 0, 1)
 
 
 def decoding_error(error: Exception) -> str:
@@ -257,8 +244,7 @@ def read_each(
 ) -> tuple[Tensor, list[bool | Exception]]:
     """Decode files to images of one shape, uint8 (n, C, H, W), and return an outcome for each.
 
-    The outcome is whether the image was converted from colour to grey or the other way round; or,
-    of a file that cannot be decoded, the exception.
+    That is whether colour became grey or grey colour, or the exception of a file that failed.
     """
     images = np.empty((len(paths), *shape), np.uint8)
 

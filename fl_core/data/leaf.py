@@ -37,10 +37,7 @@ def read_femnist(source: Source) -> Dataset:
 
 
 def _read_part(folder: Path) -> tuple[Tensor, Tensor, Tensor, tuple[str, ...]]:
-    """Read the .json files of a folder: images, labels, the writer of each image, and their names.
-
-    Images are uint8 (n, 1, 28, 28), where 255 is the paper, as in LEAF; names are sorted.
-    """
+    """Return images, uint8 (n, 1, 28, 28), labels, the writer of each image, and their names."""
     files = sorted(folder.glob("*.json"))
     if not files:
         raise FileNotFoundError(

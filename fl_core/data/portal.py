@@ -39,8 +39,7 @@ _TESTED = 5  # of so many visits, the last one tests
 def read_portal(source: Source) -> Dataset:
     """Read the rodents with a weight and a foot's length; a client is a plot, its task a treatment.
 
-    The label is the genus, one of `GENERA`. All plots were visited for a night or two a month: each
-    fifth visit is for testing, so that no visit is for both.
+    The label is the genus, one of `GENERA`. Each fifth visit to the plots is for testing.
     """
     visits, plots, labels, samples = _records()
     is_test = visits % _TESTED == _TESTED - 1

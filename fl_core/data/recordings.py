@@ -44,8 +44,7 @@ def read_watch(source: Source) -> Dataset:
     """Read seglearn's recordings; a client is one arm of one person.
 
     Windows of `source.window` samples follow each other without overlap. Of each recording, the
-    first `source.train_share` of the windows, at least one, are for training; the next one is left
-    out, so that training and test windows do not touch, and the others are for testing.
+    first `source.train_share` of the windows, at least one, train; the next one is left out.
     """
     path = folder_of("seglearn", 'dataset="watch"') / "data" / "watch_dataset.npy"
     recordings = _recordings(path)

@@ -1,8 +1,4 @@
-"""Synthetic images of tasks that differ by a chosen degree (FedHC, section 4).
-
-The paper only mentions "a synthetic dataset with varying degrees of data heterogeneity": the rest
-is ours.
-"""
+"""Synthetic images of tasks that differ by a chosen degree (FedHC, section 4, only names it)."""
 
 from __future__ import annotations
 
@@ -32,11 +28,9 @@ def make_synthetic(num_tasks: int, heterogeneity: float, seed: int) -> Dataset:
     """Return grey images of 28×28 in ten classes, which differ between tasks.
 
     Every class has a common prototype, a smooth random field, and another one in each task; an
-    image is √(1 − h²)·common + h·another plus noise, where h is the heterogeneity, in [0, 1]. At
-    h = 0 all tasks have one distribution; at h = 1 they share only the names of labels. Strength
-    and noise do not depend on h: a task alone is as hard at any h. The groups are task·10 + class.
-
-    All classes of all tasks have the same share of `TRAIN_IMAGES` and `TEST_IMAGES`, rounded up.
+    image is √(1 − h²)·common + h·another plus noise, where h is the heterogeneity, in [0, 1], on
+    which strength and noise do not depend. The groups are task·10 + class. All have the same share
+    of `TRAIN_IMAGES` and `TEST_IMAGES`, rounded up.
     """
     rng = np.random.default_rng([seed, _STREAM])
     common = smooth_fields(rng, len(CLASSES))

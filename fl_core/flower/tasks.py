@@ -41,16 +41,9 @@ def answer_task(
     it finds that the app is installed (`install_once`). Neither has an option, so this function
     replaces three names of Flower's module in this process.
 
-    Parameters
-    ----------
-    address, token : str
-        HOST:PORT of the SuperNode's API for its machine, and the message.
-    authority : bytes, optional
-        The certificate that authenticates the SuperNode; without one, it uses plain HTTP.
-    check : callable
-        Called with the SHA-256 hash of the app's FAB, before anything of it is unpacked.
-    use : callable
-        Called with the folder of the app, before its import.
+    `address` is HOST:PORT of the SuperNode's API, `token` the message, and `authority` the
+    certificate that authenticates the SuperNode, or None for plain HTTP. `check` is called with the
+    SHA-256 hash of the app's FAB before it is unpacked, `use` with its folder before its import.
     """
     folder = Path()
 
@@ -85,9 +78,8 @@ def answer_task(
 def install_once(fab: bytes, skip_prompt: bool = True) -> Path:
     """Return the folder of an installed app, or install it completely or not at all.
 
-    Its name has the whole hash of the app's bytes. Flower's has 32 bits of it, which another app
-    can be made to share. Flower copies file by file: a full disk or another SuperNode would leave
-    or find a part.
+    Its name has the whole hash of the app's bytes, of which Flower's has 32 bits. Flower copies
+    file by file: a full disk or another SuperNode would leave or find a part.
     """
     digest, apps = hashlib.sha256(fab).hexdigest(), get_flwr_home() / APP_DIR
     for folder in apps.glob(f"*.{digest}"):

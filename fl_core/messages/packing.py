@@ -1,19 +1,18 @@
 """Pack messages into few objects with unforeseeable names.
 
 Flower cuts a message into objects and sends each by several requests: a model of eight arrays takes
-seventeen requests to a device and as many back. Packed, it is one object, and one more for each
-5 MiB.
+seventeen to a device and as many back. Packed, it is one object, and one more for each 5 MiB.
 
 An object's name is the SHA-256 of its bytes, and one store has the objects of all. A device that
-foresees an object, such as an answer that is equal at all devices, could register its name with
-other contents, and the store would refuse the real ones. So each object has a salt of 128 random
-bits.
+foresees an object could register its name with other contents, and the store would refuse the real
+ones. So each object has a salt of 128 random bits.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from pydantic import BaseModel, NonNegativeInt, TypeAdapter, ValidationError
@@ -92,12 +91,11 @@ def unpack_content(content: RecordDict) -> RecordDict:
             if not isinstance(piece, bytes) or not (number.isascii() and number.isdigit()):
                 raise ValueError("a piece of packed arrays has no number or is not bytes")
             pieces.setdefault(whole, {})[int(number)] = memoryview(piece)[_SALT_BYTES:]
-        elif isinstance(record, ConfigRecord):
-            records[name] = ConfigRecord({k: v for k, v in record.items() if k != SALT})
-        elif isinstance(record, MetricRecord):
-            records[name] = MetricRecord({k: v for k, v in record.items() if k != SALT})
         else:
             records[name] = record
+            if isinstance(record, ConfigRecord | MetricRecord) and SALT in record:
+                entries: dict[str, Any] = {k: v for k, v in record.items() if k != SALT}
+                records[name] = type(record)(entries)
     for name, numbered in pieces.items():
         if sorted(numbered) != list(range(len(numbered))):
             raise ValueError("a piece of packed arrays is missing")
@@ -108,8 +106,7 @@ def unpack_content(content: RecordDict) -> RecordDict:
 def is_piece(body: bytes) -> bool:
     """Return whether an object's body is a record with only one piece of packed arrays.
 
-    Such a record needs no more memory than its bytes, but one of many small values many times as
-    much. It is recognised by its first bytes, and by lengths that leave no room for more.
+    Such a record needs no more memory than its bytes, one of many small values many times as much.
     """
     head, at = bytes(body[:_LONGEST_HEAD]), 0
     for begin in _BEGINNINGS:
@@ -148,20 +145,14 @@ def _split_arrays(data: bytes) -> ArrayRecord:
     try:
         parts = _PART_LIST_ADAPTER.validate_json(data[_LENGTH:start])
     except ValidationError as error:
-        raise ValueError(
-            f"the list of packed arrays is wrong: {error.errors()[0]['msg']}"
-        ) from None
+        raise ValueError(f"packed arrays have a wrong list: {error.errors()[0]['msg']}") from None
     if start + sum(part.size for part in parts) != len(data):
         raise ValueError("packed arrays have another length than in their list")
     if len({part.name for part in parts}) != len(parts):
         raise ValueError("two packed arrays have the same name")
     arrays = {}
     for part in parts:
-        arrays[part.name] = Array(
-            dtype=part.dtype,
-            shape=part.shape,
-            stype=part.stype,
-            data=data[start : start + part.size],
-        )
+        piece = data[start : start + part.size]
+        arrays[part.name] = Array(dtype=part.dtype, shape=part.shape, stype=part.stype, data=piece)
         start += part.size
     return ArrayRecord(arrays)

@@ -9,10 +9,5 @@ def max_answer_bytes(largest_message: int) -> int:
     """Return the largest size of an answer in bytes, given that of the largest message so far.
 
     Clients answer with a model like the one that they received, or with eigenvectors.
-
-    Examples
-    --------
-    >>> max_answer_bytes(0) // 2**20, max_answer_bytes(50 * 2**20) // 2**20
-    (16, 116)
     """
     return _FLOOR + _FACTOR * largest_message

@@ -17,11 +17,13 @@ ImageShape = tuple[int, ...]
 """Channels, height, width; of other samples, any shape."""
 
 
+def _sequential(**layers: nn.Module) -> nn.Sequential:
+    return nn.Sequential(OrderedDict(layers))
+
+
 def logistic_regression(shape: ImageShape, num_classes: int) -> nn.Module:
     """Return one linear layer on the pixels (RCC-PFL's model for MNIST)."""
-    return nn.Sequential(
-        OrderedDict(flatten=nn.Flatten(), output=nn.Linear(prod(shape), num_classes))
-    )
+    return _sequential(flatten=nn.Flatten(), output=nn.Linear(prod(shape), num_classes))
 
 
 def perceptron(shape: ImageShape, num_classes: int, hidden: int) -> nn.Module:
@@ -29,13 +31,11 @@ def perceptron(shape: ImageShape, num_classes: int, hidden: int) -> nn.Module:
 
     200 hidden units as in FLT and IFCA, 32 as in MT-HFL's Fashion-MNIST experiment.
     """
-    return nn.Sequential(
-        OrderedDict(
-            flatten=nn.Flatten(),
-            hidden=nn.Linear(prod(shape), hidden),
-            relu=nn.ReLU(),
-            output=nn.Linear(hidden, num_classes),
-        )
+    return _sequential(
+        flatten=nn.Flatten(),
+        hidden=nn.Linear(prod(shape), hidden),
+        relu=nn.ReLU(),
+        output=nn.Linear(hidden, num_classes),
     )
 
 
@@ -62,41 +62,33 @@ class Dense(nn.Module):
 def cnn(shape: ImageShape, num_classes: int) -> nn.Module:
     """Return the CNN of RCC-PFL and MT-HFL: two 5×5 convolutions with 2×2 max-pools, 120-84-C.
 
-    The papers give no channel counts; 6 and 16 are LeNet-5's. Images must have at least 16×16
-    pixels.
+    The papers give no channel counts; 6 and 16 are LeNet-5's.
     """
     channels, height, width = shape
-    if min(height, width) < 16:
-        raise ValueError(
-            f"model is cnn, but images are {height}×{width}, and it needs at least 16×16: use mlp."
-        )
     flat = 16 * (((height - 4) // 2 - 4) // 2) * (((width - 4) // 2 - 4) // 2)
     # Pooled before ReLU, which is the same to the bit, gradients too, and a quarter of ReLU's work.
-    return nn.Sequential(
-        OrderedDict(
-            blocked=Blocked(),
-            conv1=nn.Conv2d(channels, 6, 5),
-            pool1=nn.MaxPool2d(2),
-            relu1=nn.ReLU(),
-            conv2=nn.Conv2d(6, 16, 5),
-            pool2=nn.MaxPool2d(2),
-            relu2=nn.ReLU(),
-            dense=Dense(),
-            flatten=nn.Flatten(),
-            hidden1=nn.Linear(flat, 120),
-            relu3=nn.ReLU(),
-            hidden2=nn.Linear(120, 84),
-            relu4=nn.ReLU(),
-            output=nn.Linear(84, num_classes),
-        )
+    return _sequential(
+        blocked=Blocked(),
+        conv1=nn.Conv2d(channels, 6, 5),
+        pool1=nn.MaxPool2d(2),
+        relu1=nn.ReLU(),
+        conv2=nn.Conv2d(6, 16, 5),
+        pool2=nn.MaxPool2d(2),
+        relu2=nn.ReLU(),
+        dense=Dense(),
+        flatten=nn.Flatten(),
+        hidden1=nn.Linear(flat, 120),
+        relu3=nn.ReLU(),
+        hidden2=nn.Linear(120, 84),
+        relu4=nn.ReLU(),
+        output=nn.Linear(84, num_classes),
     )
 
 
 def cnn_norm(shape: ImageShape, num_classes: int) -> nn.Module:
     """Return `cnn` with batch normalisation after each convolution (for FedBN).
 
-    Unlike in FedBN, not after the hidden layers: a last batch of one image cannot be normalised
-    there.
+    Not after the hidden layers, as in FedBN: a last batch of one image cannot be normalised there.
     """
     layers = OrderedDict[str, nn.Module]()
     for name, layer in cnn(shape, num_classes).named_children():
@@ -110,26 +102,20 @@ def cnn_norm(shape: ImageShape, num_classes: int) -> nn.Module:
 def leaf_cnn(shape: ImageShape, num_classes: int) -> nn.Module:
     """Return LEAF's CNN for FEMNIST (FLT, scenario 3): two padded 5×5 convolutions, 2048-C.
 
-    A 2×2 max-pool follows each; they have 32 and 64 channels. Images must have at least 4×4 pixels.
+    A 2×2 max-pool follows each; they have 32 and 64 channels.
     """
     channels, height, width = shape
-    if min(height, width) < 4:
-        raise ValueError(
-            f"model is leaf-cnn, but images are {height}×{width}, and it needs 4×4: use mlp."
-        )
-    return nn.Sequential(
-        OrderedDict(
-            conv1=nn.Conv2d(channels, 32, 5, padding="same"),
-            relu1=nn.ReLU(),
-            pool1=nn.MaxPool2d(2),
-            conv2=nn.Conv2d(32, 64, 5, padding="same"),
-            relu2=nn.ReLU(),
-            pool2=nn.MaxPool2d(2),
-            flatten=nn.Flatten(),
-            hidden=nn.Linear(64 * (height // 4) * (width // 4), 2048),
-            relu3=nn.ReLU(),
-            output=nn.Linear(2048, num_classes),
-        )
+    return _sequential(
+        conv1=nn.Conv2d(channels, 32, 5, padding="same"),
+        relu1=nn.ReLU(),
+        pool1=nn.MaxPool2d(2),
+        conv2=nn.Conv2d(32, 64, 5, padding="same"),
+        relu2=nn.ReLU(),
+        pool2=nn.MaxPool2d(2),
+        flatten=nn.Flatten(),
+        hidden=nn.Linear(64 * (height // 4) * (width // 4), 2048),
+        relu3=nn.ReLU(),
+        output=nn.Linear(2048, num_classes),
     )
 
 
@@ -143,7 +129,8 @@ _BUILDERS: dict[str, Callable[[ImageShape, int], nn.Module]] = {
 }
 
 
-CONVOLUTIONAL = {"cnn", "cnn-norm", "leaf-cnn"}
+LEAST_SIDES = {"cnn": 16, "cnn-norm": 16, "leaf-cnn": 4}
+"""The smallest height and width, in pixels, of images for convolutional models."""
 
 
 def build_model(name: str, shape: ImageShape, num_classes: int, seed: int) -> nn.Module:
@@ -173,9 +160,8 @@ def empty_model(name: str, shape: ImageShape, num_classes: int, device: torch.de
 
     Random weights would take 1 ms for an MLP and 70 ms for LEAF's CNN, at each message.
     """
-    if is_import_path(name):
-        return unfilled_model(name, shape, num_classes).to(device)
-    return unfilled_model(name, shape, num_classes).to_empty(device=device)
+    model = unfilled_model(name, shape, num_classes)
+    return model.to(device) if is_import_path(name) else model.to_empty(device=device)
 
 
 def unfilled_model(name: str, shape: ImageShape, num_classes: int) -> nn.Module:
@@ -192,9 +178,11 @@ def unfilled_model(name: str, shape: ImageShape, num_classes: int) -> nn.Module:
 def _build(name: str, shape: ImageShape, num_classes: int) -> nn.Module:
     if is_import_path(name):
         return build_user_model(name, shape, num_classes)
-    if name in CONVOLUTIONAL and len(shape) != 3:
+    side = LEAST_SIDES.get(name, 0)
+    if side and (len(shape) != 3 or min(shape[1:]) < side):
         raise ValueError(
-            f"model is {name}, which needs images (channels, height, width), but samples have the "
-            f"shape {tuple(shape)}: use mlp, or a user-defined model."
+            f"model is {name}, which needs images (channels, height, width) of at least {side}×"
+            f"{side} pixels, but samples have the shape {tuple(shape)}: use mlp, or a user-defined "
+            "model."
         )
     return _BUILDERS[name](shape, num_classes)

@@ -47,9 +47,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
             if (stored := metadata.get("format")) != _FORMAT:
                 raise ValueError(f"its format is {stored or 'missing'}, not {_FORMAT}")
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            state = _decoded(json.loads(arrays.pop(_STATE).tobytes()), arrays)
-            if not isinstance(state, dict):
-                raise TypeError("it is not a dict")
+            state: dict[str, Any] = _decoded(json.loads(arrays.pop(_STATE).tobytes()), arrays)
             return state
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(

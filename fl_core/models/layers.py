@@ -76,13 +76,7 @@ def layer_of(name: str) -> str:
 
 
 def layers_of(names: Iterable[str]) -> list[str]:
-    """Return the layers of arrays with these names, in their order.
-
-    Examples
-    --------
-    >>> layers_of(["conv.weight", "conv.bias", "scale"])
-    ['conv', 'scale']
-    """
+    """Return the layers of arrays with these names, in their order."""
     return list(dict.fromkeys(map(layer_of, names)))
 
 

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from torch import nn
 
+from fl_core.data.dataset import described_tensor
 from fl_core.data.preparation import NO_PREPARATION, Preparation
 from fl_core.data.settings import MODELS
 from fl_core.files import replacing
@@ -30,9 +31,6 @@ ALLOWED_SHAPE = f"1 to {_MAX_AXES} whole numbers of at least 1, {_MAX_NUMBERS:,}
 
 _FORMAT = "fedkin model 1"
 _NUMPY_NAMES = {"F32": "float32", "I64": "int64"}  # of the types of numbers that the models have
-
-_Form = tuple[tuple[int, ...], str]
-"""The shape of an array and the name of its dtype."""
 
 
 @dataclass(frozen=True)
@@ -73,16 +71,10 @@ def save_model(
 ) -> None:
     """Write the arrays of a model's state_dict, by name, completely or not at all.
 
-    If `private`, only the owner can read the file; otherwise who can read its folder.
-
-    Raises
-    ------
-    ValueError
-        If the arrays are not those of the card's architecture.
-    OSError
-        If the file cannot be written.
+    If `private`, only the owner can read the file; otherwise who can read its folder. Arrays that
+    are not those of the card's architecture are a ValueError.
     """
-    forms = {name: (array.shape, array.dtype.name) for name, array in arrays.items()}
+    forms = {name: f"{array.dtype.name} {array.shape}" for name, array in arrays.items()}
     try:
         _check_arrays(forms, _model_of(card), card)
     except ValueError as error:
@@ -100,30 +92,28 @@ def _model_of(card: ModelCard) -> nn.Module:
 def load_model(path: Path, allowed_code: str = "") -> tuple[nn.Module, ModelCard]:
     """Read a model of `save_model`, in evaluation mode, and its card.
 
-    No code runs that the file has or names: `allowed_code` is the import path of a
-    user-defined model that may run. A wrong file needs no more memory than its size. The model
-    takes pixels in [0, 1], float32 (n, C, H, W), or other samples as prepared, and returns one
-    logit per class.
-
-    Raises
-    ------
-    ValueError
-        If the file is not a whole model of this app.
-    OSError
-        If it cannot be read.
+    No code runs that the file names, unless `allowed_code` is its import path. A wrong file, which
+    is a ValueError, needs no more memory than its size. The model takes samples as prepared, pixels
+    in [0, 1], and returns one logit per class.
     """
     with path.open("rb"):
         pass  # unlike safe_open, this names a file that is a folder or may not be read
     try:
         with safe_open(path, framework="pt") as file:
-            card = _read_card(file.metadata() or {})
+            metadata = file.metadata() or {}
+            if _FORMAT not in metadata:
+                raise ValueError(f"its format is not {_FORMAT}")
+            card = from_json(ModelCard, metadata[_FORMAT])
             if is_import_path(card.architecture) and card.architecture != allowed_code:
-                raise ValueError(_unnamed(card.architecture))
+                raise ValueError(
+                    f'its model is "{card.architecture}", user-defined code, which a file may not '
+                    "start: name it yourself, if you trust it"
+                )
             model = _model_of(card)
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             forms = {
-                name: (tuple(part.get_shape()), _NUMPY_NAMES.get(part.get_dtype(), "another type"))
-                for name, part in slices.items()
+                name: f"{_NUMPY_NAMES.get(one.get_dtype(), 'another')} {tuple(one.get_shape())}"
+                for name, one in slices.items()
             }
             _check_arrays(forms, model, card)
             # Copies: the tensors are mapped pages of the file, which may change.
@@ -137,40 +127,20 @@ def load_model(path: Path, allowed_code: str = "") -> tuple[nn.Module, ModelCard
     return model.eval(), card
 
 
-def _unnamed(architecture: str) -> str:
-    return (
-        f'its model is "{architecture}", user-defined code, which a file may not start: name it '
-        "yourself, if you trust it"
-    )
-
-
-def _read_card(metadata: Mapping[str, str]) -> ModelCard:
-    if _FORMAT not in metadata:
-        raise ValueError(f"its format is not {_FORMAT}")
-    return from_json(ModelCard, metadata[_FORMAT])
-
-
-def _check_arrays(given: Mapping[str, _Form], model: nn.Module, card: ModelCard) -> None:
+def _check_arrays(given: Mapping[str, str], model: nn.Module, card: ModelCard) -> None:
     """Raise a ValueError if the arrays are not the model's."""
-    expected = {
-        name: (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
-        for name, tensor in model.state_dict().items()
-    }
+    expected = {name: described_tensor(tensor) for name, tensor in model.state_dict().items()}
     names = [*expected, *sorted(given.keys() - expected.keys())]
     wrong = [name for name in names if given.get(name) != expected.get(name)]
     if wrong:
         shape = "×".join(map(str, card.sample_shape))
+        found, form = (forms.get(wrong[0], "missing") for forms in (given, expected))
         # An unknown name may be as long as the file.
         raise ValueError(
-            f"{len(wrong)} of its arrays do not fit model {card.architecture} for "
-            f"{shape} images and {len(card.class_names)} classes: "
-            f"{reprlib.repr(wrong[0])} is {_described(given.get(wrong[0]))} but should be "
-            f"{_described(expected.get(wrong[0]))}"
+            f"{len(wrong)} of its arrays do not fit model {card.architecture} for {shape} images "
+            f"and {len(card.class_names)} classes: {reprlib.repr(wrong[0])} is {found} but "
+            f"should be {form}"
         )
-
-
-def _described(form: _Form | None) -> str:
-    return "missing" if form is None else f"{form[1]} {form[0]}"
 
 
 def is_shape(value: tuple[int, ...]) -> bool:

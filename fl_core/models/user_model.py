@@ -26,8 +26,8 @@ def build_user_model(path: str, shape: tuple[int, ...], num_classes: int) -> nn.
     if not any(weight.requires_grad for weight in weights):
         raise ValueError(f'model is "{path}", which has no weights that can be trained.')
     for name, tensor in model.state_dict().items():
-        if not _is_sendable(tensor):
-            kind = getattr(tensor, "dtype", "not a tensor")
+        kind = getattr(tensor, "dtype", "not a tensor")  # extra state may be anything
+        if kind not in (torch.float32, torch.int64):
             raise ValueError(
                 f'model is "{path}", but its {name} is {kind}: weights must be float32, and '
                 "counters int64."
@@ -35,15 +35,10 @@ def build_user_model(path: str, shape: tuple[int, ...], num_classes: int) -> nn.
     return model
 
 
-def _is_sendable(tensor: object) -> bool:  # extra state may be anything
-    return isinstance(tensor, torch.Tensor) and tensor.dtype in (torch.float32, torch.int64)
-
-
 def check_model(name: str, model: nn.Module, samples: torch.Tensor, num_classes: int) -> None:
     """Raise a ValueError unless a model returns one logit per class, in tests and in training.
 
-    `name` is its import path, and `samples` are a few, as in training: float32 (n, …), pixels in
-    [0, 1]. In training, the logits must depend on the weights.
+    `name` is its import path, and `samples` are a few, as in training: float32 (n, …).
     """
     with torch.random.fork_rng(devices=()):  # dropout draws random numbers
         for is_training in (False, True):
@@ -68,16 +63,13 @@ def _logits(
             f'model is "{name}", which fails on samples of shape {tuple(samples.shape)}{when}: '
             f"{describe_error(error)}."
         ) from error
-    expected = (len(samples), num_classes)
-    if not isinstance(logits, torch.Tensor):
+    expected = torch.float32, (len(samples), num_classes)
+    is_tensor = isinstance(logits, torch.Tensor)
+    if not is_tensor or (logits.dtype, tuple(logits.shape)) != expected:
+        kind = f"{logits.dtype} {tuple(logits.shape)}" if is_tensor else type_name(logits)
         raise ValueError(
-            f'model is "{name}", but its output is {type_name(logits)}{when}: it must be a '
-            f"tensor of shape {expected}, a logit per class."
-        )
-    if tuple(logits.shape) != expected or logits.dtype != torch.float32:
-        raise ValueError(
-            f'model is "{name}", but its output is {logits.dtype} {tuple(logits.shape)}{when} for '
-            f"{len(samples)} samples of {num_classes} classes: it must be float32 {expected}."
+            f'model is "{name}", but its output is {kind}{when} for {len(samples)} samples of '
+            f"{num_classes} classes: it must be a float32 tensor {expected[1]}, a logit per class."
         )
     if not torch.isfinite(logits).all():
         raise ValueError(
@@ -89,4 +81,5 @@ def _logits(
             f'model is "{name}", which changes its input, and other models use the same samples: '
             "compute out of place, x = x / 3 instead of x /= 3."
         )
-    return logits
+    right: torch.Tensor = logits
+    return right

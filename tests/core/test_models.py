@@ -50,7 +50,7 @@ def test_the_cnn_with_norms_is_the_cnn_and_two_norms():
 
 
 def test_images_too_small_for_the_cnn():
-    with pytest.raises(ValueError, match=r"model is cnn, but images are 8×8.*use mlp"):
+    with pytest.raises(ValueError, match=r"at least 16×16 pixels, but .* \(1, 8, 8\): use mlp"):
         build_model("cnn", (1, 8, 8), 10, seed=0)
 
 

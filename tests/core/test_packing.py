@@ -124,10 +124,10 @@ def test_contents_that_share_arrays_still_share_them():
     [
         (packed_by_hand([part()], length=10**9), "do not begin with their list"),
         (packed_by_hand(b"[" + b" " * 2**20 + b"]"), "do not begin with their list"),
-        (packed_by_hand(b"nothing"), "the list of packed arrays is wrong"),
+        (packed_by_hand(b"nothing"), "packed arrays have a wrong list"),
         (packed_by_hand([part(size=-4)]), "greater than or equal to 0"),
         (packed_by_hand([part(shape=[-1])], bytes(4)), "greater than or equal to 0"),
-        (packed_by_hand([{"name": "a"}]), "the list of packed arrays is wrong"),
+        (packed_by_hand([{"name": "a"}]), "packed arrays have a wrong list"),
         (packed_by_hand([part()], bytes(5)), "another length than in their list"),
         (packed_by_hand([part(size=10**12)], bytes(4)), "another length than in their list"),
         (packed_by_hand([part(), part()], bytes(8)), "two packed arrays have the same name"),

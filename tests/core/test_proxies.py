@@ -75,15 +75,6 @@ def test_no_proxy_stands_between_this_machine_and_itself(variable, exceptions, m
         assert proxy_for("localhost", 9092) is None
 
 
-def test_a_socks_proxy_that_httpx_cannot_use_is_ignored_and_named(monkeypatch, caplog):
-    monkeypatch.setenv("all_proxy", "socks5://me:secret@127.0.0.1:9")
-    monkeypatch.setattr("fl_core.proxies.find_spec", lambda _: None)
-    bypass_proxies_on_loopback()
-    assert "all_proxy names a SOCKS proxy, which is ignored" in caplog.text
-    assert "secret" not in caplog.text
-    httpx.Client().close()
-
-
 def site(host):
     files = (Path("ca.crt"), Path("berlin.key"))
     return Site(host, 9092, *files, NodeConfig("berlin", Path("/srv"), "", None))

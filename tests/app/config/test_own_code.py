@@ -472,7 +472,10 @@ def refused(own, text, message, **options):
     [
         ("def m(s, c): return 3", "which returned an int: .*torch.nn.Module"),
         ("def m(): pass", r"but the call m\(shape, num_classes\) fails"),
-        (made("nn.Linear(6, c + 1)"), r"its output is torch\.float32 \(3, 5\) for .* \(3, 4\)\.$"),
+        (
+            made("nn.Linear(6, c + 1)"),
+            r"its output is torch\.float32 \(3, 5\) for .* \(3, 4\), a logit",
+        ),
         (made("nn.Linear(5, c)"), r"which fails on samples of shape \(3, 6\): RuntimeError: mat1"),
         (
             made("nn.Linear(6, c).double()"),
@@ -481,7 +484,7 @@ def refused(own, text, message, **options):
         (made("nn.LazyLinear(c)"), "which has lazy layers"),
         (made("nn.Flatten()"), "which has no weights that can be trained"),
         (forward("return {}['head']"), r"fails on .*: KeyError: 'head' \(bad\.py, line 9\)\.$"),
-        (forward("return [y]"), r"its output is a list: it must be a tensor of shape \(3, 4\)"),
+        (forward("return [y]"), r"its output is a list for .* must be a float32 tensor \(3, 4\)"),
         (forward("x -= 3; return y"), "which changes its input"),
         (forward("return (y, y) if self.training else y"), "its output is a tuple in training"),
         (forward("return y.detach()"), "PyTorch finds no gradient of its output"),

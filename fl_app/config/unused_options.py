@@ -12,8 +12,10 @@ from fl_core.data.dataset_info import num_sites
 from fl_core.options import Scalar, key_of
 from strategies.catalogue import SYSTEMS, System, parameters, system_of
 
+OF_TRAINING = {*map(key_of, fields(TrainingSettings))}
+"""Options of a client's training."""
 OF_ROUNDS = {
-    *map(key_of, fields(TrainingSettings)),
+    *OF_TRAINING,
     *("fraction-train", "evaluate-every", "fraction-evaluate", "early-stopping", "round-deadline"),
     *("checkpoint-every", "weighted-mean", "secure-aggregation", "client-test"),
     "validation-share",
@@ -85,7 +87,9 @@ def _counts_only(key: str, config: Config) -> str:
 
 
 def _uses(system: System, key: str) -> bool:
-    """Return whether a part of a system is built from an option."""
+    """Return whether a part of a system uses an option."""
+    if key in OF_TRAINING:
+        return key not in system.objective.unused_options
     if key == "features":
         return system.clustering.shares == "eigenvectors"
     keys = {key_of(field) for part in system.parts for field in parameters(part).values()}

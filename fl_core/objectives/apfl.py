@@ -49,11 +49,8 @@ class Apfl(LocalObjective):
         losses = []
         model.train()
         own.train()
-        pairs = [
-            (name, v, w)
-            for (name, v), w in zip(own.named_parameters(), model.parameters(), strict=True)
-            if v.requires_grad
-        ]
+        named = zip(own.named_parameters(), model.parameters(), strict=True)
+        pairs = [(name, v, w) for (name, v), w in named if v.requires_grad]
         for number_of_step, (samples, labels) in enumerate(loop.batches()):
             mixed = {
                 name: (alpha * v + (1 - alpha) * w).detach().requires_grad_()
@@ -74,9 +71,9 @@ class Apfl(LocalObjective):
                 optimizer.step()
             if fits_alpha:
                 alpha = min(1.0, max(0.0, alpha - loop.settings.learning_rate * slope))
-            losses.append(loss.detach())
+            losses.append((loss.detach(), len(labels)))
         local.save({**own.state_dict(), _ALPHA: torch.tensor(alpha, dtype=torch.float64)})
-        return float(torch.stack(losses).double().mean())
+        return local.last_epoch_loss(losses)
 
     def personalise(self, model: nn.Module, local: LocalTraining) -> None:
         """Mix the received model and the client's own one."""

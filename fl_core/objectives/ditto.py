@@ -5,6 +5,7 @@ At ICML 2021.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -12,7 +13,6 @@ from fl_core.objectives.objective import LocalObjective, LocalTraining, proximal
 from fl_core.options import number, option
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
 
@@ -35,21 +35,13 @@ class Ditto(LocalObjective):
 
     def train(self, model: nn.Module, local: LocalTraining) -> float:
         """Train the shared model as usual, and the personal one (Algorithm 1, lines 4 and 5)."""
-        received, first = weights_of(model), _copy_of(model)
-        stored = local.load()
+        received, personal = weights_of(model), deepcopy(model)
+        local.load_into(personal)
         loss = local.fit(model)
-        shared = _copy_of(model)
-        model.load_state_dict(first if stored is None else stored)
-        local.fit(model, proximal_term(model, self.ditto_weight, received))
-        local.save(model.state_dict())
-        model.load_state_dict(shared)
+        local.fit(personal, proximal_term(personal, self.ditto_weight, received))
+        local.save(personal.state_dict())
         return loss
 
     def personalise(self, model: nn.Module, local: LocalTraining) -> None:
         """Take the personal model; a client that never trained has the received one."""
-        if (stored := local.load()) is not None:
-            model.load_state_dict(stored)
-
-
-def _copy_of(model: nn.Module) -> dict[str, torch.Tensor]:
-    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        local.load_into(model)

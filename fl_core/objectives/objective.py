@@ -119,6 +119,20 @@ class LocalTraining:
         stored = self.store.load()
         return None if stored is None else dict(stored.to_torch_state_dict())
 
+    def load_into(self, model: nn.Module) -> None:
+        """Give a model the state that this client stored in an earlier round, if any."""
+        if (stored := self.load()) is not None:
+            model.load_state_dict(stored)
+
+    def last_epoch_loss(self, losses: Sequence[tuple[torch.Tensor, int]]) -> float:
+        """Return the loss per sample of the last epoch, from each batch's mean loss and size."""
+        import torch  # noqa: PLC0415 - it takes a second, and a server needs none
+
+        batches = len(losses) // self.loop.settings.local_epochs
+        means, sizes = zip(*losses[-batches:], strict=True)
+        weights = torch.tensor(sizes, dtype=torch.float64)
+        return float(torch.stack(means).cpu().double() @ weights / weights.sum())
+
     def save(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Store tensors in the place of those before; the class must say `has_state`.
 
@@ -146,6 +160,7 @@ class LocalObjective:
     # trained beside the shared one, and then tested, has no noise.
     may_be_noisy: ClassVar[bool] = False
     assumes_sgd: ClassVar[bool] = False  # without momentum
+    unused_options: ClassVar[frozenset[str]] = frozenset()  # of training, by run-config key
 
     @classmethod
     def sent_name(cls) -> str:

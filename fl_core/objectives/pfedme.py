@@ -28,26 +28,24 @@ class PFedMe(LocalObjective):
 
     name: ClassVar[str] = "pfedme"
     has_state: ClassVar[bool] = True
+    unused_options: ClassVar[frozenset[str]] = frozenset({"optimizer", "momentum", "weight-decay"})
     pfedme_weight: float = option(15.0, POSITIVE, "λ, how strongly θ and w pull each other")
     pfedme_steps: int = option(5, COUNT, "K, steps of θ for each batch")
     pfedme_rate: float = option(0.09, POSITIVE, "learning rate of θ's steps")
 
     def train(self, model: nn.Module, local: LocalTraining) -> float:
-        """Train θ and w in turns (Algorithm 1, lines 5 to 8); return θ's mean loss."""
+        """Train θ and w in turns (Algorithm 1, lines 5 to 8); return the loss of θ's last steps."""
         import torch  # noqa: PLC0415 - it takes a second, and a server needs none
 
         loop, personal = local.loop, deepcopy(model)
         personal.train()
-        pairs = [
-            (theta, w)
-            for theta, w in zip(personal.parameters(), model.parameters(), strict=True)
-            if theta.requires_grad
-        ]
+        named = zip(personal.parameters(), model.parameters(), strict=True)
+        pairs = [(theta, w) for theta, w in named if theta.requires_grad]
+        thetas = [theta for theta, _ in pairs]
         losses = []
         for samples, labels in loop.batches():
             for _ in range(self.pfedme_steps):
                 loss = loop.loss(personal(samples), labels)
-                thetas = [theta for theta, _ in pairs]
                 gradients = torch.autograd.grad(loss, thetas, materialize_grads=True)
                 with torch.no_grad():
                     for (theta, w), gradient in zip(pairs, gradients, strict=True):
@@ -56,13 +54,12 @@ class PFedMe(LocalObjective):
             with torch.no_grad():
                 for theta, w in pairs:
                     w.sub_(w - theta, alpha=loop.settings.learning_rate * self.pfedme_weight)
-            losses.append(loss.detach())
+            losses.append((loss.detach(), len(labels)))
         for buffer, seen in zip(model.buffers(), personal.buffers(), strict=True):
             buffer.copy_(seen)  # running statistics, which θ has
         local.save(personal.state_dict())
-        return float(torch.stack(losses).double().mean())
+        return local.last_epoch_loss(losses)
 
     def personalise(self, model: nn.Module, local: LocalTraining) -> None:
         """Take the last θ; a client that never trained has the received model."""
-        if (stored := local.load()) is not None:
-            model.load_state_dict(stored)
+        local.load_into(model)

@@ -23,6 +23,7 @@ class PrivateHead(PrivateLayers):
     """FedRep (Algorithm 1): first the private head is trained, then the shared body beneath it."""
 
     name: ClassVar[str] = "private-head"
+    unused_options: ClassVar[frozenset[str]] = frozenset({"local-epochs"})
     may_be_noisy: ClassVar[bool] = False
     head_epochs: int = option(
         10, COUNT, "passes over the samples for the head alone, with the body's weights as received"

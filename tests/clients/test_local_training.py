@@ -153,6 +153,18 @@ def test_pfedme_by_hand():
     assert weight_tested(asked, client) == pytest.approx(theta, abs=1e-6)
 
 
+@pytest.mark.parametrize("entries", [{}, APFL, PFEDME | {"pfedme_weight": 1e-9}])
+def test_the_loss_is_that_of_the_last_epoch(entries):
+    """Of two epochs of one batch: the loss where the first one has led, not the mean of both."""
+    of_one = trained(ask(0.2, **entries), context(), sgd())[1]
+    of_two = trained(ask(0.2, **entries), context(), sgd(2))[1]
+    assert of_two < of_one
+    if "pfedme_steps" in entries:
+        return  # its steps do not end where w does
+    moved = 0.2 - 0.1 * gradient(0.2)
+    assert of_two == pytest.approx(trained(ask(moved, **entries), context(), sgd())[1], abs=1e-6)
+
+
 def test_scaffold_by_hand():
     """Two steps with c, from 0.3: c_i becomes the mean gradient, and c + Δc_i goes back."""
     client, c, own, w = context(), 0.3, 0.0, 0.1

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_core.data.dataset import Dataset
-from fl_core.partitions.concept import concept_tasks, permutations, shift_concept
+from fl_core.partitions.concept import permutations, shift_concept
 
 
 def toy(per_class=6):
@@ -61,13 +61,3 @@ def test_each_task_is_tested_on_all_test_images():
     assert torch.equal(data.test_samples, base.test_samples.repeat(2, 1, 1, 1))
     assert data.test_groups.tolist() == [0, 1, 2, 0, 1, 2, 3, 4, 5, 3, 4, 5]
     assert (data.test_labels[:6] != data.test_labels[6:]).all()
-
-
-def test_the_seed_decides():
-    first, same, other = (shift_concept(toy(60), 3, seed) for seed in (0, 0, 1))
-    assert torch.equal(first.train_groups, same.train_groups)
-    assert not torch.equal(first.train_groups, other.train_groups)
-
-
-def test_all_classes_are_in_each_task():
-    assert concept_tasks(3, 2) == ((0, 1, 2), (3, 4, 5))

@@ -1,15 +1,9 @@
-import gzip
-import hashlib
 import logging
 import os
 import shutil
 import struct
-import subprocess
-import sys
 import tarfile
-import time
 import zlib
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from string import digits
 from urllib.error import URLError
@@ -33,16 +27,8 @@ from fl_core.data.image_folder import read_image_folder
 from fl_core.data.published import CIFAR10_TAR, read_idx
 from fl_core.data.settings import JOINABLE
 from fl_core.data.torchvision_files import PUBLISHED
-from fl_core.text import error_line
-from tests.cifar_files import CIFAR10_CLASSES, pixels, published_class, write_cifar20
+from tests.cifar_files import CIFAR10_CLASSES, pixels, write_cifar20
 from tests.published_files import idx_names, write_idx
-
-REAL = os.environ.get("FL_DATA_DIR", "")
-
-
-def needs(relative):
-    found = bool(REAL) and Path(REAL, relative).exists()
-    return pytest.mark.skipif(not found, reason=f"FL_DATA_DIR has no {relative}")
 
 
 @pytest.fixture(autouse=True)
@@ -76,19 +62,6 @@ def test_folders_come_from_the_option_then_the_environment_then_the_cache(monkey
     assert cache_dir() == Path("/var/xdg/fedkin")
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert cache_dir() == Path.home() / ".cache" / "fedkin"
-
-
-def test_groups_are_the_labels_unless_given():
-    images, labels = torch.zeros(2, 1, 4, 4, dtype=torch.uint8), torch.tensor([0, 1])
-    plain = Dataset("x", images, labels, images, labels, ("a", "b"))
-    assert plain.train_groups is plain.train_labels
-    assert plain.test_groups is plain.test_labels
-    assert plain.group_names == ("a", "b")
-    groups = Groups(torch.tensor([2, 0]), torch.tensor([1, 1]), ("x", "y", "z"))
-    grouped = Dataset("x", images, labels, images, labels, ("a", "b"), groups)
-    assert grouped.train_groups.tolist() == [2, 0]
-    assert grouped.test_groups.tolist() == [1, 1]
-    assert grouped.group_names == ("x", "y", "z")
 
 
 @pytest.mark.parametrize(
@@ -207,15 +180,6 @@ def test_a_file_of_another_format_is_refused(tmp_path, content, said):
         read_idx(tmp_path / "file")
 
 
-@pytest.mark.faults
-def test_mnist_is_read_without_torchvision(tmp_path):
-    code = "import sys; from fl_core.data.datasets import load_dataset; load_dataset('mnist')"
-    words = [sys.executable, "-c", f"{code}; sys.exit('torchvision' in sys.modules)"]
-    write_mnist(tmp_path / "MNIST" / "raw")
-    environment = {**os.environ, "FL_DATA_DIR": str(tmp_path)}
-    assert subprocess.run(words, env=environment, check=False).returncode == 0
-
-
 def test_images_are_rotated_counterclockwise():
     images = torch.tensor([[[[1, 2], [3, 4]]]], dtype=torch.uint8)
     label = torch.tensor([1])
@@ -229,17 +193,6 @@ def test_images_are_rotated_counterclockwise():
     oblong = torch.zeros(1, 1, 4, 6, dtype=torch.uint8)
     with pytest.raises(ValueError, match=r"images of 4×6, but only square"):
         rotate_images(Dataset("x", oblong, label, oblong, label, ("a", "b")), "turned")
-
-
-def test_emnist_is_turned_upright(tmp_path):
-    upright = pixels(47, 28, 28)
-    for name in idx_names(("emnist-balanced-train", "emnist-balanced-test")):
-        array = upright.transpose(0, 2, 1) if "images" in name else np.arange(47, dtype=np.uint8)
-        write_idx(tmp_path / "EMNIST" / "raw" / name, np.ascontiguousarray(array))
-    data = load_dataset("emnist-balanced", str(tmp_path), download=False)
-    assert np.array_equal(data.train_samples.numpy()[:, 0], upright)
-    assert data.train_samples.is_contiguous()
-    assert "".join(data.class_names) == "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabdefghnqrt"
 
 
 # Joined
@@ -298,53 +251,6 @@ def test_without_files_and_network_one_sentence_says_what_to_do(tmp_path, name):
     assert "mnist-5k" in text
     assert "\n" not in text
     assert not [path for path in (tmp_path / "data").rglob("*") if path.is_file()]
-
-
-def test_without_download_nothing_is_tried(tmp_path):
-    with pytest.raises(FileNotFoundError) as caught:
-        load_dataset("mnist", str(tmp_path / "data"), download=False)
-    assert "in spite of a download" not in str(caught.value)
-    assert not (tmp_path / "data").exists()
-
-
-class Server:
-    """Serves files by name in the place of torchvision's download; counts what it served."""
-
-    def __init__(self, monkeypatch, folder):
-        self.folder, self.served, self.seconds = folder, [], 0.0
-        monkeypatch.setattr("torchvision.datasets.utils._get_redirect_url", lambda url, **_: url)
-        monkeypatch.setattr("torchvision.datasets.utils._urlretrieve", self.serve)
-
-    def serve(self, url, filename):
-        name = url.rsplit("/", 1)[1]
-        if not (self.folder / name).exists():
-            raise URLError(f"no {name}")
-        self.served.append(name)
-        time.sleep(self.seconds)
-        shutil.copyfile(self.folder / name, filename)
-
-
-@pytest.fixture
-def mnist_server(monkeypatch, tmp_path):
-    """Serve a small MNIST with the checksums that torchvision expects."""
-    raw, site = tmp_path / "raw", tmp_path / "site"
-    site.mkdir()
-    write_mnist(raw)
-    resources = []
-    for name in idx_names():
-        content = gzip.compress((raw / name).read_bytes())
-        (site / f"{name}.gz").write_bytes(content)
-        resources.append((f"{name}.gz", hashlib.md5(content).hexdigest()))  # noqa: S324
-    monkeypatch.setattr(published_class("MNIST"), "resources", resources)
-    return Server(monkeypatch, site)
-
-
-def test_two_that_want_the_same_files_download_them_once(mnist_server, tmp_path):
-    mnist_server.seconds = 0.05
-    with ThreadPoolExecutor(2) as pool:
-        both = list(pool.map(load_dataset, ["mnist"] * 2, [str(tmp_path / "data")] * 2))
-    assert torch.equal(both[0].train_samples, both[1].train_samples)
-    assert len(mnist_server.served) == 4
 
 
 # Folders of images
@@ -451,13 +357,6 @@ def test_transparent_images_are_on_white_and_named(tmp_path, kind):
         )
 
 
-def test_opaque_images_with_alpha_are_not_named(tmp_path):
-    for i in range(3):
-        save(tmp_path / "a" / f"{i}.png", pixels(8, 6, 4) | np.array([0, 0, 0, 255], np.uint8))
-        save(tmp_path / "a" / f"{i + 3}.png", pixels(8, 6, 3, seed=i))
-    assert read(tmp_path).notes == ()
-
-
 @pytest.mark.parametrize("ending", ["jfif", "jpe", "pbm", "pnm"])
 def test_other_endings_of_known_formats_are_read(folder, ending):
     image = Image.fromarray(pixels(8, 6)).convert("1" if ending == "pbm" else "L")
@@ -500,14 +399,6 @@ def test_unreadable_images_are_counted_and_three_are_named(folder):
     for i in range(5):
         (folder / "train" / "cat" / f"broken{i}.jpg").write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"5 of 12 images .*broken0.*broken2.jpg and 2 more"):
-        read(folder)
-
-
-def test_half_an_image_is_unreadable(folder):
-    file = folder / "train" / "cat" / "1.png"
-    save(file, pixels(64, 64))
-    file.write_bytes(file.read_bytes()[:2000])
-    with pytest.raises(ValueError, match=r"1 of 5 images .* cannot be decoded, train/cat/1.png \("):
         read(folder)
 
 
@@ -614,43 +505,6 @@ def test_layouts_that_are_refused(folder, tmp_path):
         read(folder)
 
 
-def directly(folder):
-    """Move the training classes of `folder` into the folder itself."""
-    for path in list((folder / "train").iterdir()):
-        path.rename(folder / path.name)
-    (folder / "train").rmdir()
-    return folder
-
-
-def test_class_folders_may_lie_in_the_folder_itself(folder):
-    expected = read(folder)
-    (directly(folder) / "notes.txt").touch()
-    save(folder / "poster.png", pixels(8, 6))
-    save(folder / ".thumbnails" / "0.png", pixels(8, 6))
-    found = read(folder)
-    assert found.class_names == ("bird", "cat")
-    for name in ("train_samples", "train_labels", "test_samples", "test_labels"):
-        assert torch.equal(getattr(found, name), getattr(expected, name))
-    shutil.rmtree(folder / "test")
-    save(folder / "cat" / "broken.png", pixels(8, 6), format="PCX")
-    with pytest.raises(ValueError, match=r"cannot be decoded, cat/broken\.png"):
-        read(folder)
-
-
-def test_what_cannot_be_read_is_named(folder, monkeypatch):
-    for path in (folder / "absent", folder / "train" / "cat" / "0.png" / "below"):
-        with pytest.raises(OSError, match=rf"^{path} is not a folder: give .* train/CLASS/\*"):
-            read(path)
-
-    def refuse(path):
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(PermissionError) as caught:
-        read(folder)
-    assert error_line(caught.value) == f"{folder} cannot be used: Permission denied."
-
-
 # How cameras are held
 
 
@@ -687,26 +541,7 @@ def test_damaged_exif_data_are_no_damaged_image(tmp_path):
     assert found.train_samples.shape == found.test_samples.shape == (1, 1, 8, 6)
 
 
-def test_without_a_test_folder_a_fifth_is_held_out(folder):
-    shutil.rmtree(folder / "test")
-    for name in ("bird", "cat"):
-        for i in range(10):
-            save(folder / "train" / name / f"{i}.png", pixels(8, 6, seed=100 * len(name) + i))
-    data = load_dataset("folder", str(folder), seed=3)
-    assert data.train_labels.tolist() == [0] * 8 + [1] * 8
-    assert data.test_labels.tolist() == [0] * 2 + [1] * 2
-    assert load_dataset("folder", str(folder), seed=4) is data
-
-
 # The cache on disk
-
-
-def test_images_are_decoded_once(folder, decodes):
-    first, second = read(folder), read(folder)
-    assert len(decodes) == 1
-    assert torch.equal(first.train_samples, second.train_samples)
-    assert torch.equal(first.test_labels, second.test_labels)
-    assert first.class_names == second.class_names
 
 
 def test_changed_files_are_decoded_again_in_the_same_place(folder, decodes):

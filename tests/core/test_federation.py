@@ -1,12 +1,9 @@
-import os
 from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fl_core.data.dataset import Dataset
 from fl_core.data.datasets import rotate_images
@@ -16,7 +13,6 @@ from fl_core.partitions.partition import Partition, draw_local_test
 from fl_core.partitions.settings import FederationSettings
 from fl_core.partitions.tasks import ROTATIONS
 
-REAL = os.environ.get("FL_DATA_DIR", "")
 SETTINGS = FederationSettings(
     dataset="mnist-5k",
     data_dir="",
@@ -59,16 +55,6 @@ def federation(**options):
 
 def same_data(first, second):
     return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
-
-
-def test_nothing_changes_by_default():
-    plain = federation()
-    assert plain.newcomers == plain.malicious == plain.drifters == plain.after_drift == ()
-    for c in range(10):
-        assert same_data(plain.training_data(c), plain.training_data(c, 99))
-        assert same_data(plain.test_data(c), plain.test_data(c, 99))
-    assert np.array_equal(plain.tasks_at(99), plain.partition.client_tasks)
-    assert plain.tasks_at(0).dtype == np.int64
 
 
 # What clients are tested on
@@ -144,16 +130,6 @@ def test_the_other_test_is_what_the_other_client_test_has_and_follows_the_data()
     assert both_tests(task, task.drifters[0], 3) == both_tests(task, held)
 
 
-def test_a_number_has_no_mix_of_classes_and_so_one_test():
-    numbers = {name: getattr(toy(), name).float() for name in ("train_labels", "test_labels")}
-    data = replace(toy(), class_names=("dose",), **numbers)
-    for client_test in ("task", "own"):
-        settings = replace(SETTINGS, num_tasks=1, tasks="", noise="none", client_test=client_test)
-        made = module.spread(settings, data)
-        assert (made.other_test, made.other_test_data(0)) == ("", None)
-        assert len(made.test_data(0)[1]) == len(data.test_labels)
-
-
 def test_a_client_with_a_class_without_test_samples_has_no_other_test():
     made = federation()
     gone = replace(made, other_indices=lambda client: np.empty(0, np.int64))
@@ -193,32 +169,6 @@ def test_drifting_clients_get_the_data_of_another_task(count, num_tasks):
             assert after.tasks_at(r)[c] == tasks[source]
     spread = Counter(tasks[list(drifters)].tolist())
     assert max(spread.values()) - min(spread[t] for t in range(num_tasks)) <= 1
-
-
-@settings(max_examples=150)
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=24), st.data())
-def test_an_exchange_is_refused_only_where_there_is_none(tasks, data):
-    """By brute force: some spread-out choice of so many can exchange iff no task has over half."""
-    tasks = np.array(tasks)
-    count = data.draw(st.integers(0, len(tasks)))
-    without = data.draw(st.sets(st.integers(0, len(tasks) - 1), max_size=len(tasks) - count))
-    free = np.delete(tasks, list(without))
-    most_even = next(
-        (m for m in range(count + 1) if np.minimum(np.bincount(free), m).sum() >= count), 0
-    )
-    if 2 * most_even > count:
-        with pytest.raises(ValueError, match=f"drift-clients is {count}, but {most_even} of them"):
-            module._exchange(tasks, count, 0, without)
-        return
-    source = np.array(module._exchange(tasks, count, 0, without))
-    if not count:
-        assert source.size == 0
-        return
-    moved = np.flatnonzero(source != np.arange(len(tasks)))
-    assert len(moved) == count
-    assert not set(moved.tolist()) & without
-    assert sorted(source) == list(range(len(tasks)))
-    assert (tasks[source[moved]] != tasks[moved]).all()
 
 
 @pytest.mark.parametrize(
@@ -265,37 +215,11 @@ def test_newcomers_and_malicious_clients_are_spread_and_spare_every_task_one(
         assert np.count_nonzero(sizes > taken) == min(num_tasks, 10 - count)
 
 
-@settings(max_examples=100)
-@given(
-    st.lists(st.integers(0, 5), min_size=1, max_size=30), st.integers(0, 10**6), st.integers(0, 30)
-)
-def test_some_of_every_task_are_left_while_that_can_be(tasks, seed, count):
-    tasks = np.array(tasks)
-    chosen = module._draw_clients(tasks, min(count, len(tasks)), seed, 1)
-    left = np.delete(tasks, list(chosen))
-    assert len(np.unique(left)) == min(len(np.unique(tasks)), len(left))
-
-
 def test_the_share_is_rounded():
     assert len(federation(malicious=0.24).malicious) == 2
     assert len(federation(malicious=0.26).malicious) == 3
     with pytest.raises(ValueError, match=r"malicious is 0\.04, which is less than one of 10"):
         federation(malicious=0.04)
-
-
-@pytest.mark.parametrize("kind", ["class-independent", "class-dependent"])
-def test_clients_of_a_task_do_not_share_their_wrong_labels(kind):
-    """Each draws a label of another task, and which of its samples get it."""
-    made = federation(noise=kind, noise_rate=0.5)
-    plain = federation()
-    wrong, places = {}, {}
-    for client, task in enumerate(made.partition.client_tasks):
-        labels, true = made.training_data(client)[1], plain.training_data(client)[1]
-        changed = labels != true
-        wrong.setdefault(int(task), set()).update(labels[changed].tolist())
-        places[client] = tuple(changed.tolist())
-    assert all(len(labels) > 1 for labels in wrong.values())
-    assert len(set(places.values())) > len(places) / 2
 
 
 def test_no_draw_depends_on_another():
@@ -317,18 +241,6 @@ def test_no_draw_depends_on_another():
         for c in range(10):
             assert np.array_equal(made.partition.train[c], base.partition.train[c])
     assert late.newcomers != federation(malicious=0.3).malicious
-
-
-def test_tasks_of_different_sizes_are_the_ones_that_events_are_spread_over():
-    made = federation(clients_per_task="7,3", newcomers=4, newcomer_round=2)
-    assert np.bincount(made.partition.client_tasks).tolist() == [7, 3]
-    assert np.bincount(made.partition.client_tasks[list(made.newcomers)]).tolist() == [2, 2]
-
-
-def test_random_tasks_are_drawn_by_the_seed():
-    first, other = (federation(tasks="random:4", seed=seed).partition.tasks for seed in (0, 1))
-    assert [len(task) for task in first] == [4, 4, 2]
-    assert first != other
 
 
 # Groups
@@ -353,26 +265,6 @@ def test_tasks_are_rotations_and_labels_stay_digits():
 # Concept shift
 
 
-def test_under_concept_shift_all_have_all_classes_and_tasks_name_them_differently():
-    made = federation(shift="concept", num_clients=4)
-    truth = toy().train_labels
-    called = []
-    for c in range(4):
-        labels, indices = made.training_data(c)[1], torch.from_numpy(made.partition.train[c])
-        assert len(labels) == 60  # 240 images / 4 clients
-        assert set(truth[indices].tolist()) == set(range(10))
-        called.append({y: labels[truth[indices] == y].unique().item() for y in range(10)})
-        assert len(set(called[c].values())) == 10
-        test_samples, test_labels = made.test_data(c)
-        assert len(test_samples) == 30
-        assert test_labels[:10].tolist() == [called[c][y] for y in range(10)]
-    tasks = made.partition.client_tasks
-    for c, other in [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]:
-        same = [called[c][y] == called[other][y] for y in range(10)]
-        assert all(same) if tasks[c] == tasks[other] else not any(same)
-    assert called[int(np.flatnonzero(tasks == 0)[0])] == {y: y for y in range(10)}
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -385,6 +277,3 @@ def test_under_concept_shift_all_have_all_classes_and_tasks_name_them_differentl
 def test_what_does_not_go_with_concept_shift(options, message):
     with pytest.raises(ValueError, match=message):
         federation(shift="concept", **options)
-
-
-# Real images

@@ -4,14 +4,10 @@ import errno
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 from safetensors import SafetensorError
 
-import fl_core.models.checkpoint
 from fl_core.files import open_file, replacing
-from fl_core.models.checkpoint import load_checkpoint
-from tests.app_runs import SGD, models_of, run
 from tests.pipes import not_waited_for
 
 FULL = [
@@ -107,45 +103,6 @@ def test_an_error_names_the_file_that_was_to_be_written(monkeypatch, tmp_path):
     with pytest.raises(PermissionError) as info, replacing(tmp_path / "report.html"):
         pass
     assert info.value.filename == str(tmp_path / "report.html")
-
-
-def test_another_error_stays_what_it_is(tmp_path):
-    with pytest.raises(PermissionError), replacing(tmp_path / "x"):
-        raise PermissionError(errno.EACCES, "no")
-    with pytest.raises(ValueError, match="28"), replacing(tmp_path / "x"):
-        raise ValueError("round 28")
-
-
-def test_a_run_whose_disk_was_full_goes_on_where_it_was(tmp_path, monkeypatch):
-    options = {
-        "strategy": "single",
-        "model": "mlp-32",
-        "num_server_rounds": 3,
-        "checkpoint_every": 1,
-        **SGD,
-    }
-    run(tmp_path / "undisturbed", **options)
-    honest, saved = fl_core.models.checkpoint.save_file, []
-
-    def full_in_round_2(*args, **named):
-        saved.append(args)
-        if len(saved) == 2:
-            raise FULL[2]
-        honest(*args, **named)
-
-    out = tmp_path / "out"
-    monkeypatch.setattr(fl_core.models.checkpoint, "save_file", full_in_round_2)
-    with pytest.raises(OSError, match=r"single-seed-0.safetensors cannot be written, the disk is"):
-        run(out, **options)
-    monkeypatch.undo()
-    (checkpoint,) = (out / "checkpoints").glob("*.safetensors")
-    assert load_checkpoint(checkpoint)["strategy"]["round"] == 1
-    run(out, resume=str(out), **options)
-    expected = models_of(tmp_path / "undisturbed", "single")
-    found = models_of(out, "single")
-    for name, model in expected.items():
-        for key, array in model.items():
-            np.testing.assert_array_equal(found[name][key], array)
 
 
 def test_only_files_and_links_to_them_are_opened(tmp_path):

@@ -1,9 +1,7 @@
 """A message is answered as by Flower's program, with two of its names replaced."""
 
-import errno
 import importlib
 import inspect
-import shutil
 from hashlib import sha256
 from pathlib import Path
 
@@ -100,27 +98,3 @@ def test_an_app_is_unpacked_once_and_another_one_beside_it(tmp_path, monkeypatch
     texts = [(place / "small.py").read_text(encoding="utf-8") for place in places[:2]]
     assert texts == ["client = server = 1\n", "client = server = 2\n"]
     assert [path.name for path in (tmp_path / "home").iterdir()] == [tasks.APP_DIR]
-
-
-@pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Flower's
-def test_an_app_that_was_unpacked_in_part_is_unpacked_again(tmp_path, monkeypatch):
-    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "home"))
-    app, copy = tmp_path / "app", shutil.copy2
-    app.mkdir()
-    (app / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
-    (app / "small.py").write_text("client = server = 1\n", encoding="utf-8")
-    fab = build_fab_from_disk(app)
-
-    def full(source, target, **words):
-        if Path(source).name == "small.py":
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return copy(source, target, **words)
-
-    monkeypatch.setattr(shutil, "copy2", full)
-    with pytest.raises(OSError, match="No space"):
-        tasks.install_once(fab)
-    monkeypatch.setattr(shutil, "copy2", copy)
-    assert {path.name for path in tasks.install_once(fab).iterdir()} >= {
-        "small.py",
-        "pyproject.toml",
-    }

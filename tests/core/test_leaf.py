@@ -59,16 +59,6 @@ def test_a_client_is_a_writer_with_images_enough(femnist):
         simulate_federation(settings(femnist, num_clients=3))
 
 
-def test_the_seed_says_which_writers(femnist):
-    drawn = {
-        simulate_federation(
-            settings(femnist, num_clients=1, min_samples=1, seed=seed)
-        ).partition.tasks[0]
-        for seed in range(20)
-    }
-    assert drawn == {(0,), (1,), (2,)}
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -84,11 +74,6 @@ def test_the_seed_says_which_writers(femnist):
 def test_what_does_not_go_with_writers(femnist, options, message):
     with pytest.raises(ValueError, match=message):
         simulate_federation(settings(femnist, **options))
-
-
-def test_without_files_it_says_where_they_are_wanted(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"femnist/data/train has no .json .*preprocess"):
-        load_dataset("femnist", str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 
 from fl_core import masking
 from fl_core.masking import decode_sum, encode_update, mask, max_weight, num_words, threshold
@@ -117,13 +116,6 @@ def test_another_model_is_refused():
             encode_update({**after, "w": wrong}, received, 1, None, 3)
 
 
-def test_the_mean_of_masks_is_what_most_have():
-    received = {"mask": np.array([True, False, False, True])}
-    trained = [{"mask": row} for row in np.eye(4, dtype=bool)[:3] | (np.arange(4) < 2)]
-    total = decode_sum(summed(received, trained, [1, 1, 1]), received, 3, 1)
-    assert total.model["mask"].tolist() == [True, True, False, False]
-
-
 @pytest.mark.parametrize("variance", [-5.0, -1e-9])
 def test_variances_of_a_sum_are_not_negative(variance):
     """Three zeros in fixed point may come to a hair less; 0 + 0 - 5 is somebody's garbage."""
@@ -164,14 +156,6 @@ def test_masks_in_common_cancel_and_are_added_in_place():
     assert words.tolist() == [0, 1, 2, 3]
 
 
-def test_flowers_masks_have_a_seed_of_32_bits():
-    """Why they are not used: if this fails, they might be."""
-    keys = [bytes(32), b"\1\2\3\4\1\2\3\4" + bytes(24)]
-    flowers = [pseudo_rand_gen(key, 2**32, [(5,)])[0].tolist() for key in keys]
-    assert flowers[0] == flowers[1]
-    assert mask(keys[0], 5).tolist() != mask(keys[1], 5).tolist()
-
-
 def test_the_threshold_is_three_and_more_than_half():
     assert [threshold(n) for n in (3, 4, 5, 6, 7, 25)] == [3, 3, 3, 4, 4, 13]
     # No two groups of so many clients without a common one: neither secret of anybody is lost.
@@ -199,11 +183,3 @@ def test_a_sum_is_scaled_with_all_that_belongs_to_its_model():
         name: array.dtype for name, array in sent.items()
     }
     assert found._replace(model=model) == total._replace(norm=5.0)
-
-
-def test_the_norm_of_a_sum_is_that_of_its_real_numbers():
-    """Batches are counted in whole numbers: they would hide how far a model has moved."""
-    received = {"w": np.float32([1, 1]), "steps": np.array(0, np.int64)}
-    trained = {"w": np.float32([4, 5]), "steps": np.array(12, np.int64)}  # 3, 4 and 12
-    words = summed(received, [trained] * 3, [1, 1, 1])
-    assert decode_sum(words, received, 3, 1).norm == pytest.approx(5)

@@ -2,13 +2,11 @@
 
 import math
 
-import numpy as np
 import pytest
 from flwr.app import MetricRecord, RecordDict
 
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES, metrics_in, metrics_of
 from strategies.rounds.replies import read_tests
-from strategies.rounds.training import RoundReport
 
 ACCURACY, RMSE = OF_CLASSES.main, OF_A_NUMBER.main
 MAE, R2 = OF_A_NUMBER.others
@@ -32,15 +30,6 @@ def test_the_worst_is_the_lowest_accuracy_and_the_highest_error():
 def test_results_tell_by_their_keys_what_was_measured():
     assert metrics_in({"accuracy": 1}) is metrics_of(is_regression=False) is OF_CLASSES
     assert metrics_in({"rmse": 1}) is metrics_of(is_regression=True) is OF_A_NUMBER
-
-
-def test_what_values_can_be():
-    assert ACCURACY.allows(np.array([0, 1, math.nan]))
-    assert not ACCURACY.allows(np.array([0.5, 1.1]))
-    assert RMSE.allows(np.array([0, 1e9]))
-    assert not RMSE.allows(np.array([-0.1]))
-    assert R2.allows(np.array([-40.0, 1]))
-    assert not R2.allows(np.array([1.5]))
 
 
 def read_of(metrics, **sent):
@@ -91,16 +80,3 @@ def test_a_number_s_test_is_read_and_what_is_no_metric_of_it_is_passed_over():
 def test_a_test_that_cannot_be_is_refused(sent, message):
     with pytest.raises(ValueError, match=message):
         read_of(OF_A_NUMBER, **sent)
-
-
-def test_a_report_has_means_of_what_was_sent():
-    report = RoundReport(1, 1, is_regression=True)
-    report.add_test(0, {"rmse": 1.0, "mae": 1.0, "r2": 0.5, "loss": 1.0}, {}, {})
-    report.add_test(1, {"rmse": 3.0, "mae": 2.0, "loss": 9.0}, {}, {})
-    assert (report.score, report.mean("mae"), report.mean("r2"), report.loss) == (2, 1.5, 0.5, 5)
-    assert report.tested == {0: 1, 1: 3}
-    assert dict(report.as_metrics(range(2))) == {
-        **{"loss": 5, "rmse": 2},
-        "rmse-per-client": [1, 3],
-    }
-    assert math.isnan(report.mean("accuracy"))

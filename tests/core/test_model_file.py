@@ -90,16 +90,13 @@ WRONG_FIELDS = [
     ("sample_shape", [1, 4, 6], r"'hidden.weight' is float32 \(32, 20\) but .* \(32, 24\)"),
     ("sample_shape", [4], r"fit model mlp-32 for 4 images .* \(32, 20\) but .* \(32, 4\)"),
     ("sample_shape", [3, 1024, 1025], r"is \(3, 1024, 1025\), but it must be 1 to 8 .* 3,145,728"),
-    ("sample_shape", [1, 0, 5], "1 to 8 whole numbers of at least 1"),
     ("sample_shape", [1, 4.5, 5], "sample_shape.1 is 4.5, but it must be a whole number"),
-    ("sample_shape", [1] * 9, "1 to 8 whole numbers"),
     ("sample_shape", "145", "sample_shape is '145', but it must be a list"),
     ("class_names", [], "1 to 10000 texts"),
     ("class_names", ["a"] * 10_001, r"\('a', .*1 to 10000 texts"),
     ("class_names", ["cat", 3], "class_names.1 is 3, but it must be text"),
     ("class_names", ["cat", "\ud800"], "Invalid JSON"),
     ("class_names", ["a", "b", "c"], r"'output.weight' is float32 \(2, 32\) but .* \(3, 32\)"),
-    ("num_rounds", True, "num_rounds is True"),
     ("surname", "x", "has no key surname"),
 ]
 
@@ -120,25 +117,13 @@ def test_wrong_cards_are_refused(forged, name, value, message):
     [
         ("{", "Invalid JSON"),
         ("[]", r"it is \[\], but "),
-        ("null", "it is None, but "),
         ("{}", "lacks the key architecture"),
         ("[" * 200_000, "Invalid JSON"),
-        ('{"cluster": ' + "9" * 5000 + "}", "is not a model of this app"),
     ],
 )
 def test_cards_that_are_no_cards(forged, card, message):
     write(forged, card_text=card)
     with pytest.raises(ValueError, match=message):
-        load_model(forged)
-
-
-@pytest.mark.parametrize(
-    "metadata",
-    [None, {"format": "pt"}, {FORMAT: "[]"}, {"card": "{}"}, {FORMAT[:-1]: "{}"}],
-)
-def test_safetensors_without_the_metadata_are_refused(forged, metadata):
-    save_file(arrays_of(CARD), forged, metadata=metadata)
-    with pytest.raises(ValueError, match=r"its format is not fedkin|it is \[\], but"):
         load_model(forged)
 
 

@@ -30,14 +30,6 @@ def test_sizes_are_the_papers(name, shape, count):
     assert model(torch.zeros(2, *shape)).shape == (2, 10)
 
 
-def test_by_hand_leafs_cnn():
-    """5×5 kernels, 32 and 64 channels, 28 / 2 / 2 = 7: 7·7·64 = 3136 -> 2048 -> 62."""
-    model = build_model("leaf-cnn", (1, 28, 28), 62, seed=0)
-    weights = 25 * 32 + 25 * 32 * 64 + 3136 * 2048 + 2048 * 62
-    assert parameters(model) == weights + 32 + 64 + 2048 + 62 == 6_603_710
-    assert model(torch.zeros(2, 1, 28, 28)).shape == (2, 62)
-
-
 def test_the_cnn_with_norms_is_the_cnn_and_two_norms():
     """6 and 16 channels, each with a weight and a bias; one image is enough to train on."""
     shape = (1, 28, 28)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from importlib.util import find_spec
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -80,32 +79,6 @@ def test_the_watch_says_which_site_and_exercise_a_recording_is_of(recordings):
     assert middle == pytest.approx(1, abs=0.1)
 
 
-@pytest.mark.parametrize("window", [10, 100, 300])
-@pytest.mark.parametrize("share", [0.02, 0.2, 0.9])
-def test_no_test_window_is_within_a_window_of_training(recordings, window, share):
-    data = load_dataset("watch", window=window, train_share=share)
-    sites = sorted({one.site for one in recordings})
-    for client in (0, 7, 19):
-        rows = [one for one in recordings if one.site == sites[client]]
-        (train, labels), (test, truth) = of_client(data, client)
-        for one in rows:
-            trained = [place(one, rows) for rows in train[labels == one.label]]
-            tested = [place(one, rows) for rows in test[truth == one.label]]
-            assert trained[0] == 0
-            assert {after - before for before, after in pairwise([*trained])} <= {window}
-            assert tested[0] - trained[-1] == 2 * window
-            assert tested[-1] == len(one.samples) // window * window - window
-
-
-def place(recording, window):
-    """Return at which sample of a recording a window begins: it is there as it is, (6, n)."""
-    first = np.flatnonzero((recording.samples[:, :2] == window[:2, 0].numpy()).all(axis=1))
-    length = window.shape[1]
-    found = [p for p in first if np.array_equal(recording.samples[p : p + length].T, window)]
-    assert len(found) == 1
-    return int(found[0])
-
-
 def test_a_part_by_hand():
     samples = np.arange(12 * 6, dtype=np.float32).reshape(12, 6)
     part = watch._part([watch.Recording(samples, 3, (1, 0))], 2, 0.5)
@@ -145,23 +118,6 @@ def test_the_busiest_airports_are_twenty_sites(flights):
     assert (known["arr_delay"] >= LATE).mean() == pytest.approx(0.244, abs=0.002)
 
 
-def test_what_is_known_of_a_flight_before_it_departs_is_of_order_one(flights):
-    data = load_dataset("flights", train_share=0.8)
-    samples = torch.cat([data.train_samples, data.test_samples])
-    circles, weather, kinds = samples[:, :4], samples[:, 4:10], samples[:, 10:]
-    assert torch.allclose(circles[:, ::2] ** 2 + circles[:, 1::2] ** 2, torch.ones(2))
-    assert weather.mean(0).abs().max() < 3
-    assert (kinds[:, :3].sum(1) == 1).all()  # of three airports
-    assert (kinds[:, 3:].sum(1) == 1).all()  # of sixteen carriers
-    names = data.column_names
-    assert len(names) == samples.shape[1]
-    # In 2013 Hawaiian Airlines flew from Kennedy alone, and to none of the busiest airports.
-    assert not samples[:, names.index("carrier HA")].any()
-    virgin = samples[samples[:, names.index("carrier VX")] == 1]
-    assert not virgin[:, names.index("from LGA")].any()
-    assert virgin[:, names.index("from JFK")].any()
-
-
 def test_of_a_flight_its_delay_can_be_predicted_in_minutes(flights):
     classes, minutes = (load_dataset("flights", label=label) for label in ("", DELAY))
     assert (minutes.class_names, minutes.is_regression) == (("delay [min]",), True)
@@ -186,9 +142,6 @@ def test_the_past_trains_and_the_future_tests(flights, share):
 
 
 FIRST_DAYS = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
-
-
-# -------------------------------------------------------------------------------------------- both
 
 
 # ------------------------------------------------------------------------------------------ portal

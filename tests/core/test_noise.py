@@ -53,13 +53,6 @@ def test_class_dependent_takes_strangers_last():
     assert not np.isin(after, TASK).any()
 
 
-def test_class_independent_takes_every_label_equally():
-    labels = np.repeat([0, 1, 2], [1000, 1000, 1000])
-    changed_labels = labels[noisy(labels, "class-independent", 0.3) != labels]
-    assert len(changed_labels) == 900
-    assert np.abs(np.bincount(changed_labels) - 300).max() < 60
-
-
 @pytest.mark.parametrize("kind", NOISES)
 def test_one_task_alone_has_no_wrong_labels(kind):
     labels = np.array([0, 1, 2])
@@ -88,13 +81,3 @@ def test_a_noise_per_task_has_one_wrong_label_for_all_of_its_clients(kind):
         assert {wrong for wrong, _ in of_task} < others
     for of_task, others in zip(wrong_labels(kind), [{2, 3, 4}, {0, 1}], strict=True):
         assert {wrong for wrong, _ in of_task} == others
-
-
-def test_which_samples_are_wrong_is_drawn_for_each_client():
-    """Two of four samples: both of one label, or any two."""
-    for of_task in wrong_labels("class-dependent-per-task"):
-        assert {tuple(counts) for _, counts in of_task} <= {(2,), (0, 2)}
-    drawn = {
-        tuple(counts) for part in wrong_labels("class-independent-per-task") for _, counts in part
-    }
-    assert (1, 1) in drawn

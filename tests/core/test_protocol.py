@@ -1,7 +1,6 @@
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from fl_core.messages import protocol
 from fl_core.messages.protocol import (
     pack_models,
     payload_bytes,
@@ -39,11 +38,3 @@ def test_payload_counts_arrays_and_metrics():
         }
     )
     assert payload_bytes(content) == alone + 8 + len("loss")
-
-
-def test_a_content_that_is_arrays_and_nothing_else():
-    content = protocol.with_arrays({"b": np.arange(6).reshape(2, 3).T, "a": np.array(1)})
-    assert list(content) == [protocol.ARRAYS]
-    found = protocol.to_arrays(content.array_records[protocol.ARRAYS])
-    assert list(found) == ["b", "a"]
-    assert found["b"].tolist() == [[0, 3], [1, 4], [2, 5]]

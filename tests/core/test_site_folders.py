@@ -60,14 +60,6 @@ def test_each_site_is_a_client_with_the_classes_of_all(write):
     assert load_dataset("sites", str(root), seed=1).checksum() == data.checksum()
 
 
-def test_images_of_other_sizes_are_brought_to_one(write):
-    write("a/bolt", [1, 2], size=(40, 40))
-    write("b/bolt", [1, 2], size=(40, 40))
-    write("b/nut", [1, 2], size=(40, 40))
-    root = write("c/nut", [1, 2], size=(80, 60))
-    assert load_dataset("sites", str(root)).sample_shape == (1, 40, 40)
-
-
 @pytest.mark.parametrize(
     ("written", "said"),
     [
@@ -112,14 +104,6 @@ def test_names_are_as_others_write_them(write):
     data = load_dataset("sites", str(root))
     assert data.given_partition.names == ("Zoë", "berlin")
     assert data.class_names == ("bolt", "café")
-
-
-def test_what_lies_on_a_whole_disk_is_no_site(write):
-    write("a/bolt", [1, 2])
-    root = write("b/nut", [1, 2])
-    (root / "lost+found").mkdir()
-    (root / "__MACOSX/._cat").mkdir(parents=True)
-    assert load_dataset("sites", str(root)).given_partition.names == ("a", "b")
 
 
 def test_files_beside_the_sites_are_noted(write):

@@ -3,9 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
 from fl_core.data.dataset import Dataset
 from fl_core.data.given_partition import GivenPartition
@@ -110,26 +107,6 @@ def test_a_series_has_a_mean_for_each_channel():
     divided = Scaling((3.0, 6.0), (3.0, 2.0)).transform(series)
     expected = [[[-1, -1 / 3], [-0.5, -0.5]], [[1 / 3, 1], [-0.5, 1.5]]]
     torch.testing.assert_close(divided, torch.tensor(expected))
-
-
-rows = arrays(np.float32, (6, 2), elements=st.floats(-1e6, 1e6, width=32))
-
-
-@given(rows=rows)
-def test_training_rows_have_mean_0_and_deviation_1(rows):
-    mean, deviation, constant = moments(torch.from_numpy(rows))
-    found = ((rows.astype(np.float64) - mean) / deviation)[:, ~constant]
-    np.testing.assert_allclose(found.mean(axis=0), 0, atol=1e-6)
-    flags = np.isin(rows, (0, 1)).all(axis=0)[~constant]
-    np.testing.assert_allclose(found.std(axis=0)[~flags], 1, rtol=1e-6)
-
-
-@given(rows=rows, cut=st.integers(1, 5), order=st.permutations(range(2)))
-def test_merged_statistics_are_those_of_all_rows(rows, cut, order):
-    parts = [torch.from_numpy(part) for part in (rows[:cut], rows[cut:])]
-    merged = together([parts[place] for place in order])
-    for one, other in zip(merged, moments(torch.from_numpy(rows)), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(

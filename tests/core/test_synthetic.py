@@ -57,15 +57,6 @@ def test_each_class_of_each_task_has_as_many_images():
     assert data.group_names[23] == "3 in task 2"
 
 
-def test_the_seed_decides_and_no_image_is_there_twice():
-    first, same, other = (make_synthetic(2, 0.5, seed) for seed in (0, 0, 1))
-    assert torch.equal(first.train_samples, same.train_samples)
-    assert torch.equal(first.test_samples, same.test_samples)
-    assert not torch.equal(first.train_samples, other.train_samples)
-    images = torch.cat([first.train_samples, first.test_samples]).numpy()
-    assert len({image.tobytes() for image in images}) == len(images)
-
-
 def settings(**options):
     plain = {"dataset": "synthetic", "num_clients": 6, "num_tasks": 3, "seed": 0, "minority": 0.0}
     return FederationSettings(**plain | options)

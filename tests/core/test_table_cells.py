@@ -169,12 +169,6 @@ def test_an_index_with_a_name_is_a_column(tmp_path):
         read_table(tmp_path / "b.parquet")
 
 
-@pytest.mark.parametrize("name", ["NA", "None", "null"])
-def test_a_column_may_be_called_like_what_is_missing(name, tmp_path):
-    folder = written(tmp_path, a=of(f"{name},label", "1,0", "2,1"))
-    assert list(read_table(folder / "a.csv").columns) == [name]
-
-
 @pytest.mark.parametrize("sign", [";", "\t"])
 @pytest.mark.parametrize("label", ["", "label"])
 def test_other_signs_than_commas_are_refused(sign, label, tmp_path):
@@ -187,21 +181,9 @@ def test_other_signs_than_commas_are_refused(sign, label, tmp_path):
         read_table(written(tmp_path, a=text) / "a.csv", label)
 
 
-def test_a_label_is_found_however_its_accents_are_stored(tmp_path):
-    folder = written(tmp_path, a=of("x,café", "1,0", "2,1"), b=of("x,café ", "1,0", "2,1"))
-    data = read(folder, "cafe\u0301")
-    assert (data.class_names, data.preparation.label) == (("0", "1"), "café")
-
-
 # ------------------------------------------------------------------------------------------ notes
 
 BOTH = ("1,a", "2,b", "3,a", "4,b")
-
-
-def test_classes_that_may_be_one_are_noted(tmp_path):
-    other = of("x,label", *(row.upper() for row in BOTH))
-    (note,) = read(written(tmp_path, a=of("x,label", *BOTH), b=other), "").notes
-    assert note.startswith("the classes 'A', 'a'; 'B', 'b' count as different ones: if they are")
 
 
 @pytest.mark.parametrize(

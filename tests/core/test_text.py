@@ -30,10 +30,6 @@ def test_nothing_passes_that_a_terminal_would_obey(text):
         assert cleaned.isprintable()
 
 
-def test_text_that_is_text_stays_as_it_is():
-    assert printable("Zoë [red] :bomb: <b> 猫") == "Zoë [red] :bomb: <b> 猫"
-
-
 @pytest.mark.parametrize(
     ("names", "are_alike"),
     [

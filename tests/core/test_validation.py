@@ -77,15 +77,6 @@ def test_validation_samples_train_no_client(clients, share, seed):
     assert all(part.train.any() for part in parts)
 
 
-def test_other_clients_train_on_no_copy_of_validation_samples():
-    usual = {"dataset": "mnist-5k", "num_clients": 10, "seed": 0, "minority": 0.3}
-    cut = simulate_federation(FederationSettings(**usual, validation_share=0.2))
-    validated, trained = np.concatenate(cut.validation), np.concatenate(cut.partition.train)
-    assert len(np.unique(trained)) < len(trained)  # of others' tasks, there are copies
-    assert not np.isin(validated, trained).any()
-    assert len(validated) == pytest.approx(0.2 * 1.3 * 4000, abs=5)
-
-
 def test_a_simulated_client_trains_on_the_rest_and_tests_on_the_same():
     usual = {
         **{"dataset": "mnist-5k", "num_clients": 6, "seed": 3, "noise": "class-independent"},

@@ -5,7 +5,6 @@ import pytest
 from fl_core.agreement.agreement import Survey
 from fl_core.agreement.vote import agree, outvoted
 from fl_core.data.preparation import sample_columns
-from tests.altered import altered
 
 
 def table(**columns):
@@ -18,24 +17,6 @@ OTHERS = dict.fromkeys(("berlin", "lyon", "rome"), HONEST)
 
 def values(count, start=0):
     return tuple(f"v{number:02}" for number in range(start, start + count))
-
-
-@pytest.mark.parametrize(
-    ("said", "message"),
-    [
-        ({"is_regression": True, "class_names": ["x"]}, "images in folders have classes, not"),
-        ({"sample_shape": [1, 28, 225]}, "images in folders have at most 224 pixels a side"),
-    ],
-)
-def test_images_in_folders_have_no_number(said, message):
-    survey = Survey(("cat", "dog"), (1, 28, 28), in_folders=True)
-    with pytest.raises(ValueError, match=message):
-        Survey.from_config(altered(survey, **said))
-
-
-def test_tables_are_of_floats():
-    with pytest.raises(ValueError, match="is_float of tables must be true"):
-        Survey.from_config(altered(HONEST, is_float=False))
 
 
 @pytest.mark.parametrize("name", ["aaron", "zoe"])  # the first or the last of all

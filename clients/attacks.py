@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fl_core.messages.arrays import is_variance
+from fl_core.messages.protocol import is_variance
 
 Labels = TypeVar("Labels", torch.Tensor, NDArray[np.int64])
 

@@ -22,8 +22,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from numpy.typing import NDArray
 
 from fl_core.flower.keys import bytes_to_public_key, generate_shared_key, public_key_to_bytes
-from fl_core.messages.arrays import as_type, is_variance
-from fl_core.messages.protocol import NDArrays
+from fl_core.messages.protocol import NDArrays, as_type, is_variance
 
 Words = NDArray[np.uint64]
 Bytes = NDArray[np.uint8]

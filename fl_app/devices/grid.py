@@ -34,7 +34,7 @@ from fl_core.flower.messages import (
 from fl_core.flower.server import HttpGrid
 from fl_core.messages import protocol
 from fl_core.messages.packing import Packer, is_piece, unpack_content
-from fl_core.messages.sizes import max_answer_bytes
+from fl_core.messages.protocol import max_answer_bytes
 from fl_core.text import printable
 
 _PAUSE = 1.0  # seconds at most between two looks for answers

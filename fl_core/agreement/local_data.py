@@ -18,9 +18,8 @@ from fl_core.data.dataset import Dataset
 from fl_core.data.image_files import list_images
 from fl_core.data.image_folder import common_shape, first_names, read_image_folder
 from fl_core.data.preparation import CategoriesByColumn, sample_columns
-from fl_core.data.samples import grey_or_colour
+from fl_core.data.samples import Split, grey_or_colour
 from fl_core.data.settings import AUTO_TARGET
-from fl_core.data.split import Split
 from fl_core.data.table_file import are_whole, category_values, read_table
 from fl_core.data.tables import (
     common_columns,

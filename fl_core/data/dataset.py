@@ -11,11 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fl_core.data.given_partition import GivenPartition
 from fl_core.data.preparation import NO_PREPARATION, Preparation
-from fl_core.data.samples import sample_word
+from fl_core.data.samples import GivenPartition, Split, sample_word
 from fl_core.data.scaling import Scaling
-from fl_core.data.split import Split
 
 _FLOATS = (torch.float32, torch.float64)
 _TENSORS = ("train_samples", "train_labels", "test_samples", "test_labels")

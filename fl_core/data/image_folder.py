@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fl_core.data.image_files import ClassFiles, ImageFiles, checksum, hold_out, list_images
-from fl_core.data.split import Split
+from fl_core.data.samples import Split
 from fl_core.files import open_file, replacing
 from fl_core.text import listed, one_line, printable
 

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from fl_core.data.image_files import checksum, list_images
 from fl_core.data.image_folder import decode_cached, decode_images
-from fl_core.data.split import Split
-from fl_core.data.torchvision_files import PUBLISHED, Published
+from fl_core.data.samples import Split
+from fl_core.data.settings import PUBLISHED, Published
 from fl_core.text import error_line, one_line
 
 logger = logging.getLogger(__name__)

@@ -12,9 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fl_core.data.samples import check_no_pixels
+from fl_core.data.samples import Split, check_no_pixels
 from fl_core.data.settings import ALL_SITES, SITE
-from fl_core.data.split import Split
 from fl_core.json_records import STRICT
 from fl_core.text import listed, printable
 

@@ -20,8 +20,8 @@ from fl_core.data.folders import (
     ignored_note,
     is_table,
 )
-from fl_core.data.given_partition import GivenPartition
 from fl_core.data.preparation import CategoriesByColumn, Preparation, sample_columns
+from fl_core.data.samples import GivenPartition
 from fl_core.data.settings import NUMBER_TARGET, TABLES, Source
 from fl_core.data.table_file import (
     LABELS,

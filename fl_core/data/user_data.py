@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fl_core.data.dataset import Dataset, check_labelled, check_one_type, described_tensor
-from fl_core.data.given_partition import GivenPartition
+from fl_core.data.samples import GivenPartition
 from fl_core.text import note_on_spellings, type_name
 from fl_core.user_code import call_user_code
 

@@ -197,3 +197,22 @@ def payload_bytes(content: RecordDict) -> int:
         for name, record in content.items()
         if isinstance(record, ArrayRecord | MetricRecord) and name != OTHER_TEST
     )
+
+
+def as_type(kind: np.dtype[Any], values: NDArray[np.float64]) -> NDArray[np.generic]:
+    """Convert aggregated values to an array's type; integers and booleans are rounded."""
+    return (np.rint(values) if kind.kind in "biu" else values).astype(kind)
+
+
+def is_variance(name: str) -> bool:
+    """Return whether an array has the variances of a normalising layer, which are not negative."""
+    return name.endswith("running_var")
+
+
+def max_answer_bytes(largest_message: int) -> int:
+    """Return the largest size of an answer in bytes, given that of the largest message so far.
+
+    Clients answer with a model like the one that they received, or with eigenvectors before the
+    first: 16 MiB are 100 of 40,000 dimensions.
+    """
+    return 16 * 2**20 + 2 * largest_message

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from fl_core.data.dataset_info import dataset_info, num_labels
-from fl_core.data.given_partition import GivenPartition
-from fl_core.data.samples import check_no_pixels
+from fl_core.data.samples import GivenPartition, check_no_pixels
 from fl_core.data.settings import NOT_STANDARDISED, SYNTHETIC, has_group_tasks
 from fl_core.options import at_value
 from fl_core.partitions.partition import check_labels, clients_of_tasks

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_core.data.given_partition import GivenPartition
+from fl_core.data.samples import GivenPartition
 from fl_core.partitions.settings import FederationSettings
 from fl_core.partitions.tasks import Tasks, parse_counts
 

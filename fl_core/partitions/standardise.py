@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fl_core.data.dataset import Dataset
-from fl_core.data.samples import check_no_pixels
+from fl_core.data.samples import Split, check_no_pixels
 from fl_core.data.scaling import ColumnStatistics, Scaling, constant_notes, unscaled_split
 from fl_core.data.settings import NOT_STANDARDISED, SITE
-from fl_core.data.split import Split
 from fl_core.partitions.partition import Partition
 
 

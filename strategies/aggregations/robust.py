@@ -21,8 +21,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_core.messages.arrays import as_type
-from fl_core.messages.protocol import NDArrays
+from fl_core.messages.protocol import NDArrays, as_type
 from fl_core.options import number, option
 from strategies.aggregations.aggregation import PerCluster
 from strategies.rounds.means import mean_model

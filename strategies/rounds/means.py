@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_core.messages.arrays import as_type
-from fl_core.messages.protocol import NDArrays
+from fl_core.messages.protocol import NDArrays, as_type
 from strategies.rounds.round_state import Clusters, Round
 
 

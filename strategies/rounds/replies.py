@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from fl_core.flower.basics import ErrorCode
 from fl_core.messages import protocol
-from fl_core.messages.arrays import is_variance
-from fl_core.messages.protocol import NDArrays
+from fl_core.messages.protocol import NDArrays, is_variance
 from fl_core.metrics import Metrics
 from fl_core.models.layers import is_within
 from fl_core.text import one_line

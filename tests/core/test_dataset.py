@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fl_core.data.dataset import Dataset
-from fl_core.data.given_partition import GivenPartition
+from fl_core.data.samples import GivenPartition
 
 X, Y, NAMES = torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]), ("a", "b")
 

@@ -25,8 +25,7 @@ from fl_core.data.datasets import (
 from fl_core.data.folders import cache_dir, resolve_data_dir
 from fl_core.data.image_folder import read_image_folder
 from fl_core.data.published import CIFAR10_TAR, read_idx
-from fl_core.data.settings import JOINABLE
-from fl_core.data.torchvision_files import PUBLISHED
+from fl_core.data.settings import JOINABLE, PUBLISHED
 from tests.cifar_files import CIFAR10_CLASSES, pixels, write_cifar20
 from tests.published_files import idx_names, write_idx
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fl_core.data.dataset import Dataset
-from fl_core.data.given_partition import GivenPartition
+from fl_core.data.samples import GivenPartition
 from fl_core.data.scaling import ColumnStatistics, Scaling, _columns
 from fl_core.partitions.federation import spread
 from fl_core.partitions.settings import FederationSettings

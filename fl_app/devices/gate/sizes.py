@@ -19,7 +19,7 @@ from fl_core.flower.messages import (
     PullMessagesResponse,
     iterate_object_tree,
 )
-from fl_core.messages.sizes import max_answer_bytes
+from fl_core.messages.protocol import max_answer_bytes
 
 
 class TooLargeError(UnsendableError):

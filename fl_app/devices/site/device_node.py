@@ -42,10 +42,9 @@ from fl_core.agreement.local_data import (
     survey_table,
 )
 from fl_core.data.folders import cache_dir, is_table
-from fl_core.data.samples import sample_word
+from fl_core.data.samples import Split, sample_word
 from fl_core.data.scaling import ColumnStatistics, Scaling, standardise_site, unscaled_split
 from fl_core.data.settings import ALL_SITES, AUTO_TARGET, REAL_DEVICES, SITE, TARGET
-from fl_core.data.split import Split
 from fl_core.extras import need_extra
 from fl_core.files import replacing
 from fl_core.messages import protocol

@@ -160,7 +160,7 @@ def test_one_refusal_names_all_that_is_wrong(capsys):
         ("tasks=0,1|2,3|4,5 num-tasks=5", "num-tasks=5 has no effect: .* if tasks is empty."),
         ("tasks=0,1|2,3|4,5 momentum=0.9", "momentum=0.9 has no effect: .* if optimizer is sgd."),
         ("strategy=pfedme optimizer=sgd", "optimizer=sgd has no effect: .* such as rcc-pfl."),
-        ("strategy=fedrep,pfedme local-epochs=1", ""),
+        ("strategy=fedrep model=mlp local-epochs=1", "local-epochs=1 .* such as rcc-pfl."),
         ("tasks=0,1|2,3|4,5", ""),
         ("attack=sign-flip", ""),
         ("attack=random-signature", "attack=random-signature .* such as rcc-pfl."),

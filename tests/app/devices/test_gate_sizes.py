@@ -12,7 +12,7 @@ from flwr.proto.message_pb2 import PullObjectRequest, PushObjectRequest
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
 from fl_app.devices.gate import application
-from fl_core.messages.sizes import max_answer_bytes
+from fl_core.messages.protocol import max_answer_bytes
 from tests.gate_requests import DEVICE, PULL, PUSH, STRANGER, ask, at_gate, post, said
 
 PULL_OBJECT = b"/v1/fleet/pull-object"

@@ -220,16 +220,19 @@ def test_all_modules_can_be_imported_without_extras():
 
 
 def build_wheel(folder: Path) -> Path:
-    """Build one of a copy: a checkout's build folder may hold files that are gone."""
+    """Build a source distribution, of a copy since a checkout may hold old files, and its wheel."""
     copy = folder / "checkout"
     copy.mkdir(parents=True)
-    for name in ("pyproject.toml", "README.md", "LICENSE", "fedkin.py"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in", "fedkin.py"):
         shutil.copy(ROOT / name, copy)
     for room in ROOMS:
         shutil.copytree(ROOT / room, copy / room, ignore=shutil.ignore_patterns("__pycache__"))
-    words = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "."]
-    subprocess.run([sys.executable, "-m", "pip", *words, "-w", str(folder)], cwd=copy, check=True)
+    code = f"from setuptools.build_meta import build_sdist; build_sdist({str(folder)!r})"
+    subprocess.run([sys.executable, "-c", code], cwd=copy, check=True, stdout=subprocess.DEVNULL)
     shutil.rmtree(copy)
+    (source,) = folder.glob("*.tar.gz")
+    words = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", str(source)]
+    subprocess.run([sys.executable, "-m", "pip", *words, "-w", str(folder)], check=True)
     (wheel,) = folder.glob("*.whl")
     return wheel
 

@@ -10,7 +10,7 @@ CLASSES, GROUPS = 6, 3
 
 
 def load(context: Context) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return noisy 6×6 images, flat, whose row number y is bright where the label is y."""
+    """Return noisy 6×6 images, flat; with the label y, row y is bright."""
     client = int(context.node_config["partition-id"])
     generator = torch.Generator().manual_seed(client)
     labels = 2 * (client % GROUPS) + torch.arange(60) % 2

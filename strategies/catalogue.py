@@ -12,7 +12,7 @@ from typing import Any
 
 from fl_core.objectives.apfl import Apfl
 from fl_core.objectives.ditto import Ditto
-from fl_core.objectives.fine_tune import FineTune
+from fl_core.objectives.fine_tune import AfterTraining, FineTune
 from fl_core.objectives.known import OBJECTIVES
 from fl_core.objectives.objective import LocalObjective
 from fl_core.objectives.pfedme import PFedMe
@@ -121,7 +121,13 @@ SYSTEMS: dict[str, System] = {
     "fedsem-flt": System(AllModelsClustering, ClusterMean, False, "Jamali-Rad et al., 2022"),
     "cfl": System(RecursiveBipartition, ClusterMean, False, "Sattler et al., 2021"),
     "cfl-stable": System(StableBipartition, ClusterMean, False, "Sattler et al., 2021"),
-    "pacfl": System(PrincipalAngleClustering, ClusterMean, True, "Vahidian et al., 2023"),
+    "pacfl": System(
+        PrincipalAngleClustering,
+        ClusterMean,
+        True,
+        "Vahidian et al., 2023",
+        objective=AfterTraining,
+    ),
     "fedclust": System(FirstUpdateClustering, ClusterMean, True, "Islam et al., 2024"),
     "fedgroup": System(FirstDirectionClustering, ClusterMean, True, "Duan et al., 2020"),
     "pca-km-hc": System(LinearSignatureClustering, ClusterMean, True, "Jamali-Rad et al., 2022"),

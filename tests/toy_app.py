@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from flwr.app import (
     Array,
     ArrayRecord,
@@ -27,7 +28,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
 
-from clients.client import Client
+from clients.client import Client, Images
 from clients.handlers import answer_queries, restore_model
 from clients.secure_aggregation import mask_mod
 from fl_core.messages import protocol
@@ -85,7 +86,7 @@ STRATEGIES: dict[str, Callable[..., ClusteredStrategy]] = {
     "fedsem": lambda m=3, **o: make_strategy("fedsem", m, **o),
     "fedsem-flt": lambda m=3, **o: make_strategy("fedsem-flt", m, **o),
     "cfl": lambda m=3, **o: make_strategy("cfl", *((2, 0.1) if m == 3 else (0.4, 0.6)), **o),
-    "pacfl": lambda m=3, **o: make_strategy("pacfl", m, **o),
+    "pacfl": lambda m=3, **o: make_strategy("pacfl", m, **({"threshold": None} | o)),
     "fedclust": lambda m=3, **o: make_strategy("fedclust", m, **o),
     "fedgroup": lambda m=3, **o: make_strategy("fedgroup", m, **o),
     "pca-km-hc": lambda m=3, **o: make_strategy("pca-km-hc", m, **o),
@@ -148,6 +149,10 @@ def toy_app(
     class Toy(Client):
         def features(self) -> np.ndarray:
             return toy_features(task_of[self.index], self.index)
+
+        def training_data(self) -> Images:
+            samples = torch.from_numpy(self.features())
+            return samples, torch.zeros(len(samples), dtype=torch.int64)
 
         def losses(self, models: Sequence[ArrayRecord]) -> list[float]:
             target = 10 * task_of[self.index]

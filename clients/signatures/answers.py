@@ -52,13 +52,19 @@ def eigenvectors_answer(client: Client) -> RecordDict:
 
 def _spectrum(client: Client, count: int, *, at_server: bool, only_leading: bool) -> Spectrum:
     """Return the client's spectrum; of a Gram matrix with noise, if that is promised."""
-    features = client.features()
+    raw = protocol.setting(client.message, protocol.RAW_SAMPLES, 0)
+    features = _pixels(client) if raw else client.features()
     if not client.promise().pre_round_epsilon:
         # For the server they stand for the Gram matrix: there are no more than dimensions.
         count = min(count, features.shape[1]) if at_server else count
         return leading_spectrum(features, count, only_leading=only_leading)
     gram = _private_gram(client, features)
     return spectrum_of_gram(gram, min(count, len(gram)) if at_server else count)
+
+
+def _pixels(client: Client) -> NDArray[np.float32]:
+    pixels: NDArray[np.float32] = as_pixels(client.training_data()[0]).flatten(1).cpu().numpy()
+    return pixels
 
 
 def _private_gram(client: Client, features: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -151,9 +157,8 @@ def signature_answer(client: Client) -> RecordDict:
         sketch = image_sketch(images).tolist()
         answer[protocol.METRICS] = MetricRecord({protocol.IMAGE_SKETCH: sketch})
     else:
-        pixels = as_pixels(images).flatten(1).cpu().numpy()
         components = protocol.setting(message, protocol.NUM_COMPONENTS)
         mapped = bool(protocol.setting(message, protocol.MAPPED_CENTROIDS, 0))
-        centroids = linear_signature(pixels, count, components, seed, mapped=mapped)
+        centroids = linear_signature(_pixels(client), count, components, seed, mapped=mapped)
     answer[protocol.ARRAYS] = ArrayRecord({protocol.CENTROIDS: Array(centroids)})
     return answer

@@ -128,16 +128,18 @@ def _check_num_eigenvectors(config: Config, kind: SampleKind) -> None:
 
     A client with fewer samples than eigenvectors has fewer of these, which is no error.
     """
-    dimension = compared_dimension(
-        config.features,
-        kind.sample_shape,
-        is_float=kind.is_float,
-        is_private=config.pre_round_epsilon > 0,
-    )
     for name in config.strategy:
-        field = parameters(system_of(name).clustering).get("num_eigenvectors")
+        clustering = system_of(name).clustering
+        field = parameters(clustering).get("num_eigenvectors")
+        features = "raw" if clustering.compares_raw else config.features
+        dimension = compared_dimension(
+            features,
+            kind.sample_shape,
+            is_float=kind.is_float,
+            is_private=config.pre_round_epsilon > 0,
+        )
         if field and (count := config.for_strategies(name).eigenvectors(field.default)) > dimension:
             raise ValueError(
-                f"num-eigenvectors is {count}, but {config.features} features of these "
+                f"num-eigenvectors is {count}, but {features} features of these "
                 f"{sample_word(kind)}s have {dimension} dimensions: choose 1 to {dimension}."
             )

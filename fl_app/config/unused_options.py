@@ -27,6 +27,9 @@ OF_A_SPREAD = {*OF_WRITERS, "num-tasks", "dirichlet-alpha", "minority", "client-
 """Options of how samples are spread, unused where the data set has a partition."""
 
 
+_BY_NUMBER = "if angle-threshold is never"
+
+
 def find_unused_options(given: Mapping[str, Scalar], config: Config) -> list[str]:
     """Return a sentence for each given option, unless it is at its default, that has no effect.
 
@@ -83,7 +86,8 @@ def _counts_only(key: str, config: Config) -> str:
     users = [name for name, system in SYSTEMS.items() if _uses(system, key)]
     if users and not any(_uses(system_of(name), key) for name in config.strategy):
         return f"for a strategy such as {users[0]}"
-    return _where_attacks(config) if key == "attack" else ""
+    special = {"attack": _where_attacks, "num-clusters": _where_counted}
+    return special[key](config) if key in special else ""
 
 
 def _uses(system: System, key: str) -> bool:
@@ -91,7 +95,8 @@ def _uses(system: System, key: str) -> bool:
     if key in OF_TRAINING:
         return key not in system.objective.unused_options
     if key == "features":
-        return system.clustering.shares == "eigenvectors"
+        clustering = system.clustering
+        return clustering.shares == "eigenvectors" and not clustering.compares_raw
     keys = {key_of(field) for part in system.parts for field in parameters(part).values()}
     return key in keys - {"seed"}
 
@@ -106,3 +111,9 @@ def _where_attacks(config: Config) -> str:
     if not any(clustering.trains_together for clustering in clusterings):
         return "where clients train together, as with single"
     return ""
+
+
+def _where_counted(config: Config) -> str:
+    parts = [parameters(system_of(name).clustering) for name in config.strategy]
+    by_number = config.of_strategies["angle-threshold"] is None
+    return "" if by_number or not all("threshold" in p for p in parts) else _BY_NUMBER

@@ -101,7 +101,7 @@ def with_resamples(
     registry, clusters = strategy.training.registry.nodes, strategy.clusters
     nodes = {client: grid.node(registry[client]) for client in clusters.of_client}
     sample = sample_word(next(iter(nodes.values())).kind)
-    if strategy.clustering.shares == "eigenvectors":
+    if strategy.clustering.shares == "eigenvectors" and not strategy.clustering.compares_raw:
         poor = {}
         for client, node in nodes.items():
             why = node.why_uninformative(node.features())

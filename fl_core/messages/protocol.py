@@ -66,6 +66,7 @@ SEED = "seed"
 NUM_EIGENVECTORS = "num-eigenvectors"
 WITH_EIGENVALUES = "with-eigenvalues"
 COMPARED_THERE = "compared-there"  # by the server, which sends no other query
+RAW_SAMPLES = "raw-samples"  # whether a spectrum is of pixels, whatever the run's features
 LOSS = "loss"
 ACCURACY = "accuracy"
 MACRO_F1 = "macro-f1"

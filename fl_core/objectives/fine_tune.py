@@ -1,7 +1,8 @@
-"""Fine-tuning: the baseline of personalised federated learning, as in FedAvg + FT.
+"""Test a client by what it makes of the model that it receives: FedAvg + FT, and PACFL.
 
 K. Wang et al., "Federated Evaluation of On-device Personalization", 2019; L. Collins et al.,
-"FedAvg with Fine Tuning: Local Updates Lead to Representation Learning", NeurIPS 2022.
+"FedAvg with Fine Tuning: Local Updates Lead to Representation Learning", NeurIPS 2022; the code of
+PACFL's authors, https://github.com/MMorafah/PACFL.
 """
 
 from __future__ import annotations
@@ -28,3 +29,14 @@ class FineTune(LocalObjective):
     def personalise(self, model: nn.Module, local: LocalTraining) -> None:
         """Train the received model further."""
         local.fit(model, epochs=self.fine_tune_epochs)
+
+
+@dataclass(frozen=True)
+class AfterTraining(LocalObjective):
+    """Train as usual; a client tests and saves what its usual training makes of the model."""
+
+    name: ClassVar[str] = "after-training"
+
+    def personalise(self, model: nn.Module, local: LocalTraining) -> None:
+        """Train the received model as in a round."""
+        local.fit(model)

@@ -2,7 +2,7 @@
 
 from fl_core.objectives.apfl import Apfl
 from fl_core.objectives.ditto import Ditto
-from fl_core.objectives.fine_tune import FineTune
+from fl_core.objectives.fine_tune import AfterTraining, FineTune
 from fl_core.objectives.objective import LocalObjective
 from fl_core.objectives.pfedme import PFedMe
 from fl_core.objectives.plain import Plain
@@ -15,7 +15,7 @@ from fl_core.objectives.scaffold import Scaffold
 OBJECTIVES: dict[str, type[LocalObjective]] = {
     part.name: part
     for part in (
-        *(Plain, Prox, FineTune, Ditto, PrivateLayers, PrivateHead, PrivateNorms),
+        *(Plain, Prox, FineTune, AfterTraining, Ditto, PrivateLayers, PrivateHead, PrivateNorms),
         *(Apfl, PFedMe, Scaffold),
     )
 }

@@ -34,6 +34,7 @@ class Clustering(Stateful, ABC):
     # What clients reveal of their data in order to be grouped: "eigenvectors", "centroids", …;
     # "updates": no more than what they send when they train; "nothing": not even that is used.
     shares: ClassVar[str] = "updates"
+    compares_raw: ClassVar[bool] = False  # what is shared comes from samples, not from features
     # Whether it makes exactly as many clusters as requested, and so needs as many clients. A
     # clustering that cannot choose the number has no default for its field `num_clusters`.
     exact_number: ClassVar[bool] = False

@@ -98,16 +98,21 @@ def test_a_client_that_never_trained_is_tested_with_what_it_was_sent(entries):
     )
 
 
-FINE_TUNE = {"objective": "fine-tune", "fine_tune_epochs": 2}
-
-
-def test_fine_tuning_by_hand_trains_a_copy():
-    client, entries = context(), FINE_TUNE
+@pytest.mark.parametrize(
+    ("entries", "steps"),
+    [
+        ({"objective": "fine-tune", "fine_tune_epochs": 2}, 2),
+        ({"objective": "after-training"}, 1),  # as in a round
+    ],
+)
+def test_a_copy_is_trained_further_to_be_tested_by_hand(entries, steps):
+    client = context()
     shared, _ = trained(ask(0.1, **entries), client, sgd())
     first = 0.1 - 0.1 * gradient(0.1)
     assert weight(shared) == pytest.approx(first, abs=1e-6)
-    expected = first - 0.1 * gradient(first)
-    expected -= 0.1 * gradient(expected)
+    expected = first
+    for _ in range(steps):
+        expected -= 0.1 * gradient(expected)
     asked = ask(first, kind=protocol.EVALUATE, **entries)
     assert weight_tested(asked, client, sgd()) == pytest.approx(expected, abs=1e-6)
     assert weight(asked.content["arrays"]) == pytest.approx(first)
@@ -323,7 +328,7 @@ def test_training_and_fine_tuning_draw_by_seed_round_and_client_alone(kind):
     answer_training(app, Alike)
 
     def result(seed=0, round=1, client=0):
-        asked = message(a_model(), round=round, kind=kind, seed=seed, **FINE_TUNE)
+        asked = message(a_model(), round=round, kind=kind, seed=seed, objective="fine-tune")
         node = Context(1, 1, {"partition-id": client}, RecordDict(), {})
         return app(asked, node).content[protocol.METRICS][protocol.LOSS]
 

@@ -85,7 +85,7 @@ def test_every_argument_of_a_name_is_an_option_or_found():
         ({"cfl-mean-norm": 0.3}, "bipartition", {"mean_norm": 0.3, "split_linkage": "single"}),
         ({"cfl-min-size": 3}, "stable-bipartition", {"min_size": 3, "split_linkage": "average"}),
         ({"linkage": "ward"}, "linear-signature", {"linkage": "ward"}),
-        ({"num-eigenvectors": 4}, "principal-angle", {"num_eigenvectors": 4, "threshold": None}),
+        ({"num-eigenvectors": 4}, "principal-angle", {"num_eigenvectors": 4, "threshold": 15.0}),
         (
             {"principal-angle": "sum", "angle-threshold": 9.5},
             "principal-angle",

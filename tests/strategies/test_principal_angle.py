@@ -1,14 +1,22 @@
 """PACFL: clients are grouped once, by the angles between the spaces that their images span."""
 
+import itertools
+
 import numpy as np
 import pytest
+import torch
+from flwr.clientapp import ClientApp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.linalg import subspace_angles
 
+from clients.handlers import answer_queries, answer_training
 from fl_core.relevance import Spectra, corresponding_angles
-from strategies import make_strategy
+from strategies import ClusteredStrategy, PrincipalAngleClustering, make_strategy
 from strategies.clusterings.agglomeration import number_within
+from tests import objective_app
 from tests.local_grid import LocalGrid, Visits
+from tests.objective_app import Small
 from tests.toy_app import TASKS, groups, run, toy_app, weights, with_arrays
 
 
@@ -31,7 +39,7 @@ def found_of(strategy, *degrees, rounds=1, away=None):
 
 def test_by_hand_the_angle_between_lines():
     # 0° and 170° differ by 10°, as a line has no direction; 60° is 60° and 70° from these.
-    found = found_of(make_strategy("pacfl", 2, num_eigenvectors=1), 0, 60, 170)
+    found = found_of(make_strategy("pacfl", 2, num_eigenvectors=1, threshold=None), 0, 60, 170)
     assert found.of_client == {0: 0, 1: 1, 2: 0}
     assert np.allclose(
         90 * (1 - found.comparison.similarity), [[0, 60, 10], [60, 0, 70], [10, 70, 0]], atol=0.1
@@ -98,8 +106,8 @@ def test_signs_of_vectors_and_the_order_of_clients_change_nothing(measure, seed)
     vectors, order = bases(seed, 6), rng.permutation(6)
     signs = rng.choice([-1, 1], size=(6, 3)).astype(np.float32)
     plain, other = (
-        make_strategy("pacfl", 3, measure=measure),
-        make_strategy("pacfl", 3, measure=measure),
+        make_strategy("pacfl", 3, measure=measure, threshold=None),
+        make_strategy("pacfl", 3, measure=measure, threshold=None),
     )
     run(plain, LocalGrid(toy_app(corrupt=shares(vectors)), 6))
     turned = [vectors[c] * signs[c] for c in order]
@@ -110,9 +118,31 @@ def test_signs_of_vectors_and_the_order_of_clients_change_nothing(measure, seed)
     assert np.allclose(other.clusters.comparison.similarity, similarity, atol=1e-3)
 
 
+def test_pixels_are_compared_whatever_the_features_are():
+    class Other(Small):
+        def features(self):
+            raise AssertionError("features were computed")
+
+    app = ClientApp()
+    answer_queries(app, Other)
+    answer_training(app, Other)
+    strategy = ClusteredStrategy(PrincipalAngleClustering(2, threshold=None))
+    objective_app.run(strategy, LocalGrid(app, 3), rounds=1)
+    spectra = []
+    for client in range(3):
+        generator = torch.Generator().manual_seed(client)
+        pixels = torch.randint(0, 256, (6 + client, 4), generator=generator, dtype=torch.uint8)
+        left = np.linalg.svd(pixels.numpy().T / 255)[0][:, :3]
+        spectra.append(left)
+    for i, j in itertools.combinations(range(3), 2):
+        smallest = np.degrees(subspace_angles(spectra[i], spectra[j])[-1])
+        found = 90 * (1 - strategy.clusters.comparison.similarity[i, j])
+        assert found == pytest.approx(smallest, abs=0.1)
+
+
 def test_vectors_go_up_once_and_nothing_comes_down():
     grid = LocalGrid(toy_app(TASKS), 7)
-    strategy = make_strategy("pacfl", 3, num_eigenvectors=2)
+    strategy = make_strategy("pacfl", 3, num_eigenvectors=2, threshold=None)
     run(strategy, grid, rounds=3)
     asked = [m for m in grid.sent if m.metadata.message_type.startswith("query.")]
     kinds = [m.metadata.message_type for m in asked]
@@ -135,7 +165,9 @@ def test_by_hand_newcomers_join_the_nearest_cluster_on_average_or_found_one():
     assert groups(found.of_client) == [[0, 1, 3], [2], [4, 5]]
     assert 90 * (1 - found.comparison.late[3]) == pytest.approx([20, 10, 40], abs=0.1)
     # Without a threshold, each joins a cluster: 130° is 50° from 0° and 60° from 10°.
-    found = found_of(make_strategy("pacfl", 2, num_eigenvectors=1), *degrees, away=away, rounds=2)
+    found = found_of(
+        make_strategy("pacfl", 2, num_eigenvectors=1, threshold=None), *degrees, away=away, rounds=2
+    )
     assert groups(found.of_client) == [[0, 1, 3, 4, 5], [2]]
 
 

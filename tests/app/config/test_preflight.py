@@ -68,8 +68,12 @@ def test_what_others_call_something_is_no_word_of_ours_and_what_is_meant_is():
             "num-clusters is 13, but there are 12",
         ),
         (
-            ["strategy=pacfl", "num-eigenvectors=325"],
+            ["strategy=rcc-pfl", "num-eigenvectors=325"],
             "num-eigenvectors is 325, but hog features of these images have 324 dimensions",
+        ),
+        (
+            ["strategy=pacfl", "num-eigenvectors=785"],
+            "num-eigenvectors is 785, but raw features of these images have 784 dimensions",
         ),
         (["strategy=fedper"], 'private-layers is "last", which is all layers of the model'),
         (["strategy=fedbn", "model=mlp"], "needs norm layers, but mlp has none"),
@@ -169,7 +173,9 @@ def test_one_refusal_names_all_that_is_wrong(capsys):
         ("attack=sign-flip attack-scale=2", "attack-scale=2 .* if attack is scaled-update."),
         ("num-clusters=3", "num-clusters=3 .* for a strategy such as rcc-pfl."),
         ("features=raw", "features=raw .* for a strategy such as rcc-pfl."),
-        ("features=raw strategy=pacfl", ""),
+        ("features=raw strategy=pacfl", "features=raw .* for a strategy such as rcc-pfl."),
+        ("num-clusters=3 strategy=pacfl", "num-clusters=3 .* if angle-threshold is never."),
+        ("num-clusters=3 strategy=pacfl angle-threshold=never", ""),
         ("encoder=mnist", "encoder=mnist .* for a strategy such as flt."),
         ("prox-weight=0.1", "prox-weight=0.1 .* for a strategy such as fedprox."),
         ("prox-weight=0.1 strategy=fedprox,single", ""),
@@ -434,7 +440,7 @@ def test_what_is_known_before_the_images_are_read_is_true(name):
 def test_as_many_as_can_be_are_not_refused():
     for words in (
         ["strategy=rcc-pfl", "num-clusters=12", "num-eigenvectors=324"],
-        ["strategy=pacfl", "num-clusters=12", "num-eigenvectors=324"],
+        ["strategy=pacfl", "num-eigenvectors=784"],
         ["strategy=single", "num-clusters=13", "num-eigenvectors=999"],  # which needs neither
     ):
         with pytest.raises(AssertionError, match="something was started"):

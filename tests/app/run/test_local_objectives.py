@@ -19,7 +19,8 @@ from tests.app_runs import ALL_STEPS, DEFAULTS, LARGE_STEPS, SGD, models_of, of_
 from tests.processes import fedkin, wait_for_line
 
 TESTED = (
-    "single,fedprox,ditto,fedper,fedrep,fedbn,fedavg-ft,apfl,pfedme,scaffold,spectral+graph+ditto"
+    "single,fedprox,ditto,fedper,fedrep,fedbn,fedavg-ft,pacfl,apfl,pfedme,scaffold,"
+    "spectral+graph+ditto"
 )
 KEEPING = "ditto,fedper,spectral+mean+private-head"
 SMALL = {**LARGE_STEPS, "model": "mlp-32", "head_epochs": 1, "clients": 6}

@@ -32,8 +32,7 @@ from fl_app.config.tuning import AS_TASKS, NUMBER_OF_CLUSTERS, TUNE
 from fl_core.data.dataset_info import num_sites
 from fl_core.data.samples import SampleKind
 from fl_core.data.settings import DATASET, MODELS, REAL_DEVICES, SYNTHETIC
-from fl_core.objectives.known import OBJECTIVES
-from fl_core.objectives.plain import Plain
+from fl_core.objectives.known import OBJECTIVES, USUAL
 from fl_core.options import (
     BOOLEAN,
     BY_STRATEGY,
@@ -86,7 +85,7 @@ _STRATEGY_WORDS = (
 
 def _parse_strategies(value: Any) -> tuple[str, ...]:
     if value == ALL:
-        return tuple(name for name, system in SYSTEMS.items() if system.objective is Plain)
+        return tuple(name for name, system in SYSTEMS.items() if system.objective in USUAL)
     names = tuple(name.strip() for name in str(value).split(","))
     for name in names:
         clustering, plus, others = name.partition("+")

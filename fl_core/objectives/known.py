@@ -19,3 +19,5 @@ OBJECTIVES: dict[str, type[LocalObjective]] = {
         *(Apfl, PFedMe, Scaffold),
     )
 }
+USUAL = (Plain, AfterTraining)
+"""The objectives that train as usual."""

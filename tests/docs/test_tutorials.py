@@ -29,7 +29,7 @@ def tables(page):
     for line in promised_by(page):
         if line.startswith("Test accuracy"):
             found.append({})
-        row = re.match(r"│ (\S+) +│ +([\d.]+)[^│]*│ +[\d.]+[^│]*│ +(-?[\d.]+) │", line)
+        row = re.match(r"│ (\S+) +│ +([\d.]+)[^│]*│ +[\d.]+[^│]*│ +(-?\d\.\d\d) │", line)
         if row:
             found[-1][row[1]] = (float(row[2]), float(row[3]))
     return found
@@ -98,7 +98,7 @@ def test_the_researcher_compares_a_user_defined_clustering(tmp_path, monkeypatch
         found = simulate_here(run, num_server_rounds=1, **swept)
         assert [one["ari-mean"] for one in found["table"]] == pytest.approx(shown, abs=0.1)
     assert main(report[1:]) == 0
-    assert (tmp_path / "here/first.tex").read_text(encoding="utf-8").startswith("\\begin{tabular}")
+    assert "\\begin{tabular" in (tmp_path / "here/first.tex").read_text(encoding="utf-8")
     assert back == ["cd", "../.."]  # of an example's folder, which is a copy here
     monkeypatch.chdir(ROOT)
     assert listed == ["make", "reproduce"]

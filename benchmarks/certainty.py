@@ -38,7 +38,6 @@ FEDERATIONS: tuple[dict[str, Any], ...] = (
 )
 SIMILAR: dict[str, Any] = {"dataset": "mnist-5k", "num_tasks": 1, "minority": 0.0}
 BINS = (0.0, 0.5, 0.7, 0.9, 0.99, 1.01)
-_WAY = "images, a fifth left out"  # how `fedkin group` draws resamples
 _BINS_SHOWN = {"0": "below 50 %", "0.7": "70 to 90 %", "0.9": "90 to 99 %", "0.99": "99 % and more"}
 
 
@@ -118,7 +117,6 @@ def summarised(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
                 right = round(float(1 - wrong[inside].mean()), 3)
                 bins[f"{low:g}"] = {"clients": int(inside.sum()), "right": right}
         yield {
-            "way": _WAY,
             "relevance": formula,
             "clients": len(wrong),
             "wrong": int(wrong.sum()),
@@ -136,11 +134,10 @@ def tables(numbers: harness.Numbers) -> dict[str, str]:
     heads = ("relevance", "AUC", *doubt, *_BINS_SHOWN.values())
     rows = []
     for one in numbers["summary"]:
-        if one["way"] == _WAY:
-            shares = [one[f"{kind}-in-doubt"] for kind in ("wrong", "right", "similar")]
-            shares += [one["right-by-certainty"][least]["right"] for least in _BINS_SHOWN]
-            shown = (f"{one['auc']:.2f}", *(f"{100 * share:.0f}" for share in shares))
-            rows.append((one["relevance"], *shown))
+        shares = [one[f"{kind}-in-doubt"] for kind in ("wrong", "right", "similar")]
+        shares += [one["right-by-certainty"][least]["right"] for least in _BINS_SHOWN]
+        shown = (f"{one['auc']:.2f}", *(f"{100 * share:.0f}" for share in shares))
+        rows.append((one["relevance"], *shown))
     return {"certainty": markdown(heads, rows)}
 
 

@@ -3,7 +3,7 @@
 Each goes through `flwr run` as every other: pre-round with relevance at the server, rounds in which
 a twentieth of the clients train, tests by a twentieth. Seconds are those of its summary, memory is
 the largest resident size of the ServerApp's process (Flower's simulation, Ray's driver) and of one
-worker. docs/pictures/federations.png is the picture.
+worker.
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 
 from benchmarks import harness
-from benchmarks.writing import ROOT, markdown
-from fl_app.report.pictures import lines_figure, save
+from benchmarks.writing import markdown
 
 # The more clients, the larger the data set: 40, 60 and 24 images for each.
 DATASETS = {100: "mnist-5k", 1_000: "mnist", 10_000: "rotated-mnist"}
@@ -117,21 +115,6 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     return markdown(heads, lines)
 
 
-def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
-    """Draw the seconds of each stage against the number of clients."""
-    clients = np.array([row["clients"] for row in rows], float)
-    lines = {
-        words: (clients, np.array([[row["seconds"][stage] for row in rows]], float))
-        for stage, words in STAGES.items()
-    }
-    panels = {("", "seconds"): lines}
-    title = "Seconds of a federation, by stage"
-    figure = lines_figure(title, panels, "clients", logarithmic=True)
-    for layer in figure["layer"]:
-        layer["encoding"]["y"]["scale"] = {"type": "log"}
-    return save(figure, path)
-
-
 def measure(numbers: harness.Numbers, clients: list[int], workers: int) -> Iterator[str]:
     """Simulate the federations that are not there yet."""
     rows = numbers.setdefault("rows", [])
@@ -143,9 +126,8 @@ def measure(numbers: harness.Numbers, clients: list[int], workers: int) -> Itera
 
 
 def tables(numbers: harness.Numbers) -> dict[str, str]:
-    """Draw the picture and return the table."""
-    picture = draw(numbers["rows"], ROOT / "docs/pictures/federations.png")
-    return {f"drawn in {picture}": table(numbers["rows"])}
+    """Return the table of docs/scale.md."""
+    return {"federations": table(numbers["rows"])}
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ from benchmarks import (
     privacy,
     rebuilt,
     scale,
-    site_rounds,
     verdicts,
 )
 from benchmarks.writing import ROOT, markdown, measured, run_of
@@ -345,13 +344,6 @@ def _scale() -> dict[str, str]:
             "all of it shared two cores. The longest call is a question that the gate holds. "
             f"{_source('many-devices', 'many_devices')}\n\n"
             f"{many_devices.tables(measured('many-devices'))['many']}"
-        ),
-        "What a message costs a site": (
-            "Four sites of 360 digits, a CNN, the real programs on a busy machine of two cores. "
-            "The CPU's seconds are those of a site's processes for each of its messages; memory is "
-            "that of all its processes, what they share counted once; medians over the runs. "
-            f"{_source('site-rounds', 'site_rounds')}\n\n"
-            f"{site_rounds.tables(measured('site-rounds'))['what a message costs a site']}"
         ),
     }
 

@@ -31,7 +31,6 @@ Bool = NDArray[np.bool_]
 NUM_NEIGHBORS = 15  # UMAP's default; FLT names no other
 # FLT's γ is 1, which fits its hundred clients; UMAP packs fewer centroids more densely, and then
 # clients of different tasks that hold similar digits (4 and 9) fall within 1 of each other.
-# `python -m benchmarks.graph_threshold` counts.
 THRESHOLD = 0.3
 _FEWEST_FOR_UMAP = 4  # with fewer points its spectral start fails
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks import graph_threshold, harness, relevance_search
+from benchmarks import harness, relevance_search
 from clients.features.compute import feature_map
 from clients.signatures.spectrum import gram_matrix
 from fl_core.data.datasets import load_dataset
@@ -18,16 +18,6 @@ def test_features_are_those_of_the_split_and_computed_once(dataset):
     found = harness.all_features(dataset, "hog")
     np.testing.assert_array_equal(found, feature_map("hog")(dataset.train_samples).numpy())
     assert harness.all_features(dataset, "hog") is found
-
-
-def test_embeddings_are_those_of_the_split_and_computed_once(dataset, monkeypatch):
-    monkeypatch.setattr(graph_threshold, "pretrained_autoencoder", lambda *_: None)
-    monkeypatch.setattr(graph_threshold, "encode", lambda _, images: images.flatten(1).numpy())
-    graph_threshold.all_embeddings.cache_clear()
-    found = graph_threshold.all_embeddings(dataset)
-    np.testing.assert_array_equal(found, dataset.train_samples.flatten(1).numpy())
-    assert graph_threshold.all_embeddings(dataset) is found
-    graph_threshold.all_embeddings.cache_clear()
 
 
 @pytest.mark.parametrize("seed", [0, 1])

@@ -35,11 +35,12 @@ from fl_core.partitions.validation import split_validation
 from strategies import RoundReport
 from strategies.catalogue import ALONE
 
-WRONG = ", 30 % of labels wrong"
+WRONG, FOLDED = ", 30 % of labels wrong", ", five folds"
 # By kind, its tasks. With one task no label is another task's: labels are right.
 TASKS: dict[str, dict[str, Any]] = {
     "1 task": {"tasks": "0,1,2,3,4,5,6,7,8,9"},
     **{f"{count} tasks{words}": {"num_tasks": count} for words in ("", WRONG) for count in (3, 5)},
+    f"3 tasks{FOLDED}": {"num_tasks": 3},
 }
 DATASETS = ("mnist", "fashion-mnist")
 CLIENTS = (8, 20, 60)
@@ -163,7 +164,7 @@ def _counts(
 def trained(kind: str, dataset: str, clients: int, seed: int) -> Row:
     """Train a federation; return each client's samples and counts, of validation and of the test.
 
-    Of odd seeds, twice as many samples validate.
+    Of odd seeds, twice as many samples validate; of folds, all, and the first one's are tested.
     """
     rng = np.random.default_rng(seed)
     options = TASKS[kind] | {"num_clients": clients, "seed": seed, "client_test": "own"}
@@ -180,24 +181,32 @@ def trained(kind: str, dataset: str, clients: int, seed: int) -> Row:
 
     indices = _drawn(dataset, made, rng)
     labels = [noisy(client, truth[0][mine]) for client, mine in enumerate(indices)]
-    masks = [split_validation(own, 0.4 if seed % 2 else 0.2, rng) for own in labels]
-    train, validation = (
-        (
-            [own[mask[at]] for own, mask in zip(labels, masks, strict=True)],
-            [mine[mask[at]] for mine, mask in zip(indices, masks, strict=True)],
-        )
-        for at in (0, 1)
-    )
-    sizes = torch.tensor([len(own) for own in train[0]], dtype=torch.float32)
-    models = _models(_stacked(rows[0], *train), part.client_tasks, sizes)
     tested = [truth[1][where] for where in part.test]
+    samples, counts = np.zeros(clients, np.int64), np.zeros((len(SHARED), clients, 2), np.int64)
+    is_folded, drawn_by = kind.endswith(FOLDED), rng.bit_generator.state
+    for fold in reversed(range(5 if is_folded else 1)):
+        rng.bit_generator.state = drawn_by
+        share = 0.4 if seed % 2 and not is_folded else 0.2
+        masks = [split_validation(own, share, rng, fold) for own in labels]
+        train, validation = (
+            (
+                [own[mask[at]] for own, mask in zip(labels, masks, strict=True)],
+                [mine[mask[at]] for mine, mask in zip(indices, masks, strict=True)],
+            )
+            for at in (0, 1)
+        )
+        sizes = torch.tensor([len(own) for own in train[0]], dtype=torch.float32)
+        models = _models(_stacked(rows[0], *train), part.client_tasks, sizes)
+        samples += [len(own) for own in validation[0]]
+        found = _counts(models, rows[0], *validation)
+        counts += [found[name] for name in SHARED]
     row = {
         "kind": kind,
         "dataset": dataset,
         "seed": seed,
-        "samples": [len(own) for own in validation[0]],
+        "samples": samples.tolist(),
         "tests": [len(own) for own in tested],
-        "counts": _counts(models, rows[0], *validation),
+        "counts": dict(zip(SHARED, counts.tolist(), strict=True)),
         "test": _counts(models, rows[1], tested, part.test),
     }
     if wrong:
@@ -219,7 +228,8 @@ def measure(numbers: harness.Numbers, seeds: list[int]) -> Iterator[str]:
     rows = numbers.setdefault("rows", [])
     done = {(row["kind"], row["dataset"], len(row["tests"]), row["seed"]) for row in rows}
     for seed, clients, dataset, kind in product(seeds, CLIENTS, DATASETS, TASKS):
-        if (kind, dataset, clients, seed) not in done:
+        is_large = kind.endswith(FOLDED) and clients == max(CLIENTS)  # not by default
+        if (kind, dataset, clients, seed) not in done and not is_large:
             rows.append(trained(kind, dataset, clients, seed))
             yield f"{kind}, {dataset}, {clients} clients, seed {seed}"
     known = (drawn(*of) for of in product(DRAWN, CLIENTS, range(DRAWS)))

@@ -234,13 +234,16 @@ def _evaluated(client: Client) -> RecordDict:
         content[protocol.OTHER_TEST] = MetricRecord({**as_metrics(beside, scaling, loss)})
     label = client.message.content.config_records[protocol.CONFIG].get(protocol.CANDIDATE)
     if label is not None and (samples := client.validation_data()) is not None and len(samples[1]):
-        seed = protocol.setting(client.message, protocol.SEED, 0)
+        draw = [
+            protocol.setting(client.message, key, 0)
+            for key in (protocol.SEED, protocol.VALIDATION_FOLD)
+        ]
         scores, validated = each_score(model, *samples, loss)
         if scaling is not None and scores.dtype == np.float32:
             scores = scores * np.float32(scaling.target_deviation)
             validated = _in_unit(validated, scaling, loss)
         content[protocol.VALIDATION] = compare_candidate(
-            client.context, str(label), seed, scores, validated
+            client.context, str(label), draw, scores, validated
         )
     return content
 

@@ -130,16 +130,15 @@ def _check_all_trained(folder: Path) -> int:
 
 
 def _print_plan(plan: Plan, given: Mapping[str, Scalar]) -> None:
-    from fl_app.config.tuning import num_trainings  # noqa: PLC0415
     from fl_core.options import key_values  # noqa: PLC0415
 
     config = plan.config
-    count = num_trainings(config.tune, config.strategy) * config.repeats
     decided = {name: key_values(config.options_of_line(name)) for name in config.strategy}
     names = [f"{name} ({' '.join(words)})" if words else name for name, words in decided.items()]
     print(
         f"strategies: {', '.join(names)}\n"
-        f"seeds from {config.seed}: {count} training(s) of {config.num_server_rounds} rounds\n"
+        f"seeds from {config.seed}: {config.num_trainings} training(s) of "
+        f"{config.num_server_rounds} rounds\n"
         f"{config.simulated_clients} clients, data set {config.dataset}, model {config.model}\n"
         f"results would go to {plan.folder}\n"
         f"given: {' '.join(key_values(given)) or 'the defaults'}"
@@ -216,23 +215,36 @@ TRIAL: dict[str, Scalar] = {
 }
 """The defaults of `fedkin trial` that differ from those of `fedkin run`."""
 
+_TRIAL_FOLDS = 5  # of a small simulation, which ends soon all the same
+
 
 def trial_presets(given: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Return the defaults of a trial; of natural sites, it tries several numbers of groups.
+    """Return the defaults of a trial: of a small one, all samples validate in turns.
 
-    Their samples choose the number better than `auto`, which knows tasks cut from labels.
+    Of natural sites, it tries several numbers of groups: their samples choose the number better
+    than `auto`, which knows tasks cut from labels.
     """
+    from dataclasses import replace  # noqa: PLC0415
+
     from fl_app.config.run_config import DEFAULTS, parse_config  # noqa: PLC0415
     from fl_app.config.tuning import has_effect  # noqa: PLC0415
+    from fl_app.plan import is_small  # noqa: PLC0415
     from fl_core.data.dataset_info import num_sites  # noqa: PLC0415
 
-    config = parse_config({**DEFAULTS, **TRIAL, **given})
+    presets = dict(TRIAL)
+    config = parse_config({**DEFAULTS, **presets, **given})
     sites = num_sites(config.dataset, config.data_dir)
     counts = [str(count) for count in (1, 2, 4) if count <= min(sites, config.simulated_clients)]
     is_set = {"num-clusters", "tune", "training-epsilon"} & given.keys()
-    if is_set or not counts or not any(has_effect("num-clusters", s) for s in config.strategy):
-        return dict(TRIAL)
-    return {**TRIAL, "tune": f"num-clusters={','.join(('auto', *counts))}"}
+    if counts and not is_set and any(has_effect("num-clusters", s) for s in config.strategy):
+        tune = f"num-clusters={','.join(('auto', *counts))}"
+        presets["tune"], config = tune, replace(config, tune=tune)
+    is_plain = (
+        config.validation_share == presets["validation-share"] and not config.training_epsilon
+    )
+    if is_plain and is_small(replace(config, validation_folds=_TRIAL_FOLDS)):
+        presets["validation-folds"] = _TRIAL_FOLDS
+    return presets
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -275,8 +287,9 @@ def _parser() -> argparse.ArgumentParser:
         description="Train several strategies for a few rounds, compare their models on a fifth "
         "of each client's training samples, which no model is trained on, and recommend to each "
         "client to join, or to stay alone, if the gains of all clients show it "
-        f"(docs/verdicts.md). It is `fedkin run` with {words}, and of sites that the data "
-        "come with, tune=num-clusters=auto,1,2,4; each can be given another value.",
+        f"(docs/verdicts.md). It is `fedkin run` with {words}, of sites that the data "
+        "come with, tune=num-clusters=auto,1,2,4, and of a small simulation, validation-folds="
+        f"{_TRIAL_FOLDS}; each can be given another value.",
     )
     _add_run_arguments(trial)
     trial.set_defaults(call=_run, presets=TRIAL)

@@ -14,7 +14,6 @@ from typing import TextIO
 
 from fl_app.config.allowed_code import ALLOWED_CODE, client_code_paths
 from fl_app.config.run_config import DEFAULTS, Config, parse_config
-from fl_app.config.tuning import num_trainings
 from fl_app.config.unused_options import find_unused_options
 from fl_app.results.layout import output_folder
 from fl_app.run.watch import cut_short
@@ -30,8 +29,8 @@ from fl_core.text import error_line
 Show = Callable[[str], None]
 
 SMALL = 500
-"""A simulation of at most so many trainings of a client (clients × rounds × strategies × seeds)
-runs in this process: the start of Ray would take longer than the run."""
+"""A simulation of at most so many trainings of a client (clients × rounds × strategies × folds ×
+seeds) runs in this process: the start of Ray would take longer than the run."""
 
 _LAST_LINES = 15  # of the log, where no line says what went wrong
 
@@ -194,8 +193,7 @@ def prepare(
 
 def is_small(config: Config) -> bool:
     """Return whether a simulation ends sooner than Ray would have started."""
-    trainings = num_trainings(config.tune, config.strategy) * config.repeats
-    return config.simulated_clients * config.num_server_rounds * trainings <= SMALL
+    return config.simulated_clients * config.num_server_rounds * config.num_trainings <= SMALL
 
 
 class _Lines(io.TextIOBase):

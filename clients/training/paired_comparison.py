@@ -20,7 +20,7 @@ _SCORES, _ABOUT = "candidates", "candidates-about"
 def compare_candidate(
     context: Context,
     label: str,
-    seed: int,
+    draw: list[int],
     scores: NDArray[np.uint8] | NDArray[np.float32],
     loss: float,
 ) -> MetricRecord:
@@ -29,9 +29,9 @@ def compare_candidate(
     Parameters
     ----------
     context : Context
-        Its state stores the scores of one seed; others are dropped.
-    label, seed : str, int
-        Which strategy, and of which of the run's repetitions.
+        Its state stores the scores of one draw; others are dropped.
+    label, draw : str, list of int
+        Which strategy, and the seed and the fold of its validation samples.
     scores : NDArray, shape (n,)
         Of each validation sample, as `clients.training.train.each_score` returns them.
     loss : float
@@ -46,7 +46,7 @@ def compare_candidate(
     """
     state = context.state
     about = state.config_records.get(_ABOUT, ConfigRecord())
-    stored = state.array_records[_SCORES] if about.get(protocol.SEED) == seed else ArrayRecord()
+    stored = state.array_records[_SCORES] if about.get(protocol.SEED) == draw else ArrayRecord()
     found = MetricRecord({protocol.NUM_EXAMPLES: len(scores), protocol.SCORE: float(scores.mean())})
     if not math.isnan(loss):
         found[protocol.LOSS] = loss
@@ -55,7 +55,7 @@ def compare_candidate(
         if other != label and (theirs.dtype, theirs.shape) == (scores.dtype, scores.shape):
             found[other] = list(_compared(scores, theirs))
     state[_SCORES] = ArrayRecord({**stored, label: Array(scores)})
-    state[_ABOUT] = ConfigRecord({protocol.SEED: seed})
+    state[_ABOUT] = ConfigRecord({protocol.SEED: draw})
     return found
 
 

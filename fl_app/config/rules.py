@@ -143,6 +143,12 @@ def _validation(values: Values) -> Broken:
             "fraction-evaluate",
             "with validation-share all clients must test: leave one of the two out",
         )
+    if (folds := values["validation_folds"]) > 1:
+        if folds * share > 1 + 1e-9:
+            most = f"each sample validates at most once, and validation-share is {share:g}"
+            yield "validation-folds", f"{most}: choose at most {int(1 / share + 1e-9)}"
+        if values["training_epsilon"]:
+            yield "validation-folds", "each would spend training-epsilon again: set only one"
     if not values["tune"]:
         return
     if not values["num_server_rounds"]:
@@ -172,6 +178,7 @@ _SIMULATED_ONLY: dict[str, Any] = {
     "newcomers": 0,
     "drift-clients": 0,
     "attack": "none",
+    "validation-folds": 1,
 }
 
 

@@ -28,7 +28,7 @@ from fl_app.config.rules import (
     field_of,
     shares_eigenvectors,
 )
-from fl_app.config.tuning import AS_TASKS, NUMBER_OF_CLUSTERS, TUNE
+from fl_app.config.tuning import AS_TASKS, NUMBER_OF_CLUSTERS, TUNE, num_trainings
 from fl_core.data.dataset_info import num_sites
 from fl_core.data.samples import SampleKind
 from fl_core.data.settings import DATASET, MODELS, REAL_DEVICES, SYNTHETIC
@@ -199,6 +199,13 @@ class Config(
         "the best on clients' validation samples is reported: docs/verdicts.md",
         needs="validation-share",
     )
+    validation_folds: int = option(
+        1,
+        COUNT,
+        "train each strategy so often, each time with another `validation-share` of the samples "
+        "held out, and count all of them; a small `fedkin trial` has 5: docs/verdicts.md",
+        needs="validation-share",
+    )
     fraction_evaluate: float = option(1.0, SHARE, "share of the clients that test the models")
     pre_round_deadline: float = option(
         3600.0,
@@ -238,11 +245,15 @@ class Config(
     )
     of_strategies: Mapping[str, Any] = field(default_factory=dict)
 
-    def federation_settings(self, num_clients: int, seed: int) -> FederationSettings:
+    def federation_settings(self, num_clients: int, seed: int, fold: int = 0) -> FederationSettings:
         """Return the settings that decide which client has which samples, for one seed."""
         malicious = self.malicious if self.attack != "none" else 0.0
         return self._part(
-            FederationSettings, num_clients=num_clients, seed=seed, malicious=malicious
+            FederationSettings,
+            num_clients=num_clients,
+            seed=seed,
+            malicious=malicious,
+            validation_fold=fold,
         )
 
     def training_settings(self) -> TrainingSettings:
@@ -253,6 +264,11 @@ class Config(
         """Return clients' privacy promises."""
         trainings = self.num_server_rounds * len(self.strategy) * self.repeats
         return self._part(Promise, rounds=self.num_server_rounds, most_trainings=trainings)
+
+    @property
+    def num_trainings(self) -> int:
+        """Return how many trainings of a strategy there are, of all values, folds and seeds."""
+        return num_trainings(self.tune, self.strategy) * self.validation_folds * self.repeats
 
     @cached_property
     def simulated_clients(self) -> int:

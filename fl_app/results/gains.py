@@ -27,6 +27,7 @@ Floats = NDArray[np.float64]
 _EDGES = np.linspace(-1, 1, 401)  # of cells; 0 is one of the edges
 _CENTRES = (_EDGES[:-1] + _EDGES[1:]) / 2
 _MEANS = np.linspace(-0.8, 0.8, 161)
+_MEAN_EDGES = np.linspace(-0.805, 0.805, 162)
 _SPREADS = np.concatenate([[0.004], np.geomspace(0.008, 0.4, 13)])
 _HALF_CAUCHY = 0.1  # the scale of the prior of τ: ten points, or a tenth of the error
 _TAILS = 3  # degrees of freedom; with a normal distribution one outlier moves all others
@@ -83,11 +84,23 @@ class Posterior:
     @cached_property
     def common_mean(self) -> tuple[float, float, float]:
         """Return the expected mean over all possible clients, and the ends of its interval."""
-        probabilities = self.weights.reshape(len(_MEANS), -1).sum(axis=1)
-        half = (_MEANS[1] - _MEANS[0]) / 2  # of the width of a cell
-        edges = np.append(_MEANS - half, _MEANS[-1] + half)
-        low, high = np.interp(_ENDS, np.append(0, probabilities.cumsum()), edges)
-        return float(probabilities @ _MEANS), float(low), float(high)
+        low, high = np.interp(_ENDS, self._mean_below, _MEAN_EDGES)
+        return float(self._of_means @ _MEANS), float(low), float(high)
+
+    def is_common_mean_within(self, margin: float, probability: float) -> bool:
+        """Return whether μ is at most `margin` from 0, so probably, and τ is not larger."""
+        low, high = np.interp((-margin, margin), _MEAN_EDGES, self._mean_below)
+        return bool(high - low >= probability and self.spread <= margin)
+
+    @cached_property
+    def _of_means(self) -> Floats:
+        """Return the probability of each μ."""
+        return np.asarray(self.weights.reshape(len(_MEANS), -1).sum(axis=1))
+
+    @property
+    def _mean_below(self) -> Floats:
+        """Return the probability that μ is below each edge of its cells."""
+        return np.append(0, self._of_means.cumsum())
 
     @cached_property
     def spread(self) -> float:

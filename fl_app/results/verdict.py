@@ -32,7 +32,8 @@ EXPLANATION = (
     "estimate also uses what the other clients gain, so it is closer to their mean than what was "
     f"observed. A client joins if it gains with a probability of at least {SURE:.1%}. Few of those "
     "that join lose by it; for a single client there is no promise. Beside `cannot tell yet` "
-    "stands the best model so far."
+    "stands the best model so far. "
+    "Of samples in order of time the last ones validate; the future may differ."
 )
 
 _MOST_NAMED = 5  # clients
@@ -86,6 +87,7 @@ class SeedVerdicts:
     seed: int
     clients: list[Verdict]
     means: dict[Text, tuple[Finite, Finite, Finite]]  # by strategy, of all possible clients
+    no_difference: Annotated[bool | None, OMIT_EMPTY] = None  # that matters, to sites like these
     mean_of_joining: Annotated[tuple[Finite, Finite, Finite] | None, OMIT_EMPTY] = None
 
     def headline(self, metric: Metric, names: Sequence[str]) -> str:
@@ -99,8 +101,10 @@ class SeedVerdicts:
         count = f"{len(joining):,} of {len(self.clients):,} sites"
         if self.mean_of_joining is None:
             best = max(self.means, key=lambda name: self.means[name])
-            gain = gain_words(metric, self.means[best])
-            sentences = [f"{count} surely gain by training with others. {best} brings {gain}"]
+            gain = f"{best} brings {gain_words(metric, self.means[best])}"
+            sentences = [f"{count} surely gain by training with others", gain]
+            if self.no_difference:
+                sentences[0] = "Training with others makes no difference that matters"
         else:
             verb = "gains" if len(joining) == 1 else "gain"
             gain = gain_words(metric, self.mean_of_joining)

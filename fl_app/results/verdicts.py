@@ -63,7 +63,7 @@ class _Comparison:
         return samples_to_decide(self.posterior, at, float(self.variances[at]), samples, SURE)
 
 
-def verdicts_of(runs: Sequence[RunResult]) -> SeedVerdicts | None:
+def verdicts_of(runs: Sequence[RunResult], *folds: Sequence[RunResult]) -> SeedVerdicts | None:
     """Return the verdict of each client that has compared its models, of strategies on one seed.
 
     None without `ALONE`, or if no client compared anything.
@@ -72,37 +72,35 @@ def verdicts_of(runs: Sequence[RunResult]) -> SeedVerdicts | None:
     ----------
     runs : sequence of RunResult
         In the order in which they ran: clients compare each model with those before it.
+    *folds : sequence of RunResult
+        The same strategies where other samples validated, which are counted, too.
     """
     of_client = {run.strategy: run.of_client for run in runs}
     if ALONE not in of_client:
         return None
-    name_of = {"": "", **{run.label: run.strategy for run in runs}}
-    tables = {
-        run.strategy: {
-            client: {name_of[label]: of for label, of in said.items() if label in name_of}
-            for client, said in run.reports[-1].validated.items()
-        }
-        for run in runs
-    }
-    alone = {client: said[""] for client, said in tables[ALONE].items() if "" in said}
+    tables = [_tables_of(fold) for fold in (runs, *folds)]
+    alone = [said[""] for fold in tables for said in fold[ALONE].values() if "" in said]
     is_number = runs[0].metrics.main.lower_is_better
-    scale = _mean_error(list(alone.values())) if is_number and alone else 1.0
+    scale = _mean_error(alone) if is_number and alone else 1.0
     compared = {
         name: one
-        for name in tables
+        for name in tables[0]
         if name != ALONE and (one := _compare(tables, name, scale, is_number)) is not None
     }
     if not compared:
         return None
     means = {name: one.posterior.common_mean for name, one in compared.items()}
     best_first = sorted(compared, key=lambda name: -means[name][0])
+    best = compared[best_first[0]].posterior
+    no_difference = best.is_common_mean_within(MARGIN, _NO_DIFFERENCE)
     verdicts = []
     for client in sorted({client for one in compared.values() for client in one.index}):
         found = {name: compared[name] for name in best_first if client in compared[name].index}
         name = _choose(client, found)
         verdict = _decide(client, name, found, is_complete=len(found) == len(runs) - 1)
         gains = {key: one.gain(client, scale) for key, one in found.items()}
-        strategy = ALONE if verdict in (STAY, SAME) or gains[name].mean <= 0 else name
+        is_cheapest = verdict in (STAY, SAME) or (no_difference and verdict == UNSURE)
+        strategy = ALONE if is_cheapest or gains[name].mean <= 0 else name
         verdicts.append(
             Verdict(
                 client=client,
@@ -118,12 +116,24 @@ def verdicts_of(runs: Sequence[RunResult]) -> SeedVerdicts | None:
     return SeedVerdicts(
         seed=runs[0].seed,
         clients=verdicts,
+        no_difference=no_difference or None,
         mean_of_joining=_mean_gain(compared, verdicts, scale),
         means={
             name: (scale * mean, scale * low, scale * high)
             for name, (mean, low, high) in means.items()
         },
     )
+
+
+def _tables_of(runs: Sequence[RunResult]) -> Tables:
+    name_of = {"": "", **{run.label: run.strategy for run in runs}}
+    return {
+        run.strategy: {
+            client: {name_of[label]: of for label, of in said.items() if label in name_of}
+            for client, said in run.reports[-1].validated.items()
+        }
+        for run in runs
+    }
 
 
 def _mean_gain(
@@ -157,13 +167,15 @@ def _mean_error(alone: Sequence[Sequence[float]]) -> float:
     return float(samples @ errors / samples.sum()) or 1.0
 
 
-def _compare(tables: Tables, name: str, scale: float, is_number: bool) -> _Comparison | None:
-    """Return a strategy's gains over staying alone; None if no client compared it."""
-    pairs = {
-        client: pair
-        for client in sorted(tables[ALONE])
-        if (pair := pair_of(tables, client, name, is_number)) is not None
-    }
+def _compare(
+    tables: Sequence[Tables], name: str, scale: float, is_number: bool
+) -> _Comparison | None:
+    """Return a strategy's gains over staying alone, by all folds; None if no client compared it."""
+    pairs = {}
+    for client in sorted(set().union(*(fold[ALONE] for fold in tables))):
+        pair = pooled_pair([pair_of(fold, client, name, is_number) for fold in tables], is_number)
+        if pair is not None:
+            pairs[client] = pair
     if not pairs:
         return None
     claimed, first, second = np.array(list(pairs.values()), np.float64).T
@@ -196,9 +208,28 @@ def pair_of(
         a, b = (-a, b) if is_number else (b, a)
     else:
         return None
+    return samples, a, b
+
+
+def pooled_pair(
+    pairs: Sequence[tuple[float, float, float] | None], is_number: bool
+) -> tuple[float, float, float] | None:
+    """Return the comparison on the samples of all folds, from what `pair_of` returns of each.
+
+    Models of folds share training samples, so that the true variance is larger than this one.
+    """
+    known = np.array([pair for pair in pairs if pair is not None], np.float64)
+    if not len(known):
+        return None
+    counts, first, second = known.T
+    samples = float(counts.sum())
     if is_number and samples < 2:  # one difference says nothing of how much they differ
         return None
-    return samples, a, b
+    if not is_number or len(known) == 1:
+        return samples, float(first.sum()), float(second.sum())
+    mean = float(counts @ first / samples)
+    squares = (counts - 1) @ second + counts @ (first - mean) ** 2
+    return samples, mean, float(squares / (samples - 1))
 
 
 def _choose(client: int, found: Mapping[str, _Comparison]) -> str:

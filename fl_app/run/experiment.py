@@ -27,7 +27,7 @@ from fl_app.config.strategy_factory import (
     tried_settings,
     with_values,
 )
-from fl_app.config.tuning import OF_TRAINING, combinations, label_of, num_trainings
+from fl_app.config.tuning import OF_TRAINING, combinations, label_of
 from fl_app.results.falls import describe_falls, find_falls
 from fl_app.results.layout import output_folder
 from fl_app.results.run_result import RunResult
@@ -98,8 +98,8 @@ class _Experiment:
         config, left_out = runnable_strategies(setting)
         setting = setting._replace(config=config)
         _check(setting, clients.num_at_start)
-        trainings = num_trainings(config.tune, config.strategy)
-        self._progress = Progress(len(seeds) * trainings * config.num_server_rounds)
+        config = replace(config, validation_folds=_num_folds(setting))
+        self._progress = Progress(config.num_trainings * config.num_server_rounds)
         if is_automatic and shares_eigenvectors(config.strategy):
             self._progress.took_features(setting.config.features, setting.data)
         with self._checkpoints.only_run():
@@ -136,8 +136,22 @@ class _Experiment:
             self._clients.note_uninformative(setting, strategy)
             results.add_run(run, strategy, setting.data, setting.federation)
         if setting.config.validation_share:
-            self._clients.end_seed(setting.seed, results.judge(setting.seed))
+            folds = [
+                self._run_fold(names, setting, fold)
+                for fold in range(1, results.config.validation_folds)
+            ]
+            self._clients.end_seed(setting.seed, results.judge(setting.seed, folds))
             results.end_seed()
+
+    def _run_fold(self, names: tuple[str, ...], setting: Setting, fold: int) -> list[RunResult]:
+        """Run all strategies where another fold validates; only comparisons are used of it."""
+        config = replace(setting.config, validation_fold=fold)
+        runs = []
+        for name in names:
+            run, _ = self._run_best(name, setting._replace(config=config))
+            run.models.clear()
+            runs.append(run)
+        return runs
 
     def _group(self, name: str, setting: Setting, redraw: Redraw | None) -> ClusteredStrategy:
         """Run a strategy's pre-round, and nothing else."""
@@ -146,7 +160,7 @@ class _Experiment:
         self._status.begin_run(name, seed, 0, 0)
         strategy = self._build(name, setting)
         with _quiet_flower():
-            strategy.group(grid, config.round_deadline, self._message_config(seed, {}))
+            strategy.group(grid, config.round_deadline, self._message_config(setting, {}))
         if redraw is not None:
             self._status.doing(f"{name}, seed {seed}, how certain its clusters are")
             strategy.training.clusters = redraw(strategy, config, seed)
@@ -164,9 +178,11 @@ class _Experiment:
         self._status.set_registry(lambda: strategy.training.registry)
         return strategy
 
-    def _message_config(self, seed: int, values: Mapping[str, Scalar]) -> ConfigRecord:
+    def _message_config(self, setting: Setting, values: Mapping[str, Scalar]) -> ConfigRecord:
         """Return what every message of a strategy holds, with the values that clients train by."""
-        sent = ConfigRecord({**self._clients.message_config, protocol.SEED: seed})
+        sent = ConfigRecord({**self._clients.message_config, protocol.SEED: setting.seed})
+        if fold := setting.config.validation_fold:
+            sent[protocol.VALIDATION_FOLD] = fold
         if of_training := {key: value for key, value in values.items() if key in OF_TRAINING}:
             sent[protocol.TUNED] = json.dumps(of_training)
         return sent
@@ -179,7 +195,7 @@ class _Experiment:
         for values in tried:
             run, strategy = self._run_strategy(name, with_values(setting, values), values)
             self._tracking.end_run()
-            sent = self._message_config(setting.seed, values)
+            sent = self._message_config(setting, values)
             self._clients.end_run(run, strategy, sent)
             runs.append(run)
             strategies[run.label] = strategy
@@ -202,13 +218,14 @@ class _Experiment:
         """
         config, seed, clients = setting.config, setting.seed, self._clients
         checkpoints, status, progress = self._checkpoints, self._status, self._progress
-        label = label_of(name, values)
+        fold = {protocol.VALIDATION_FOLD: config.validation_fold} if config.validation_fold else {}
+        label = label_of(name, {**values, **fold})
         show = progress.reporter(label, seed)
         checkpoint = checkpoints.load(label, seed, setting.data)
         done, before, rounds = 0, 0.0, config.num_server_rounds
         if checkpoint is not None:
             done, before = checkpoint["strategy"]["round"], float(checkpoint["seconds"])
-        sent = self._message_config(seed, values)
+        sent = self._message_config(setting, values)
         grid = clients.begin_run(setting, done)
         status.begin_run(label, seed, done, rounds)
         self._tracking.begin_run(label, seed, done, values)
@@ -276,6 +293,13 @@ class _Experiment:
         if done == rounds and config.validation_share:
             repeat_test(grid, strategy, tested, config.round_deadline)
         return run, strategy
+
+
+def _num_folds(setting: Setting) -> int:
+    """Return how often a strategy trains: once if the samples of all clients are in time."""
+    given = setting.federation and setting.federation.dataset.given_partition
+    in_time = given and len(given.in_time) == len(given.train)
+    return 1 if in_time else setting.config.validation_folds
 
 
 def _check(setting: Setting, num_clients: int) -> None:

@@ -168,8 +168,11 @@ def _longest(config: Config) -> int:
 def _plan(config: Config, folder: Path) -> str:
     rounds = config.num_server_rounds
     how_long = f"for {rounds} rounds" if rounds else "without training"
+    folds = config.validation_folds
+    often = f", {folds} validation folds: each trains {folds} times" if folds > 1 else ""
     return (
-        f"{', '.join(config.strategy)} {how_long}, {config.repeats} seed(s)\nresults go to {folder}"
+        f"{', '.join(config.strategy)} {how_long}, {config.repeats} seed(s){often}\n"
+        f"results go to {folder}"
     )
 
 

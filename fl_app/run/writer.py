@@ -134,9 +134,13 @@ class ResultsFolder:
             self.folder, self.config, self.runs, *self._samples, self._left_out, self.verdicts
         )
 
-    def judge(self, seed: int) -> SeedVerdicts | None:
-        """Return each client's verdict on the strategies of a seed; None without comparisons."""
-        found = verdicts_of(runs := [run for run in self.runs if run.seed == seed])
+    def judge(self, seed: int, folds: Sequence[Sequence[RunResult]] = ()) -> SeedVerdicts | None:
+        """Return each client's verdict on the strategies of a seed; None without comparisons.
+
+        `folds` has the runs where other samples validated.
+        """
+        runs = [run for run in self.runs if run.seed == seed]
+        found = verdicts_of(runs, *folds)
         if found is None:
             say_no_verdicts(runs)
         else:

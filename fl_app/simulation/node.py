@@ -45,7 +45,9 @@ class SimulatedNode(Node):
             )
         _one_thread()
         settings = self.config.federation_settings(
-            *(protocol.setting(message, key) for key in (protocol.NUM_CLIENTS, protocol.SEED))
+            protocol.setting(message, protocol.NUM_CLIENTS),
+            protocol.setting(message, protocol.SEED),
+            protocol.setting(message, protocol.VALIDATION_FOLD, 0),
         )
         if not 0 <= self.index < settings.num_clients:
             raise ValueError(

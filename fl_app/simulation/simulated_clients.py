@@ -98,7 +98,11 @@ class Simulation(ClientPool):
         federation = self._federation(self._config.seed)
         self._names = dict(enumerate(federation.names))
         progress.show_simulation(
-            replace(self._config, strategy=results.config.strategy),
+            replace(
+                self._config,
+                strategy=results.config.strategy,
+                validation_folds=results.config.validation_folds,
+            ),
             *(self.num_clients, results.folder),
             federation.dataset,
             federation.names,

@@ -93,7 +93,6 @@ def run_sweep(
 
     `again` runs finished ones, too. Errors are raised before any simulation starts.
     """
-    from fl_app.config.tuning import num_trainings  # noqa: PLC0415
     from fl_app.config.unused_options import find_commonly_unused_options  # noqa: PLC0415
     from fl_app.sweeps.running import (  # noqa: PLC0415
         default_processes,
@@ -116,10 +115,7 @@ def run_sweep(
     missing = [one for one in sweep.simulations if again or not one.is_in(cells)]
     count = min(processes or default_processes(len(missing)), max(1, len(missing)))
     workers = workers_of(count)
-    trainings = sum(
-        num_trainings(one.config.tune, one.config.strategy) * one.config.repeats
-        for one in sweep.simulations
-    )
+    trainings = sum(one.config.num_trainings for one in sweep.simulations)
     say(
         f"{len(sweep.simulations)} simulations ({trainings} trainings), "
         f"{len(sweep.simulations) - len(missing)} finished; {count} at a time\n"

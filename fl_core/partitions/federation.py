@@ -236,7 +236,8 @@ def _hold_out(
         None if client in in_time else np.random.default_rng([settings.seed, client, STREAM])
         for client in range(partition.num_clients)
     ]
-    parts = split_clients(partition.train, labels, settings.validation_share, draws)
+    share, fold = settings.validation_share, settings.validation_fold
+    parts = split_clients(partition.train, labels, share, draws, fold)
     train, train_labels, validation, validation_labels = (
         tuple(values[mask] for values, mask in zip(clients, masks, strict=True))
         for masks in zip(*parts, strict=True)

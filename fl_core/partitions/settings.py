@@ -146,6 +146,7 @@ class FederationSettings:
         "share of each client's training samples that only compare strategies; with "
         "`local` and another one, each client gets a verdict: docs/verdicts.md",
     )
+    validation_fold: int = 0  # which of the `validation-folds` validates
     newcomers: int = option(0, NATURAL, "clients that join only in `newcomer-round`")
     newcomer_round: int = option(
         5, number(int, 2), "the round in which they join", default=0, needs="newcomers"

@@ -20,7 +20,7 @@ class ValidationSplit(NamedTuple):
 
 
 def split_validation(
-    labels: NDArray[Any], share: float, rng: np.random.Generator | None = None
+    labels: NDArray[Any], share: float, rng: np.random.Generator | None = None, fold: int = 0
 ) -> ValidationSplit:
     """Hold out a share, in [0, 1), of samples; `labels`, (n,), are classes, or float numbers.
 
@@ -31,6 +31,9 @@ def split_validation(
     Without `rng`, samples are in order of time within a class: the last ones of each validate, and
     the one before them, next to both, is not used if others train. Counts are rounded so that their
     sum is right to half a sample, too.
+
+    In each `fold` other samples validate, if `rng` is as it was for the first one, 0. In order of
+    time none do after it: a model that was trained on later ones would not be judged fairly.
     """
     is_one_class = rng is not None or labels.dtype.kind == "f"
     classes = np.zeros(len(labels)) if is_one_class else labels
@@ -50,7 +53,15 @@ def split_validation(
         validation[by_class[end - count : end]] = True
         if rng is None and count and of_class - count > 1:
             between[by_class[end - count - 1]] = True
-    return ValidationSplit(~validation & ~between, validation)
+    train = ~validation & ~between
+    if fold:
+        validation[:] = False
+    if fold and rng is not None:  # there is one class
+        counted = np.rint(share * len(labels) * np.array([fold, fold + 1])).astype(np.int64)
+        first, last = len(labels) - np.maximum(counted, sizes.sum())
+        validation[order[last:first]] = True
+        train = ~validation
+    return ValidationSplit(train, validation)
 
 
 def split_clients(
@@ -58,6 +69,7 @@ def split_clients(
     labels: Sequence[NDArray[Any]],
     share: float,
     draws: Sequence[np.random.Generator | None],
+    fold: int = 0,
 ) -> list[ValidationSplit]:
     """Split each client's samples by `split_validation`, where several clients may share one.
 
@@ -65,7 +77,8 @@ def split_clients(
     no other client, and no client's first training sample validates: each client still trains.
     """
     parts = [
-        split_validation(values, share, draw) for values, draw in zip(labels, draws, strict=True)
+        split_validation(values, share, draw, fold)
+        for values, draw in zip(labels, draws, strict=True)
     ]
     clients = list(zip(samples, parts, strict=True))
     count = 1 + max((int(indices.max()) for indices in samples if len(indices)), default=0)

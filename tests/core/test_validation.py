@@ -54,6 +54,23 @@ def test_drawn_samples_are_their_share_whatever_their_class_and_one_trains(label
         assert abs(held_out - share * indices.sum()) <= 1 + 1e-9
 
 
+@given(st.integers(2, 60), st.sampled_from([(0.2, 5), (0.34, 2), (0.1, 10)]), st.integers(0, 3))
+def test_each_fold_holds_out_other_samples_and_five_fifths_are_all(count, split, seed):
+    share, folds = split
+    parts = [
+        split_validation(np.arange(count), share, np.random.default_rng(seed), fold)
+        for fold in range(folds)
+    ]
+    often = np.sum([part.validation for part in parts], axis=0)
+    assert often.max() == 1
+    assert abs(often.sum() - max(1, share * folds * count)) <= 0.5 + 1e-9
+    assert all((part.train ^ part.validation).all() for part in parts)
+    # In time, only the last block validates, and no fold trains on it.
+    first, later = (split_validation(np.zeros(count), share, None, fold) for fold in (0, 1))
+    assert (later.train == first.train).all()
+    assert not later.validation.any()
+
+
 @pytest.mark.parametrize("labels", [[3], [0.5, 0.25, 1.0]])
 def test_a_single_sample_trains_and_numbers_are_of_one_class(labels):
     parts = split_validation(np.array(labels), 0.34, np.random.default_rng(0))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fl_app.results.verdict import JOIN, SAME, STAY, UNSURE
-from fl_app.results.verdicts import pair_of, verdicts_of
+from fl_app.results.verdicts import pair_of, pooled_pair, verdicts_of
 from fl_core.json_records import to_json
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES
 
@@ -140,6 +140,48 @@ def test_errors_of_numbers_are_better_if_lower_and_gains_are_in_their_unit():
     same = verdicts_of([run("local", thousand, OF_A_NUMBER), run("rcc", other, OF_A_NUMBER)])
     assert same.clients[0].gain.mean == pytest.approx(1000 * gain.mean)
     assert same.clients[0].gain.probability == pytest.approx(gain.probability)
+
+
+def test_by_hand_folds_are_counted_together():
+    """Differences 1, 3 and 8, 8: mean 5 and variance (16 + 4 + 9 + 9) / 3."""
+    assert pooled_pair([(2, 2.0, 2.0), None, (2, 8.0, 0.0)], is_number=True) == (
+        4,
+        pytest.approx(5),
+        pytest.approx(38 / 3),
+    )
+    assert pooled_pair([(1, 1.0, 0.0)], is_number=True) is None
+    assert pooled_pair([(20, 3, 1), (30, 4, 6)], is_number=False) == (50, 7, 7)
+    assert pooled_pair([None], is_number=False) is None
+
+
+def test_verdicts_rest_on_the_samples_of_all_folds():
+    """A fold's strategy may have chosen another value, so its label differs."""
+
+    def fold(num, pair, label):
+        local = {client: validated(0.5, num) for client in range(4)}
+        other = {client: validated(0.5, num, local=pair) for client in range(4)}
+        other = run("rcc", other)
+        other.label = label
+        return [run("local", local), other]
+
+    whole = verdicts_of(fold(100, (30, 10), "rcc"))
+    assert verdicts_of(fold(60, (20, 4), "rcc"), fold(40, (10, 6), "rcc,x=2")) == whole
+    lost = fold(40, (10, 6), "rcc")
+    lost[1].reports[0].validated.pop(0)
+    counts = [one.validation_samples for one in verdicts_of(fold(60, (20, 4), "rcc"), lost).clients]
+    assert counts == [60, 100, 100, 100]
+
+
+def test_of_a_federation_without_a_difference_that_matters_the_local_models_are_used():
+    found = federation(*[(15, 15), (18, 12), (12, 18)] * 10, num=300)
+    assert found.no_difference
+    assert {one.verdict for one in found.clients} == {UNSURE}
+    assert {one.strategy for one in found.clients} == {"local"}
+    assert found.headline(OF_CLASSES.main, []).startswith(
+        "Training with others makes no difference that matters. rcc brings "
+    )
+    for pairs in ([(45, 15), (15, 45)] * 15, [(24, 15)] * 30, [(1, 1)] * 3):
+        assert federation(*pairs, num=300).no_difference is None, pairs
 
 
 def test_the_order_of_clients_and_of_strategies_changes_nothing():

@@ -138,12 +138,46 @@ def test_an_interrupted_run_gives_the_verdicts_of_one_that_was_not(folder, tmp_p
     assert found["verdicts"] == summary_of(folder)["verdicts"]
 
 
+def test_folds_validate_all_samples_and_the_first_one_is_reported(folder, tmp_path, capsys):
+    """Of four folds of a quarter; the last one is interrupted, and resumed."""
+
+    def stop(message, context, answer):
+        sent = message.content.config_records["config"]
+        if message.metadata.message_type == "evaluate" and sent.get("validation-fold") == 3:
+            raise KeyboardInterrupt
+        return answer
+
+    options = {**COMPARED, "checkpoint_every": 1, "validation_folds": 4}
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, **options, corrupt={("evaluate", 0): stop})
+    found, one = run(tmp_path, **options, resume=str(tmp_path)), summary_of(folder)
+    assert "4 validation folds: each trains 4 times" in capsys.readouterr().out
+    kept = np.load(tmp_path / "partition-seed-0.npz")
+    (verdicts,) = found["verdicts"]
+    for verdict in verdicts["clients"]:
+        client, count = verdict["client"], verdict["validation-samples"]
+        held = len(kept[f"train-{client}"]) + len(kept[f"validation-{client}"])
+        assert count == pytest.approx(held, rel=0.05)  # copies train where no other validates
+    for run_of_one, run_of_four in zip(one["runs"], found["runs"], strict=True):
+        assert run_of_four["accuracy-per-client"] == run_of_one["accuracy-per-client"]
+
+
+def test_in_time_there_is_one_fold(tmp_path):
+    options = {**PAIR, "dataset": "watch", "validation_folds": 3, "num_server_rounds": 1}
+    summary = run(tmp_path, clients=20, **options)
+    assert summary["config"]["validation-folds"] == 1
+
+
 def test_validation_samples_are_for_comparing_with_staying_alone():
     wrong = {**DEFAULTS, "validation-share": 0.2, "strategy": "rcc-pfl,single"}
     with pytest.raises(ValueError, match=r"validation-share is 0\.2, .* name local and another"):
         parse_config(wrong)
     with pytest.raises(ValueError, match=r"validation-share is 0\.7, but it must be"):
         parse_config({**wrong, "validation-share": 0.7})
+    pair = {**wrong, "strategy": "local,single"}
+    with pytest.raises(ValueError, match=r"validation-folds is 6, .* choose at most 5"):
+        parse_config({**pair, "validation-folds": 6})
+    assert parse_config({**pair, "validation-folds": 5}).validation_folds == 5
     # Those whose last tests had other clients have nothing to compare.
     some = {**wrong, "strategy": "local,single", "fraction-evaluate": 0.5}
     with pytest.raises(ValueError, match=r"^fraction-evaluate is 0\.5, but with validation-share"):
@@ -168,6 +202,11 @@ def test_a_trial_of_natural_sites_weighs_numbers_of_groups_by_validation():
         {"dataset": "watch", "training-epsilon": 1.0, "strategy": "local,rcc-pfl"},
     ):
         assert trial_presets(given) == TRIAL
+    small = {"dataset": "mnist-5k", "num-clients": 5, "num-server-rounds": 4}
+    assert trial_presets(small) == {**TRIAL, "validation-folds": 5}  # 500 trainings
+    private = {"training-epsilon": 1.0, "strategy": "local,rcc-pfl"}
+    for more in ({"num-server-rounds": 5}, {"validation-share": 0.3}, private):
+        assert trial_presets({**small, **more}) == TRIAL
 
 
 def test_no_more_groups_than_sites_are_tried(tmp_path):

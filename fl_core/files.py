@@ -1,7 +1,5 @@
 """Write files completely or not at all, and read only regular files."""
 
-from __future__ import annotations
-
 import errno
 import os
 import secrets
@@ -46,8 +44,7 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
     except Exception as error:
         if _is_full(error):
             raise OSError(
-                f"{path} cannot be written, the disk is full: make room, and start again (a run "
-                "with checkpoints by resume)."
+                f"{path} cannot be written, the disk is full: make room, and start again."
             ) from error
         if isinstance(error, OSError) and error.filename == str(temporary):
             error.filename = str(path)

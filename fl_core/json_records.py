@@ -1,10 +1,7 @@
 """Dataclasses as JSON, from files and messages that are not trusted.
 
-With `__pydantic_config__ = STRICT`, pydantic checks the types of the fields; `__post_init__` checks
-their values.
+With `__pydantic_config__ = STRICT`, pydantic checks their types; `__post_init__` checks values.
 """
-
-from __future__ import annotations
 
 from functools import cache
 from typing import Any, TypeVar

@@ -7,8 +7,6 @@ exactly. Key agreement, encryption and Shamir's shares are Flower's, masks are n
 from NumPy's Mersenne Twister with a seed of 32 bits, which a server can try out.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Mapping
@@ -84,10 +82,7 @@ def common_key(private: ec.EllipticCurvePrivateKey, public: ec.EllipticCurvePubl
 
 
 def add_common_mask(words: Words, key: bytes, position: int, other: int) -> None:
-    """Add, in place, the mask that the client at `position` shares with the one at `other`.
-
-    The masks of both clients cancel.
-    """
+    """Add, in place, the mask that the clients at `position` and `other` share; theirs cancel."""
     common = mask(key, len(words))
     if position < other:
         words += common

@@ -13,8 +13,6 @@ Traceback (most recent call last):
 ValueError: num-steps is 0, but it must be a whole number of at least 1.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
@@ -129,16 +127,10 @@ def at_value(value: Any) -> str:
 
 
 SYNONYMS = {
-    "algorithm": "strategy",
-    "alpha": "dirichlet-alpha",
-    "epochs": "local-epochs",
-    "fraction-fit": "fraction-train",
-    "lr": "learning-rate",
-    "method": "strategy",
-    "num-gpus": "device",
-    "num-rounds": "num-server-rounds",
-    "rounds": "num-server-rounds",
-    "seeds": "repeats",
+    **dict.fromkeys(("algorithm", "method"), "strategy"),
+    **dict.fromkeys(("num-rounds", "rounds"), "num-server-rounds"),
+    **{"alpha": "dirichlet-alpha", "epochs": "local-epochs", "lr": "learning-rate"},
+    **{"fraction-fit": "fraction-train", "num-gpus": "device", "seeds": "repeats"},
 }
 """Other names of options and values, which their letters would not suggest."""
 
@@ -148,10 +140,8 @@ def did_you_mean(value: Any, words: Iterable[str]) -> str:
 
     Examples
     --------
-    >>> did_you_mean("Singel", ["single", "random"]), did_you_mean("x", ["single"])
-    ('Did you mean single?', '')
-    >>> did_you_mean("lr", ["learning-rate", "optimizer"])
-    'Did you mean learning-rate?'
+    >>> did_you_mean("Singel", ["single", "random"]), did_you_mean("lr", ["learning-rate"])
+    ('Did you mean single?', 'Did you mean learning-rate?')
     """
     by_letters = {word.lower(): word for word in words if word}
     given = str(value).lower()
@@ -213,8 +203,9 @@ def one_of(names: Collection[str]) -> Rule:
             raise NotAllowedError
         return str(value)
 
-    empty = "empty or " if "" in names else ""
-    return Rule(f"{empty}one of {', '.join(filter(None, names))}", parse, words=names)
+    words = [word for word in names if word]
+    kinds = ["empty"] * ("" in names) + [f"one of {', '.join(words)}"] * bool(words)
+    return Rule(" or ".join(kinds), parse, words=names)
 
 
 def or_words(rule: Rule, *words: str) -> Rule:

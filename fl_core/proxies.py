@@ -1,7 +1,5 @@
 """HTTP proxies that the environment names: loopback never goes through one."""
 
-from __future__ import annotations
-
 import os
 from urllib.request import (  # type: ignore[attr-defined]
     getproxies_environment,

@@ -44,9 +44,8 @@ class Spectra:
     def of(cls, vectors: Sequence[Float32], values: Sequence[Float64]) -> Spectra:
         """Stack clients' eigenvectors, shape (d, k_j), and eigenvalues, (k_j,).
 
-        Each client's eigenvalues are scaled, which changes no relevance, so that no square
-        overflows: the first one to 1/2 up to 2, by a power of four, which rounds neither them nor
-        their roots.
+        So that no square overflows, each client's eigenvalues are scaled, the first one to 1/2 up
+        to 2, by a power of four: that changes no relevance, and rounds neither them nor roots.
         """
         count = max(columns.shape[1] for columns in vectors)
         joined = np.zeros((len(vectors), count, len(vectors[0])), np.float32)
@@ -86,10 +85,7 @@ def relevances(formula: str, spectra: Spectra, others: Spectra, num_eigenvectors
 
 
 def smallest_angles(spectra: Spectra, others: Spectra, num_eigenvectors: int) -> Float32:
-    """Return the smallest angle between the spans of leading eigenvectors (PACFL, equation 2).
-
-    In radians, shape (K, L).
-    """
+    """Return the smallest angles of spans in radians, shape (K, L) (PACFL, equation 2)."""
     leading = spectra.leading(num_eigenvectors), others.leading(num_eigenvectors)
     return _by_blocks(_smallest_angles, *leading)
 
@@ -113,8 +109,8 @@ def _products(spectra: Spectra, others: Spectra) -> Float32:
 def corresponding_angles(spectra: Spectra, others: Spectra, count: int) -> Float64:
     """Return Σ_k arccos |u_ik · u_jk| in degrees, shape (K, L) (PACFL, equation 3).
 
-    Absolute, since the sign of a singular vector is arbitrary. `count` vectors of each client are
-    compared; one that a client with few samples lacks counts as orthogonal.
+    The sign of a singular vector is arbitrary. A vector of the `count` ones that a client with few
+    samples lacks counts as orthogonal.
     """
     angles: Float64 = np.zeros((len(spectra.widths), len(others.widths)))
     most = min(count, spectra.vectors.shape[1], others.vectors.shape[1])

@@ -1,10 +1,7 @@
 """Combine Shamir's shares, as Flower makes them, to secrets.
 
-Flower computes Lagrange's coefficients again for each block of each secret, though they depend only
-on the indices of the shares: for a thousand clients that takes hours.
+Flower computes Lagrange's coefficients again for each block: for a thousand clients, in hours.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache

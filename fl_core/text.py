@@ -1,7 +1,5 @@
 """Make text from outside safe to show: names, classes, errors of devices."""
 
-from __future__ import annotations
-
 import math
 import re
 import unicodedata
@@ -42,15 +40,7 @@ def name_if_readable(value: object) -> str | None:
 
 
 def printable(text: str) -> str:
-    r"""Escape characters that `str.isprintable` refuses.
-
-    These are controls, line ends, marks of the direction of writing, and bytes that are not text.
-
-    Examples
-    --------
-    >>> print(printable("Zoë \x1b[2J\n"))
-    Zoë \x1b[2J\n
-    """
+    """Escape characters that `str.isprintable` refuses: controls, bytes that are not text."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -93,12 +83,6 @@ def note_on_spellings(
 
     `how` has a place for the mapping. Names that differ in letters that may look the same are
     escaped.
-
-    Examples
-    --------
-    >>> print(note_on_spellings("the classes", ["Male", "cat", "male"], "by {}"))
-    the classes 'Male', 'male' count as different ones: if they are the same, give them one name \
-at all sites, by {'male': 'Male'}
     """
     groups = [
         [*map(repr if len(set(map(_joined, group))) == 1 else ascii, group)]
@@ -121,13 +105,7 @@ def markdown_line(cells: Iterable[str]) -> str:
 
 
 def one_line(text: str, longest: int = 300) -> str:
-    """Return text on one printable line, cut off at `longest` characters.
-
-    Examples
-    --------
-    >>> one_line("the disk" + chr(10) + "is full ")
-    'the disk is full'
-    """
+    """Return text on one printable line, cut off at `longest` characters."""
     line = printable(" ".join(text[: 2 * longest].split()))
     return line if len(line) <= longest else line[: longest - 2] + " …"
 

@@ -4,8 +4,6 @@ Modules are looked up as by `python -m`. A device runs only code that its owner 
 (`fl_app.config.allowed_code`).
 """
 
-from __future__ import annotations
-
 import importlib
 import logging
 import re
@@ -20,7 +18,7 @@ from pkgutil import iter_modules
 from sysconfig import get_path
 from typing import Any
 
-from fl_core.options import NotAllowedError, Rule, did_you_mean
+from fl_core.options import Rule, did_you_mean, one_of
 from fl_core.text import one_line
 
 logger = logging.getLogger(__name__)
@@ -42,13 +40,7 @@ _local_modules: set[str] = set()
 
 
 def is_import_path(value: object) -> bool:
-    """Return whether a value is an import path of user-defined code.
-
-    Examples
-    --------
-    >>> is_import_path("my_package.models:make_model"), is_import_path("random:5")
-    (True, False)
-    """
+    """Return whether a value is an import path of user-defined code."""
     return isinstance(value, str) and _PATH.fullmatch(value) is not None
 
 
@@ -61,13 +53,7 @@ def or_import_path(rule: Rule) -> Rule:
     return replace(rule, allowed=f"{rule.allowed}, or an import path MODULE:NAME", parse=parse)
 
 
-def _parse_empty(value: Any) -> str:
-    if value != "":
-        raise NotAllowedError
-    return ""
-
-
-IMPORT_PATH_OR_EMPTY = or_import_path(Rule("empty", _parse_empty))
+IMPORT_PATH_OR_EMPTY = or_import_path(one_of(("",)))
 
 
 def load_user_code(key: str, path: str, *, is_private: bool = False) -> Any:

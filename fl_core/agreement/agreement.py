@@ -1,7 +1,5 @@
 """Descriptions of samples: what one device has, and what all devices agree on."""
 
-from __future__ import annotations
-
 import reprlib
 import unicodedata
 from collections.abc import Mapping
@@ -135,10 +133,7 @@ class Survey(SampleDescription):
 
 @dataclass(frozen=True)
 class Agreement(SampleDescription):
-    """What all devices' samples have in common: every class of any device, and every value.
-
-    A label is an index into the classes.
-    """
+    """What all devices' samples have in common: every class and value; a label is an index."""
 
     entry: ClassVar[str] = AGREEMENT
     num_names: ClassVar[tuple[int, int]] = (2, MAX_CLASSES)
@@ -170,9 +165,6 @@ def _check_texts(texts: tuple[str, ...], what: str, *, is_shown: bool = True) ->
         is_line = all(unicodedata.category(character) not in _NOT_ALLOWED for character in text)
         if not (1 <= len(text) <= MAX_NAME and is_line and text == strip_and_compose(text)):
             shown = f"{what} {brief(text)}" if is_shown else f"each {what}"
-            raise ValueError(
-                f"{shown} must be one line of at most {MAX_NAME} characters, in Unicode's composed "
-                "form."
-            )
+            raise ValueError(f"{shown} must be one line of at most {MAX_NAME} characters (NFC).")
     if list(texts) != sorted(set(texts)):
         raise ValueError(f"each {what} must differ from the others, and all must be sorted.")

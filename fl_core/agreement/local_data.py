@@ -1,9 +1,4 @@
-"""The data of one device: a description before an agreement, and the samples as agreed.
-
-A device has images in class folders, a table, or a user-defined function that returns samples.
-"""
-
-from __future__ import annotations
+"""The data of one device, images, a table or a function's: before an agreement, and as agreed."""
 
 import logging
 from collections.abc import Iterator
@@ -105,9 +100,7 @@ def refuse_texts(columns: CategoriesByColumn, epsilon: float) -> None:
 def read_local_images(path: Path, cache: Path, agreement: Agreement) -> Split:
     """Read a device's images in the agreed shape, decoded once into the folder `cache`."""
     if not agreement.suits_folders:
-        raise ValueError(
-            f"{path} has images, but {agreement} was agreed: exclude this device from the run."
-        )
+        raise ValueError(f"{path} has images, but {agreement} was agreed: exclude this device.")
     channels, height, width = agreement.sample_shape
     split = read_image_folder(path, cache, size=(height, width))
     num_channels = split.train_samples.shape[1]
@@ -125,9 +118,7 @@ def read_local_table(
 ) -> Split:
     """Read a device's table; labels are indices into the agreed classes, or numbers to predict."""
     if not agreement.columns:
-        raise ValueError(
-            f"{path} is a table, but {agreement} was agreed: exclude this device from the run."
-        )
+        raise ValueError(f"{path} is a table, but {agreement} was agreed: exclude this device.")
     table = read_table(path, label, target)
     common_columns({"the agreement": agreement.columns, path.name: category_values(table.columns)})
     rows = torch.from_numpy(encode_rows(table.columns, agreement.columns, table.site))
@@ -138,8 +129,7 @@ def read_local_table(
     if not agreement.is_regression:
         if is_number:
             raise ValueError(
-                f"{column} has fractions, but classes were agreed: write classes, or exclude this "
-                "device from the run."
+                f"{column} has fractions, but classes were agreed: exclude this device."
             )
         classes = list_classes([table.labels])
         labels = torch.from_numpy(label_indices(table.labels, classes))

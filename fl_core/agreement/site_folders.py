@@ -1,7 +1,5 @@
 """Read a folder with a folder of images for each site, as devices would read them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from fl_core.agreement.local_data import read_local_images, survey_images
@@ -14,10 +12,7 @@ from fl_core.data.user_data import Partitions, dataset_of_partitions
 
 
 def read_sites(source: Source) -> Dataset:
-    """Read a folder of sites: the class folders of each are the data of one client.
-
-    Classes, the size of images and the test images are chosen as for devices.
-    """
+    """Read a folder of sites, as devices would: the class folders of each are a client's."""
     folders = list_site_folders(source.root)
     agreement = agree({site_of(path): survey_images(path) for path in folders})
     clients = []

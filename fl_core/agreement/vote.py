@@ -1,7 +1,5 @@
 """Agreement by vote: what devices' surveys have in common, and which devices are outvoted."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Mapping
@@ -130,10 +128,7 @@ def _must_agree(survey: Survey) -> tuple[object, ...]:
 
 
 def _with_rare_names(surveys: Mapping[str, Survey]) -> dict[str, str]:
-    """Return the devices that must go so that no category has too many values, nor the label.
-
-    If half of all had to go, no single device is at fault: none goes.
-    """
+    """Return the devices that must go so that no column nor the label has too many values."""
     messages = _with_unshared_classes(surveys)
     remaining = {name: survey for name, survey in surveys.items() if name not in messages}
     for column in ("", *next(iter(surveys.values())).columns):

@@ -67,8 +67,7 @@ class Dataset:
             check_one_type(which, (samples, labels), "training", self.split[:2])
             if groups.dtype != torch.int64 or groups.shape != labels.shape:
                 raise ValueError(
-                    f"{which} groups are {described_tensor(groups)}, but must be int64, one for "
-                    f"each of {len(samples)} samples"
+                    f"{which} groups are {described_tensor(groups)}, but must be int64, one each"
                 )
             for what, values, count, names in (
                 ("labels", labels, self.num_classes, "classes"),
@@ -87,8 +86,7 @@ class Dataset:
                 )
         if self.is_regression and self.num_classes != 1:
             raise ValueError(
-                f"its labels are numbers to predict, but it has {self.num_classes} names: give "
-                "the one name of what they measure"
+                f"its labels are numbers to predict, but it has {self.num_classes} names: give one"
             )
         for name, count in Counter(self.class_names).items():
             if any("\ud800" <= character <= "\udfff" for character in name):
@@ -174,10 +172,7 @@ def check_labelled(samples: Tensor, labels: Tensor, what: str) -> None:
             "16 bits by 65535"
         )
     if samples.dim() < 2 or 0 in samples.shape[1:]:
-        raise ValueError(
-            f"{what} samples are {described_tensor(samples)}, but the shape must be (n, …), such "
-            "as (n, 30)"
-        )
+        raise ValueError(f"{what} samples are {described_tensor(samples)}, but must be (n, …)")
     if labels.dtype not in (torch.int64, *_FLOATS) or labels.shape != samples.shape[:1]:
         raise ValueError(
             f"{what} labels are {described_tensor(labels)}, but must be whole numbers for classes, "
@@ -185,9 +180,7 @@ def check_labelled(samples: Tensor, labels: Tensor, what: str) -> None:
         )
     for kind, values in (("samples", samples), ("labels", labels)):
         if values.is_floating_point() and not torch.isfinite(values.float()).all():
-            raise ValueError(
-                f"{what} {kind} contain infinity, NaN or numbers above 3e38: replace these"
-            )
+            raise ValueError(f"{what} {kind} contain infinity, NaN or numbers above 3e38")
 
 
 def check_one_type(whose: str, part: Sequence[Tensor], other: str, like: Sequence[Tensor]) -> None:

@@ -1,9 +1,4 @@
-"""Facts about a data set before its files are read, so that a wrong option is refused early.
-
-It needs no PyTorch.
-"""
-
-from __future__ import annotations
+"""Facts about a data set before its files are read, without PyTorch."""
 
 from collections.abc import Sequence
 

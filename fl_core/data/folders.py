@@ -1,7 +1,5 @@
 """Folders of data: where they are, and the sites and tables in them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from itertools import pairwise
@@ -74,10 +72,7 @@ def check_site_names(root: Path, paths: Sequence[Path]) -> None:
 def list_site_folders(root: Path) -> list[Path]:
     """Return the folders in a folder that each hold the class folders of a site, sorted."""
     if not root.is_dir():
-        raise ValueError(
-            f"{root} is not a folder: set data-dir to a folder with {SITE_LAYOUT}, of at least two "
-            "sites."
-        )
+        raise ValueError(f"{root} is not a folder: set data-dir to a folder with {SITE_LAYOUT}.")
     folders = folders_in(root)
     splits = [path.name for path in folders if path.name.lower() in _SPLITS]
     if splits:

@@ -1,7 +1,5 @@
 """List the image files of class folders."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from hashlib import blake2b
@@ -63,8 +61,7 @@ def list_images(root: Path) -> ImageFiles:
     testing = _class_files(test, root, ignored) if test in folders else {}
     if untrained := sorted(testing.keys() - training.keys()):
         raise ValueError(
-            f"{root} has test/{untrained[0]}, but no training images of that class: add some, or "
-            "remove the folder."
+            f"{root} has test/{untrained[0]}, but no training images of that class: add some."
         )
     return ImageFiles(training, testing, ignored)
 
@@ -91,8 +88,7 @@ def _class_files(parent: Path, root: Path, ignored: list[Path]) -> ClassFiles:
         classes[folder.name] = [path for path in files if _is_image(path.name)]
         if not classes[folder.name]:
             raise ValueError(
-                f"{name} in {root} has no images, files that end in {' '.join(ENDINGS)}: fill it "
-                "or remove it."
+                f"{name} in {root} has no images, files ending in {' '.join(ENDINGS)}."
             )
         ignored += [path for path in files if not _is_image(path.name)]
     return classes

@@ -1,7 +1,5 @@
 """Decode the images of class folders once, and read them from the cache afterwards."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -116,13 +114,11 @@ def decode_images(files: ImageFiles, root: Path, size: tuple[int, int] | None = 
 
     split = Split(*decoded(files.train), *decoded(files.test), class_names)
     images = torch.cat([split.train_samples, split.test_samples])
-    if len(images) > 1 and torch.equal(images, images[:1].expand_as(images)):
-        raise ValueError(
-            f"all {len(images)} images in {root} have the same pixels, so that nothing can be "
-            "learnt from them: replace them."
-        )
+    count = len(images)
+    if count > 1 and torch.equal(images, images[:1].expand_as(images)):
+        raise ValueError(f"all {count} images in {root} have the same pixels, so replace them.")
     note = (
-        f"in {root}, {len(transparent)} of {len(images)} images are transparent in part, and white "
+        f"in {root}, {len(transparent)} of {count} images are transparent in part, and white "
         f"is put behind them: {first_names(transparent)}"
     )
     return split._replace(notes=(note,) * bool(transparent))
@@ -166,10 +162,7 @@ def _is_grey(image: Image.Image) -> bool:
         raise ValueError("images of 16 bits a channel are not supported, only of 8 bits")
     frames = getattr(image, "n_frames", 1)
     if frames > 1 and image.format != "MPO":  # a photo, with previews of it
-        raise ValueError(
-            f"it has {frames} pages or frames, and only the first would be read: save each as a "
-            "file"
-        )
+        raise ValueError(f"it has {frames} pages or frames, and only the first would be read")
     return image.mode in GREY_MODES
 
 

@@ -1,7 +1,5 @@
 """Read FEMNIST, handwritten characters by writer, from LEAF's JSON files (Caldas et al. 2018)."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from string import ascii_lowercase, ascii_uppercase, digits
@@ -26,14 +24,10 @@ def read_femnist(source: Source) -> Dataset:
     test, test_labels, test_groups, others = _read_part(data / "test")
     if writers != others:
         raise ValueError(
-            f"{data}/train and test have different writers: let LEAF split each writer's images "
-            "(preprocess.sh -t sample)."
+            f"{data}/train and test have different writers: use LEAF's preprocess.sh -t sample."
         )
-    return Dataset(
-        source.name,
-        *(train, train_labels, test, test_labels, CHARACTERS),
-        Groups(train_groups, test_groups, writers),
-    )
+    groups = Groups(train_groups, test_groups, writers)
+    return Dataset(source.name, train, train_labels, test, test_labels, CHARACTERS, groups)
 
 
 def _read_part(folder: Path) -> tuple[Tensor, Tensor, Tensor, tuple[str, ...]]:
@@ -52,8 +46,7 @@ def _read_part(folder: Path) -> tuple[Tensor, Tensor, Tensor, tuple[str, ...]]:
             written |= {writer: _of_writer(data) for writer, data in content.items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(
-                f"{path} is not in LEAF's format: user_data must have, for each user, x, lists of "
-                f"{_SIDE**2} numbers from 0 to 1, and as many labels y."
+                f"{path} is not in LEAF's format: x, {_SIDE**2} numbers in [0, 1], and labels y."
             ) from error
     writers = tuple(sorted(written))
     images, labels = zip(*(written[writer] for writer in writers), strict=True)

@@ -1,7 +1,5 @@
 """Read the rodents of the Portal project: weights and feet on 24 plots, by genus."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import json

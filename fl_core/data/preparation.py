@@ -1,7 +1,5 @@
 """How samples were prepared before training, saved beside a model: columns and scale."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -15,13 +13,7 @@ CategoriesByColumn = dict[str, tuple[str, ...]]
 
 
 def sample_columns(columns: CategoriesByColumn) -> tuple[str, ...]:
-    """Return a name for each number of a sample: a category has one for each of its values.
-
-    Examples
-    --------
-    >>> sample_columns({"age [years]": (), "colour": ("blue", "red")})
-    ('age [years]', 'colour=blue', 'colour=red')
-    """
+    """Return a name for each number of a sample: of a category, `colour=red` for each value."""
     return tuple(
         f"{name}={value}" if values else name
         for name, values in columns.items()

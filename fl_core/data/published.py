@@ -1,7 +1,5 @@
 """Published data sets: read torchvision's files, or download them."""
 
-from __future__ import annotations
-
 import logging
 import math
 import tarfile

@@ -1,10 +1,7 @@
 """Read seglearn's Apple Watch recordings of shoulder exercises, of ten people and both arms.
 
-Its file has pickled Python objects, which could run any code, so it is read only if its SHA-256 is
-that of seglearn 1.2.5.
+Its file has pickled objects, which could run code: it is read only if its SHA-256 is the known one.
 """
-
-from __future__ import annotations
 
 from functools import lru_cache
 from hashlib import sha256

@@ -108,6 +108,5 @@ def check_no_pixels(dataset: str, scope: str, is_float: bool) -> None:
     """Refuse to standardise pixels, by a ValueError; of data not read yet, `is_float` is True."""
     if not is_float:
         raise ValueError(
-            f'standardise is "{scope}", but the samples of {dataset} are pixels, which are scaled '
-            "to [0, 1]: set standardise to none."
+            f'standardise is "{scope}", but the samples of {dataset} are pixels: set it to none.'
         )

@@ -36,22 +36,15 @@ class ColumnStatistics(NamedTuple):
         Labels with fractions, shape (n,), are numbers to predict: they count as the last column.
         """
         values = rows.numpy().astype(np.float64)
-        values = np.moveaxis(values, 1, -1).reshape(-1, values.shape[1])
-        constant = values.min(axis=0) == values.max(axis=0)
-        columns = cls(
-            len(rows),
-            np.where(constant, values[0], values.mean(axis=0)),
-            np.where(constant, 0.0, values.std(axis=0)),
-            np.array(np.isin(values, (0, 1)).all(axis=0)),
-        )
-        if labels is None or not labels.is_floating_point():
-            return columns
-        target = cls.of(labels[:, None])
+        tables = [np.moveaxis(values, 1, -1).reshape(-1, values.shape[1])]
+        if labels is not None and labels.is_floating_point():
+            tables.append(labels.numpy().astype(np.float64)[:, None])
+        pairs = [(table, table.min(axis=0) == table.max(axis=0)) for table in tables]
         return cls(
             len(rows),
-            np.append(columns.mean, target.mean),
-            np.append(columns.deviation, target.deviation),
-            np.append(columns.is_flag, target.is_flag),
+            np.concatenate([np.where(c, table[0], table.mean(axis=0)) for table, c in pairs]),
+            np.concatenate([np.where(c, 0.0, table.std(axis=0)) for table, c in pairs]),
+            np.concatenate([np.isin(table, (0, 1)).all(axis=0) for table in tables]),
         )
 
     @classmethod
@@ -174,7 +167,7 @@ def constant_notes(
 ) -> list[str]:
     """Return a note that lists the constant ones of the first columns; nothing without any.
 
-    With `scope` "site", a column of a category that is 0 or 1 in all rows of one site is normal.
+    With `scope` "site", a category that is 0 or 1 in all rows of one site is normal.
     """
     constant: set[int] = set()
     for statistics in sites:
@@ -192,10 +185,7 @@ def constant_notes(
 def standardise_site(
     split: Split, training: NDArray[np.bool_], column_names: Sequence[str] = ()
 ) -> tuple[Split, Scaling, list[str]]:
-    """Standardise a device's samples by its training rows; return its scaler and notes, too.
-
-    `training`, shape (n,), excludes the rows that validate from the training samples.
-    """
+    """Standardise a device's samples by the rows that train, a mask (n,); return notes, too."""
     check_no_pixels("a device", SITE, split.train_samples.is_floating_point())
     statistics = ColumnStatistics.of(split.train_samples[training], split.train_labels[training])
     scaling = Scaling.fit(statistics, is_regression=split.train_labels.is_floating_point())

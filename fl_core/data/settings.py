@@ -1,7 +1,5 @@
 """Names of data sets and models, and their options, without PyTorch: read in no time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module

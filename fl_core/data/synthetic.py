@@ -1,7 +1,5 @@
 """Synthetic images of tasks that differ by a chosen degree (FedHC, section 4, only names it)."""
 
-from __future__ import annotations
-
 from math import ceil
 from string import digits
 

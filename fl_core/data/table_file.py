@@ -1,7 +1,5 @@
 """Read one site's table, a CSV or Parquet file: its columns as numbers and texts."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Collection, Iterable
@@ -103,17 +101,11 @@ def _cells(path: Path) -> Any:
         ) from error
     names = [strip_and_compose(name) for name in frame.columns]
     if len(names) == 1 and any(sign in names[0] for sign in ";\t"):
-        raise ValueError(
-            f"{where} has one column: separate cells by commas, not by semicolons or tabs, and "
-            "write numbers with a point."
-        )
+        raise ValueError(f"{where} has one column: separate cells by commas, not by semicolons.")
     for position, name in enumerate(names):
         if not name or name in names[:position]:
             wrong = "two columns of one name" if name else "a column without a name"
-            raise ValueError(
-                f"{where} has {wrong}, column {position + 1}: rename it, or leave it out (an index "
-                "of pandas, by index=False)."
-            )
+            raise ValueError(f"{where} has {wrong}, column {position + 1}: rename it.")
     if frame.empty:
         raise ValueError(f"{where} has no rows: fill it, or leave the site out.")
     return frame.set_axis(names, axis=1)
@@ -210,10 +202,7 @@ def _values(column: Any, what: str) -> NDArray[Any]:
     numbers: NDArray[np.float64] = column.to_numpy(dtype=np.float64)
     infinite = ~(np.abs(numbers) < 3.4e38)  # as a float32
     if infinite.any():
-        raise ValueError(
-            f"{what} has a number in row {_first(infinite)} that is not finite, below 3e38: "
-            "correct it, or leave the row or the column out."
-        )
+        raise ValueError(f"{what} has a number in row {_first(infinite)} that is not below 3e38.")
     return numbers
 
 
@@ -240,10 +229,7 @@ def _labels(column: Any, what: str, target: str) -> NDArray[Any]:
     values = _values(column, what)
     if values.dtype == object:
         if target == NUMBER_TARGET:
-            raise ValueError(
-                f'{what} has texts, but target is "{target}": write numbers, name another column '
-                "by label, or leave target at auto."
-            )
+            raise ValueError(f'{what} has texts, but target is "{target}": write numbers.')
         return values
     if target == NUMBER_TARGET or (values != np.round(values)).any():
         return values
@@ -283,7 +269,6 @@ def _is_test(cells: Any, label: str, where: str) -> NDArray[np.bool_]:
     if is_test.all() or not is_test.any():
         missing = "training" if is_test.all() else "testing"
         raise ValueError(
-            f"{where} has {count} row{'' if count == 1 else 's'}, none of them for {missing}: add "
-            f"rows, or a column {SPLIT} with train and test."
+            f"{where} has {count} row{'s' * (count > 1)}, none of them for {missing}: add some."
         )
     return is_test

@@ -1,7 +1,5 @@
 """Tables of several sites: what they have in common, and samples of numbers made of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -130,8 +128,7 @@ def common_columns(sites: Mapping[str, CategoriesByColumn]) -> CategoriesByColum
             if bool(values) != bool(expected[name]):
                 texts, numbers = (site, first) if values else (first, site)
                 raise ValueError(
-                    f"column {printable(name)} has numbers in {numbers}, but texts in {texts}: "
-                    "write all values in one way at all sites."
+                    f"column {printable(name)} has numbers in {numbers}, but texts in {texts}."
                 )
     common = {
         name: tuple(sorted({value for columns in sites.values() for value in columns[name]}))

@@ -5,8 +5,6 @@ scaled only by `standardise`, in float64, and become float32. Labels are classes
 floats, numbers to predict, with the name of what they measure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -42,8 +40,7 @@ class Partitions:
     Attributes
     ----------
     clients : sequence of K tuples
-        For each client, its training samples (n, …), their labels (n,), its test samples and their
-        labels, as arrays or tensors of the types above.
+        Training samples (n, …), their labels (n,), test samples and theirs, of each client.
     tasks : sequence of K int, optional
         The true task of each client; without them, no ARI can be shown.
     class_names : sequence of str, optional
@@ -91,10 +88,7 @@ def read_user_part(key: str, path: str) -> Dataset:
 
 
 def read_repeatable(key: str, path: str, read: Callable[[str], Dataset], caller: str) -> Dataset:
-    """Call a user-defined function twice, by `read`, and refuse it unless both calls agree.
-
-    Otherwise each process, named as `caller`, would train and test on other samples.
-    """
+    """Call a user-defined function twice, by `read`, and refuse it unless both calls agree."""
     first = read(path)
     known = first.checksum()  # before the second call, which may change the same tensors in place
     if read(path).checksum() != known:
@@ -132,9 +126,7 @@ def dataset_of_partitions(name: str, given: Partitions) -> Dataset:
         check_one_type(f"client {client}'s", part, "client 0's", parts[0])
     tasks = None if given.tasks is None else np.asarray(given.tasks)
     if tasks is not None and (tasks.dtype.kind not in "iu" or tasks.shape != (len(parts),)):
-        raise ValueError(
-            f"tasks are {tasks.dtype} {tasks.shape}; give {len(parts)} whole numbers, one each"
-        )
+        raise ValueError(f"tasks are {tasks.dtype} {tasks.shape}; give {len(parts)} whole numbers")
     names = given.names
     if names is not None and not isinstance(names, list | tuple | np.ndarray):
         raise ValueError(f"names are {_brief(names)}; give a list, one for each client")
@@ -242,8 +234,7 @@ def _tensor(array: Any, what: str) -> Tensor:
     except (TypeError, ValueError) as error:  # texts, any objects, bytes in another order
         kind = getattr(array, "dtype", _brief(array))
         raise ValueError(
-            f"{what} are {kind}, of which PyTorch makes no tensor; give an array of numbers, in "
-            "NumPy by .astype, and number the classes from 0"
+            f"{what} are {kind}, of which PyTorch makes no tensor; give an array of numbers"
         ) from error
 
 

@@ -1,7 +1,4 @@
-"""Flower's keys, shares of secrets and encryption.
-
-`flwr` exports secure aggregation only for strategies of its legacy kind.
-"""
+"""Flower's keys, shares of secrets and encryption."""
 
 from flwr.common.secure_aggregation.crypto.shamir import create_shares
 from flwr.common.secure_aggregation.crypto.symmetric_encryption import (

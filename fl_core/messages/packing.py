@@ -8,8 +8,6 @@ foresees an object could register its name with other contents, and the store wo
 ones. So each object has a salt of 128 random bits.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The protocol of clients and server: message types, records, and their entries."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Build the models of `MODELS` from a seed."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,10 +25,7 @@ def logistic_regression(shape: ImageShape, num_classes: int) -> nn.Module:
 
 
 def perceptron(shape: ImageShape, num_classes: int, hidden: int) -> nn.Module:
-    """Return a perceptron with one hidden layer and ReLU.
-
-    200 hidden units as in FLT and IFCA, 32 as in MT-HFL's Fashion-MNIST experiment.
-    """
+    """Return a perceptron with one hidden layer, of 200 in FLT and IFCA, and of 32 in MT-HFL."""
     return _sequential(
         flatten=nn.Flatten(),
         hidden=nn.Linear(prod(shape), hidden),
@@ -146,8 +141,7 @@ def build_model(name: str, shape: ImageShape, num_classes: int, seed: int) -> nn
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
     """Seed the global generators of the CPU and of a CUDA device, and restore them afterwards.
 
-    Without a GPU, `torch.manual_seed` would store a call with a traceback for each kind of GPU: at
-    least 0.2 ms, and memory.
+    Without a GPU, `torch.manual_seed` would store a call with a traceback for each kind of GPU.
     """
     gpus = [device] if device is not None and device.type == "cuda" else []
     with torch.random.fork_rng(devices=gpus):
@@ -165,10 +159,7 @@ def empty_model(name: str, shape: ImageShape, num_classes: int, device: torch.de
 
 
 def unfilled_model(name: str, shape: ImageShape, num_classes: int) -> nn.Module:
-    """Build a model without memory for its weights.
-
-    A user-defined one may have tensors that are not weights, and is built with them.
-    """
+    """Build a model without memory for its weights; a user-defined one is built with them."""
     if is_import_path(name):
         return build_model(name, shape, num_classes, 0)
     with torch.device("meta"):

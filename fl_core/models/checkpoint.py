@@ -1,7 +1,5 @@
 """Save the state of a strategy as one safetensors file: plain values and arrays, no code."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A trained model as one safetensors file, with a card that describes it."""
 
-from __future__ import annotations
-
 import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -120,8 +118,7 @@ def load_model(path: Path, allowed_code: str = "") -> tuple[nn.Module, ModelCard
             state = {name: file.get_tensor(name).clone() for name in slices}
     except (SafetensorError, ValueError) as error:
         raise ValueError(
-            f"{path} is not a model of this app ({error}): give one that a device saved at its "
-            "model-path."
+            f"{path} is not a model of this app ({error}): give one that a device saved."
         ) from error
     model.load_state_dict(state, assign=True)
     return model.eval(), card

@@ -1,7 +1,5 @@
 """User-defined models, from a function `make_model(shape, num_classes)`."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
@@ -15,14 +13,11 @@ def build_user_model(path: str, shape: tuple[int, ...], num_classes: int) -> nn.
     model = call_user_code("model", path, tuple(shape), num_classes)
     if not isinstance(model, nn.Module):
         raise ValueError(
-            f'model is "{path}", which returned {type_name(model)}: it must return a '
-            "torch.nn.Module."
+            f'model is "{path}", which returned {type_name(model)}: return a torch.nn.Module.'
         )
     weights = list(model.parameters())
     if any(map(is_lazy, weights)):
-        raise ValueError(
-            f'model is "{path}", which has lazy layers: replace them by layers with sizes.'
-        )
+        raise ValueError(f'model is "{path}", which has lazy layers: give them sizes.')
     if not any(weight.requires_grad for weight in weights):
         raise ValueError(f'model is "{path}", which has no weights that can be trained.')
     for name, tensor in model.state_dict().items():
@@ -46,8 +41,7 @@ def check_model(name: str, model: nn.Module, samples: torch.Tensor, num_classes:
             logits = _logits(name, model, samples, num_classes, " in training" * is_training)
     if not logits.requires_grad:
         raise ValueError(
-            f'model is "{name}", but PyTorch finds no gradient of its output: compute it without '
-            "no_grad, detach or argmax."
+            f'model is "{name}", but PyTorch finds no gradient of its output: detach nothing.'
         )
     model.eval()
     _logits(name, model, samples[:1], num_classes, "")
@@ -73,8 +67,7 @@ def _logits(
         )
     if not torch.isfinite(logits).all():
         raise ValueError(
-            f'model is "{name}", but its output contains NaN or infinity{when}: use smaller '
-            "initial weights, or another scale of samples."
+            f'model is "{name}", but its output contains NaN or infinity{when}: use smaller ones.'
         )
     if not torch.equal(given, samples):
         raise ValueError(

@@ -61,11 +61,9 @@ class Fit(Protocol):
     def __call__(
         self, model: nn.Module, add_term: GradientTerm = no_term, epochs: int | None = None
     ) -> float:
-        """Train a model in place, and return its mean loss.
+        """Train a model's parameters that require a gradient, and return its mean loss.
 
-        `add_term` is called in each step between `backward` and the optimizer's step; `epochs` is
-        how often to pass over the samples, None for as often as usual. Only parameters that require
-        a gradient may change.
+        `add_term` is called between `backward` and each step; by default, epochs are as usual.
         """
 
 
@@ -134,15 +132,9 @@ class LocalTraining:
         return float(torch.stack(means).cpu().double() @ weights / weights.sum())
 
     def save(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Store tensors in the place of those before; the class must say `has_state`.
-
-        A ValueError says that private layers are stored in that place.
-        """
+        """Store tensors in the place of those before; the class must say `has_state`."""
         if self.private_layers:
-            raise ValueError(
-                "a local objective that has private layers cannot save a state, since both are "
-                "stored in one place: give up one of the two."
-            )
+            raise ValueError("an objective that has private layers cannot save a state: drop one.")
         self.store.save(ArrayRecord(dict(tensors)))
 
 
@@ -174,10 +166,7 @@ class LocalObjective:
         return type(self).personalise is not LocalObjective.personalise
 
     def private_layers_of(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the layers that stay at the clients, of a model with arrays of these names.
-
-        A ValueError says that the model has no such layer, or no other one.
-        """
+        """Return the layers that stay at the clients, of a model with arrays of these names."""
         return ()
 
     def first_beside(self, model: NDArrays) -> NDArrays:
@@ -196,10 +185,7 @@ class LocalObjective:
         return combined
 
     def message_entries(self, names: Iterable[str]) -> dict[str, ConfigRecordValues]:
-        """Return the entries of every message, for a model with arrays of these names.
-
-        The objective's name, its fields with `-` for `_`, and the private layers.
-        """
+        """Return the entries of each message: its name, fields with `-` for `_`, private layers."""
         options = {one.name.replace("_", "-"): getattr(self, one.name) for one in fields(self)}
         layers = list(self.private_layers_of(names))
         private = {protocol.PRIVATE_LAYERS: layers} if layers else {}

@@ -1,7 +1,5 @@
 """FedAvg's objective: the default where a message names none."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """FedPer: M. G. Arivazhagan et al., "Federated Learning with Personalization Layers", 2019."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,8 +13,7 @@ from fl_core.options import option
 class PrivateLayers(LocalObjective):
     """FedPer: base layers are shared, personalization layers stay at the client.
 
-    All are trained together. The first layers instead of the last ones make it LG-FedAvg (P. P.
-    Liang et al., 2020).
+    The first layers instead of the last ones make it LG-FedAvg (P. P. Liang et al., 2020).
     """
 
     name: ClassVar[str] = "private-layers"

@@ -16,6 +16,8 @@ from fl_core.objectives.objective import LocalObjective
 if TYPE_CHECKING:
     from torch import nn
 
+_TORCHS_NORMS = {f"torch.nn.modules.{m}" for m in ("batchnorm", "instancenorm", "normalization")}
+
 
 @dataclass(frozen=True)
 class PrivateNorms(LocalObjective):
@@ -32,24 +34,15 @@ class PrivateNorms(LocalObjective):
 
 
 def norm_layers(model: nn.Module, model_name: str = "the model") -> str:
-    """Return the names of a model's norm layers, of any of torch's kinds, by commas.
-
-    A ValueError says that it has none.
-    """
-    from torch.nn.modules import batchnorm, instancenorm, normalization  # noqa: PLC0415 - it takes a second
-
-    kinds = (
-        batchnorm._NormBase,
-        instancenorm._InstanceNorm,
-        normalization.GroupNorm,
-        normalization.LayerNorm,
-        normalization.RMSNorm,
-    )
-    names = [name for name, module in model.named_modules() if isinstance(module, kinds)]
-    found = [name for name in names if any(True for _ in model.get_submodule(name).state_dict())]
+    """Return the names of a model's norm layers, of any of torch's kinds, by commas."""
+    found = [
+        name
+        for name, module in model.named_modules()
+        if _TORCHS_NORMS & {kind.__module__ for kind in type(module).__mro__}
+        and module.state_dict()
+    ]
     if not found:
         raise ValueError(
-            f"private-norms (fedbn) needs norm layers, but {model_name} has none: "
-            "choose the model cnn-norm, or another objective."
+            f"private-norms (fedbn) needs norm layers, but {model_name} has none: choose cnn-norm."
         )
     return ",".join(found)

@@ -46,7 +46,7 @@ class Scaffold(LocalObjective):
         settings, common = local.loop.settings, local.beside
         if settings.optimizer != "sgd" or settings.momentum:
             raise ValueError(
-                "scaffold assumes SGD without momentum: set optimizer to sgd and momentum to 0."
+                "scaffold assumes SGD without momentum: set optimizer and momentum so."
             )
         weights = {n: w for n, w in model.named_parameters() if w.requires_grad}
         received = {name: w.detach().clone() for name, w in weights.items()}

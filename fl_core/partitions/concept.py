@@ -1,7 +1,5 @@
 """Concept shift: the same samples have other labels in each task."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

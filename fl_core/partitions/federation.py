@@ -1,7 +1,5 @@
 """A simulated federation: a data set, its partition and noise, newcomers, drift and attackers."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
@@ -17,16 +15,8 @@ from fl_core.data.datasets import load_dataset
 from fl_core.data.scaling import Scaling
 from fl_core.data.settings import SYNTHETIC
 from fl_core.data.synthetic import make_synthetic
+from fl_core.partitions import federation_checks as checks
 from fl_core.partitions.concept import concept_tasks, shift_concept
-from fl_core.partitions.federation_checks import (
-    check_counts,
-    check_given,
-    check_noise,
-    check_number_to_predict,
-    check_shift,
-    num_malicious,
-    tasks_of,
-)
 from fl_core.partitions.noise import label_noise
 from fl_core.partitions.partition import (
     Partition,
@@ -149,11 +139,8 @@ class Federation:
 
 @lru_cache(maxsize=2)
 def simulate_federation(settings: FederationSettings) -> Federation:
-    """Load the data set, spread it over the clients and add the label noise.
-
-    The process caches the last two federations: its clients share one copy of the samples.
-    """
-    check_counts(settings)
+    """Load the data set, spread it over the clients and add the label noise; two are cached."""
+    checks.check_counts(settings)
     if settings.dataset == SYNTHETIC:
         made = make_synthetic(settings.num_tasks, settings.heterogeneity, settings.seed)
         return spread(settings, made)
@@ -172,22 +159,22 @@ def spread(settings: FederationSettings, dataset: Dataset) -> Federation:
     """Spread a data set over the clients, and add the label noise."""
     given, seed = dataset.given_partition, settings.seed
     if dataset.is_regression:
-        check_number_to_predict(settings, has_tasks=bool(dataset.groups or given))
+        checks.check_number_to_predict(settings, has_tasks=bool(dataset.groups or given))
     if settings.shift == "concept":
-        check_shift(settings, has_tasks=bool(dataset.groups or given))
+        checks.check_shift(settings, has_tasks=bool(dataset.groups or given))
         dataset = shift_concept(dataset, settings.num_tasks, seed)
     if dataset.groups:
-        check_noise(settings)
+        checks.check_noise(settings)
     groups = dataset.train_groups.numpy(), dataset.test_groups.numpy()
     if given is not None:
-        check_given(settings, given)
+        checks.check_given(settings, given)
         partition = given_partition(groups[0], given)
     elif settings.partition == "writer":
         partition = writer_partition(*groups, settings)
     else:
         partition = make_partition(*groups, _tasks(settings, dataset), settings)
     if given is None and not dataset.is_regression:
-        check_noise(settings, partition.tasks)
+        checks.check_noise(settings, partition.tasks)
     own_test = partial(draw_local_test, *groups, partition.train, seed)
     other: tuple[str, Callable[[int], NDArray[np.int64]] | None] = ("own", own_test)
     if settings.client_test == "own" and given is None:
@@ -217,7 +204,7 @@ def spread(settings: FederationSettings, dataset: Dataset) -> Federation:
         validation,
         validation_labels,
         newcomers=late,
-        malicious=_draw_clients(tasks, num_malicious(settings), seed, _MALICE_STREAM),
+        malicious=_draw_clients(tasks, checks.num_malicious(settings), seed, _MALICE_STREAM),
         drift_round=settings.drift_round,
         after_drift=_exchange(tasks, settings.drift_clients, seed, without=late),
         other_test=other[0],
@@ -251,7 +238,7 @@ def _tasks(settings: FederationSettings, dataset: Dataset) -> Tasks:
         return concept_tasks(dataset.num_classes, settings.num_tasks)
     if are_random(settings.tasks):
         return random_tasks(settings.tasks, len(dataset.group_names), settings.seed)
-    return tasks_of(settings, len(dataset.group_names))
+    return checks.tasks_of(settings, len(dataset.group_names))
 
 
 def _in_turn(

@@ -1,7 +1,5 @@
 """Refuse a simulated federation that is impossible, as far as that is known before reading data."""
 
-from __future__ import annotations
-
 from fl_core.data.dataset_info import dataset_info, num_labels
 from fl_core.data.samples import GivenPartition, check_no_pixels
 from fl_core.data.settings import NOT_STANDARDISED, SYNTHETIC, has_group_tasks
@@ -42,8 +40,7 @@ def check_shift(settings: FederationSettings, *, has_tasks: bool) -> None:
     """Refuse a shift of concepts of data that have other tasks."""
     if has_tasks:
         raise ValueError(
-            f'shift is "concept", but {settings.dataset} has tasks that are no label sets: choose '
-            "another data set."
+            f'shift is "concept", but {settings.dataset} has tasks that are no labels.'
         )
 
 
@@ -62,11 +59,8 @@ def check_noise(settings: FederationSettings, tasks: Tasks = ((),)) -> None:
 def check_number_to_predict(settings: FederationSettings, *, has_tasks: bool) -> None:
     """Refuse label noise, a shift of labels, and several tasks of labels that are numbers."""
     reason = f"but {settings.dataset} predicts a number"
-    for key, value, usual in (
-        ("noise", settings.noise, "none"),
-        ("shift", settings.shift, "label"),
-    ):
-        if value != usual:
+    for key, usual in (("noise", "none"), ("shift", "label")):
+        if (value := getattr(settings, key)) != usual:
             raise ValueError(f'{key} is "{value}", {reason}, not a class: set {key} to {usual}.')
     if not has_tasks and (settings.num_tasks > 1 or settings.tasks):
         key = "tasks" if settings.tasks else "num-tasks"
@@ -103,32 +97,20 @@ def num_malicious(settings: FederationSettings) -> int:
 
 def check_counts(settings: FederationSettings) -> None:
     """Refuse more newcomers, drifting or malicious clients than so many clients can have."""
-    clients = settings.num_clients
-    for key, count, since_key, since in (
-        ("newcomers", settings.newcomers, "newcomer-round", settings.newcomer_round),
-        ("drift-clients", settings.drift_clients, "drift-round", settings.drift_round),
-    ):
-        if count and since < 1:
-            raise ValueError(
-                f"{key} is {count}, but {since_key} is {since}, and rounds count from 1: set "
-                f"{since_key} to at least 1, or {key} to 0."
-            )
-    if settings.newcomers >= max(clients, 1):
+    clients, late = settings.num_clients, settings.newcomers
+    if late >= max(clients, 1):
         raise ValueError(
-            f"newcomers is {settings.newcomers}, but of {clients} clients at least one must be "
-            f"there from the start: choose at most {clients - 1}."
+            f"newcomers is {late}, but there are {clients} clients: choose at most {clients - 1}."
         )
-    if settings.drift_clients > clients - settings.newcomers:
+    if settings.drift_clients > clients - late:
         raise ValueError(
             f"drift-clients is {settings.drift_clients}, but of {clients} clients only "
-            f"{clients - settings.newcomers} are there from the start: choose no more than those."
+            f"{clients - late} are there from the start: choose no more than those."
         )
     share = settings.malicious
     if share > 0 and clients > 1 and not num_malicious(settings):
-        raise ValueError(
-            f"malicious is {share}, which is less than one of {clients} clients: choose at least "
-            f"{1 / clients:.3g}."
-        )
+        least = f"choose at least {1 / clients:.3g}"
+        raise ValueError(f"malicious is {share}, less than one of {clients} clients: {least}.")
     # A single client cannot be malicious.
     if not 0 <= share < 1 or (share > 0 and num_malicious(settings) >= clients - (clients == 1)):
         raise ValueError(

@@ -1,11 +1,8 @@
 """Label noise of RCC-PFL: some labels become one of another task.
 
-The paper has two readings. Section III flips "for user k" into one label, drawn for each client;
-section II flips the labels "of a given task" into "one specific noisy label of another task", which
-all clients of the task share: the kinds that end in `PER_TASK`.
+Section III flips "for user k" into one label, drawn for each client; section II flips the labels
+"of a given task" into "one specific noisy label of another task": the kinds with `PER_TASK`.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 

@@ -1,9 +1,4 @@
-"""Partitions: which client has which samples, as pure functions of labels and a seed.
-
-The server and every client compute the same partition without messages (RCC-PFL, section V).
-"""
-
-from __future__ import annotations
+"""Partitions: which client has which samples, as pure functions of labels and a seed."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -141,10 +136,7 @@ def writer_partition(
 
 
 def given_partition(train_labels: NDArray[np.int64], given: GivenPartition) -> Partition:
-    """Return the partition that data come in; a task has the training labels of its clients.
-
-    If tasks are unknown, all clients have one. `train_labels` has shape (n,).
-    """
+    """Return the partition that data come in; a task has its clients' training labels, (n,)."""
     tasks = [0] * len(given.train) if given.tasks is None else given.tasks
     names, client_tasks = np.unique(tasks, return_inverse=True)
     train, test = (
@@ -167,10 +159,7 @@ def check_labels(tasks: Tasks, labels: Collection[int], which: str) -> None:
     """Raise a ValueError for a task with a label that none of the (`which`) samples has."""
     absent = sorted({label for task in tasks for label in task} - set(labels))
     if absent:
-        raise ValueError(
-            f"a task has label {absent[0]}, but no {which} sample has it: set tasks to some of "
-            f"the labels {list(labels)}."
-        )
+        raise ValueError(f"a task has label {absent[0]}, but no {which} sample has it.")
 
 
 def _by_label(labels: NDArray[np.int64], tasks: Tasks, seed: int) -> list[list[Indices]]:

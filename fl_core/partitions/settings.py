@@ -1,7 +1,5 @@
 """The options of a simulated federation: which client has which samples and labels."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -31,10 +29,7 @@ NOISES = (
 
 @dataclass(frozen=True, kw_only=True)
 class FederationSettings:
-    """The options of a simulated federation; hashable, as the key of a cache.
-
-    Rounds count from 1; `malicious` is a share of the clients, in [0, 1).
-    """
+    """The options of a simulated federation; rounds count from 1."""
 
     dataset: str
     num_clients: int
@@ -149,13 +144,13 @@ class FederationSettings:
     validation_fold: int = 0  # which of the `validation-folds` validates
     newcomers: int = option(0, NATURAL, "clients that join only in `newcomer-round`")
     newcomer_round: int = option(
-        5, number(int, 2), "the round in which they join", default=0, needs="newcomers"
+        5, number(int, 2), "the round in which they join", needs="newcomers"
     )
     drift_clients: int = option(
         0, NATURAL, "clients that change their task in `drift-round`: they exchange their data"
     )
     drift_round: int = option(
-        5, COUNT, "the first round with their new task", default=0, needs="drift-clients"
+        5, COUNT, "the first round with their new task", needs="drift-clients"
     )
 
     def __post_init__(self) -> None:
@@ -166,14 +161,11 @@ class FederationSettings:
                     f'tasks is "{self.tasks}", but {key} is "{value}", where each task has all '
                     "labels: leave tasks empty, and set num-tasks."
                 )
-        if (self.dataset in BY_WRITER) != (self.partition == "writer"):
+        by_writer = self.partition == "writer"
+        if (self.dataset in BY_WRITER) != by_writer:
             raise ValueError(
                 f'dataset is "{self.dataset}" and partition is "{self.partition}", but '
-                f"partition=writer and the data sets {', '.join(BY_WRITER)} need each other: set "
-                "both, or neither."
+                f"partition=writer and the data sets {', '.join(BY_WRITER)} need each other."
             )
-        if self.partition == "writer" and (self.tasks or self.clients_per_task):
-            raise ValueError(
-                'partition is "writer", where all clients have one task: leave tasks and '
-                "clients-per-task empty."
-            )
+        if by_writer and (self.tasks or self.clients_per_task):
+            raise ValueError('partition is "writer": leave tasks and clients-per-task empty.')

@@ -1,7 +1,5 @@
 """Standardise a simulated data set by the statistics of its training rows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Hold out validation samples, on which a client compares models and no client trains."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -24,9 +22,8 @@ def split_validation(
 ) -> ValidationSplit:
     """Hold out a share, in [0, 1), of samples; `labels`, (n,), are classes, or float numbers.
 
-    They are drawn whatever their class: with the same share of each, local models would meet the
-    mix of classes that they were trained on, and gains would look too small where samples are few.
-    Of two samples or more, one trains and, for a share above 0, one validates.
+    They are drawn whatever their class: with the same share of each, gains of local models would
+    look too small where samples are few. Of two samples, one trains and one validates.
 
     Without `rng`, samples are in order of time within a class: the last ones of each validate, and
     the one before them, next to both, is not used if others train. Counts are rounded so that their

@@ -480,7 +480,7 @@ def test_layouts_that_are_refused(folder, tmp_path):
         with pytest.raises(OSError, match=rf"{name} is not a folder: .*unpack an archive"):
             load_dataset("folder", str(tmp_path / name))
     (folder / "train" / "dog").mkdir()
-    with pytest.raises(ValueError, match=r"train/dog in .* has no images, files that end in \.bmp"):
+    with pytest.raises(ValueError, match=r"train/dog in .* has no images, files ending in \.bmp"):
         read(folder)
     (folder / "train" / "dog" / "puppies").mkdir()
     with pytest.raises(ValueError, match=r"train/dog in .* has the folder puppies"):

@@ -179,9 +179,7 @@ def test_drifting_clients_get_the_data_of_another_task(count, num_tasks):
         ({"drift_clients": 2, "num_tasks": 1}, r"2 of them have task 0 and only 0 .*more tasks"),
         ({"drift_clients": 11}, "drift-clients is 11, but of 10 clients only 10"),
         ({"drift_clients": 6, "newcomers": 5, "newcomer_round": 1}, "only 5 are there from"),
-        ({"drift_clients": 2, "drift_round": 0}, "drift-round is 0, and rounds count"),
         ({"newcomers": 10, "newcomer_round": 2}, "newcomers is 10, .* choose at most 9"),
-        ({"newcomers": 1}, "newcomers is 1, but newcomer-round is 0, and rounds"),
         ({"malicious": 1.0}, "malicious is 1.0, but of 10 clients at least one must be honest"),
         ({"malicious": 0.96}, "malicious is 0.96, but of 10 clients"),
         ({"malicious": 0.2, "num_clients": 1, "num_tasks": 1}, "0.2, but of 1 clients .* attack"),
@@ -218,7 +216,7 @@ def test_newcomers_and_malicious_clients_are_spread_and_spare_every_task_one(
 def test_the_share_is_rounded():
     assert len(federation(malicious=0.24).malicious) == 2
     assert len(federation(malicious=0.26).malicious) == 3
-    with pytest.raises(ValueError, match=r"malicious is 0\.04, which is less than one of 10"):
+    with pytest.raises(ValueError, match=r"malicious is 0\.04, less than one of 10"):
         federation(malicious=0.04)
 
 

@@ -152,7 +152,7 @@ def test_whole_numbers_are_to_be_predicted_if_configured(tmp_path):
     with pytest.raises(ValueError, match=said):
         load_dataset("tables", str(folder), label="visits", target="number", seed=1, window=11)
     written(folder, b="x,visits\n1,few\n2,many\n")
-    said = r"^b\.csv: column visits has texts, but target is \"number\": write numbers, name ano"
+    said = r"^b\.csv: column visits has texts, but target is \"number\": write numbers"
     with pytest.raises(ValueError, match=said):
         load_dataset("tables", str(folder), label="visits", target="number", seed=1, window=11)
 
@@ -190,7 +190,7 @@ GOOD = f"{HEAD}1,u,0\n2,v,1\n"
         (f"{HEAD}1,u,0\n2,v\n", "b.csv: column label has no value in row 2 (an empty cell, or a"),
         (f"{HEAD}1,u,0\n,v,1\nNA,v,1\n", "b.csv: column x has no value in row 2 and 1 more (an"),
         (f"{HEAD}1,' ',0\n2,  ,1\n", "b.csv: column y has no value in row 2 ("),
-        (f"{HEAD}1,u,0\ninf,v,1\n", "b.csv: column x has a number in row 2 that is not finite"),
+        (f"{HEAD}1,u,0\ninf,v,1\n", "b.csv: column x has a number in row 2 that is not below"),
         (f"{HEAD}1,u,0\n1e39,v,1\n", "b.csv: column x has a number in row 2 that is not"),
         ("x,x,label\n1,u,0\n2,v,1\n", "b.csv has two columns of one name, column 2: rename"),
         (",x,label\n1,u,0\n2,v,1\n", "b.csv has a column without a name, column 1: rename it"),
@@ -202,7 +202,7 @@ GOOD = f"{HEAD}1,u,0\n2,v,1\n"
             "label is empty, and b.csv has the columns target and label",
         ),
         ("x,label\n1,0\n2,1\n", "a has the column y, but b does not, and all sites need"),
-        (f"{HEAD}1,3,0\n2,4,1\n", "column y has numbers in b, but texts in a: write"),
+        (f"{HEAD}1,3,0\n2,4,1\n", "column y has numbers in b, but texts in a."),
         (f"{HEAD}1,u,0\n'2',v,1\n", "b.csv: column x seems to have numbers, but a text in row 2"),
         (
             "split,x,y,label\nval,1,u,0\n",

@@ -57,7 +57,7 @@ def test_a_table_is_a_data_set_of_rows(tmp_path):
             f"({X}, {Y} - 1, {X}, {Y}, ['a', 'b'])",
             "training labels are from -1 to 0, but it",
         ),
-        (f"({X}[:, 0], {Y}, {X}, {Y})", r"float32 \(4,\), but the shape must be \(n, …\)"),
+        (f"({X}[:, 0], {Y}, {X}, {Y})", r"float32 \(4,\), but must be \(n, …\)"),
         (f"({X} + np.nan, {Y}, {X}, {Y})", "training samples contain infinity, NaN or"),
         (f"({X}[:0], {Y}[:0], {X}, {Y}, ['a', 'b'])", "data set mine:load: it has no training"),
         (f"({X}, {Y}, {X}, {Y}, 2)", "class names are an int; give a list of"),

@@ -94,7 +94,7 @@ def test_a_wrong_word_is_refused_in_one_line(words, said, capsys):
     ("options", "said"),
     [
         ({"shift": "concept", "noise": "class-dependent"}, "all tasks have the same labels"),
-        ({"dataset": "folder"}, "cat in .*pets has no images, files that end"),
+        ({"dataset": "folder"}, "cat in .*pets has no images, files end"),
         ({"num-eigenvectors": 325}, "num-eigenvectors is 325, but hog features of"),
         ({"device": "cuda"}, 'device is "cuda", but'),
         (

@@ -75,7 +75,7 @@ every-test: $(TOOLS)
 
 # With a SuperLink, a gate and SuperNodes of their own, or killed simulations (docs/faults.md), and
 # what is long without being a fault: Ray, all of CIFAR-10, examples, the site of `make docs`.
-FAULTS = tests/devices/test_*.py tests/app/simulation/test_stop_family.py
+FAULTS = tests/devices/test_*.py
 
 faults: $(TOOLS)
 	$(PYTEST) $(FAULTS)

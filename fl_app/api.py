@@ -7,10 +7,9 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from fl_app.plan import Show, prepare
+from fl_app.plan import Show, prepare, print_line
 from fl_app.results.frames import Results, SweepResults, load_results, load_sweep
 from fl_app.simulation.preflight import check_has_rounds
-from fl_app.simulation.superlink import print_line
 from fl_app.sweeps.plan import plan_sweep
 from fl_app.sweeps.sweep_command import run_sweep
 from fl_core.extras import need_extra

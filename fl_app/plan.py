@@ -5,22 +5,18 @@ from __future__ import annotations
 import io
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from fl_app.config.allowed_code import ALLOWED_CODE, client_code_paths
 from fl_app.config.run_config import DEFAULTS, Config, parse_config
 from fl_app.config.unused_options import find_unused_options
 from fl_app.results.layout import output_folder
 from fl_app.run.watch import cut_short
 from fl_app.simulation import resources
-from fl_app.simulation.flower_app import toml_lines, write_app
 from fl_app.simulation.preflight import check_simulation
-from fl_app.simulation.superlink import print_line, private_superlink, run_app
 from fl_core.data.folders import resolve_data_dir
 from fl_core.extras import DRAWING, need_extra
 from fl_core.options import Scalar
@@ -33,6 +29,11 @@ SMALL = 500
 seeds) runs in this process: the start of Ray would take longer than the run."""
 
 _LAST_LINES = 15  # of the log, where no line says what went wrong
+
+
+def print_line(line: str) -> None:
+    """Print a line of a log at once."""
+    print(line, end="", flush=True)
 
 
 class RunFailedError(RuntimeError):
@@ -78,53 +79,23 @@ class Plan:
             raise RunFailedError(reasons[0].strip() if reasons else last)
         return self.folder
 
+    # PyTorch takes seconds.
+
     def _run_on_ray(self, show: Show) -> bool:
-        """Run the app on a private SuperLink, and say whether it succeeded."""
-        address, share = self._cluster(), self.gpus_per_client
-        federation = f"num-supernodes={self.config.simulated_clients} client-resources-num-cpus=1"
-        if share:
-            federation += f" client-resources-num-gpus={share}"
-        if not address:  # a running cluster has a fixed number of CPUs
-            federation += f" init-args-num-cpus={self.workers}"
-        hidden = {"CUDA_VISIBLE_DEVICES": ""} if not (share or address) else {}
-        with tempfile.TemporaryDirectory(prefix="fedkin-") as made:
-            folder = Path(made)
-            overrides = folder / "run-config.toml"
-            overrides.write_text(toml_lines(self.options), encoding="utf-8")
-            app = write_app(folder / "app")
-            words = ("--run-config", str(overrides), "--federation-config", federation)
-            with private_superlink(folder, address, hidden) as env:
-                return run_app(env, app, *words, show=show)
+        from fl_app.simulation.launch import run_on_ray  # noqa: PLC0415
 
-    def _cluster(self) -> str:
-        """Check each node of the Ray cluster, if one is named, and return its address."""
-        if not self.ray_address:
-            return ""
-        from fl_app.simulation.resources import check_cluster  # noqa: PLC0415
-
-        share = self.gpus_per_client or None
-        return check_cluster(self.ray_address, self.config, str(self.options["data-dir"]), share)
+        gpus, address = self.gpus_per_client, self.ray_address
+        return run_on_ray(self.options, show, workers=self.workers, gpus=gpus, address=address)
 
     def _run_here(self, show: Show) -> None:
         from clients.accelerator import one_thread  # noqa: PLC0415
-        from fl_app.client_app import app  # noqa: PLC0415
-        from fl_app.run.experiment import run_experiment  # noqa: PLC0415
-        from fl_app.simulation.in_process_grid import InProcessGrid  # noqa: PLC0415
-        from fl_app.simulation.simulated_clients import Simulation  # noqa: PLC0415
+        from fl_app.simulation.launch import FAILURES, run_here  # noqa: PLC0415
 
-        given = {**DEFAULTS, **self.options}
-        config, count = parse_config(given), self.config.simulated_clients
-        # The user's own process may run the user's code.
-        shared = {
-            "num-partitions": count,
-            ALLOWED_CODE: ",".join(client_code_paths(config)),
-        }
-        nodes = [{"partition-id": client, **shared} for client in range(count)]
         try:
             # One thread, as Ray's workers have: sums of several threads may differ in the last bit.
             with redirect_stdout(_Lines(show, sys.stdout)), one_thread():
-                run_experiment(config, InProcessGrid(app, nodes, given), Simulation)
-        except (ValueError, OSError, RuntimeError, ImportError) as error:
+                run_here(self.options)
+        except FAILURES as error:
             reason = error_line(error)
             show(f"error: {reason}\n")
             raise RunFailedError(reason) from error
@@ -173,16 +144,15 @@ def prepare(
         )
     for package in ("ray", *DRAWING) if workers else DRAWING:
         need_extra(package, "a simulation")
-    elsewhere = bool(ray_address)
     folder = output_folder(config.output_dir, config.resume)
-    count = max(1, workers)
-    check_simulation(config, folder, workers=count, gpus=gpus_per_client, elsewhere=elsewhere)
+    check_simulation(config, folder)
     whole = {**given, "num-clients": config.simulated_clients, "output-dir": str(folder)}
-    if elsewhere:  # the nodes have other variables and working folders
+    if ray_address:  # the nodes have other variables and working folders
         whole["data-dir"] = str(resolve_data_dir(config.data_dir))
+        resources.check_cluster(ray_address, config.device, gpus_per_client)
         share = gpus_per_client or 0.0
     else:
-        share = resources.gpus_per_client(config.device, count, gpus_per_client)
+        share = resources.gpus_per_client(config.device, max(1, workers), gpus_per_client)
     if config.resume:
         from fl_app.run.checkpoints import Checkpoints  # noqa: PLC0415
 

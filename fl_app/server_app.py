@@ -9,10 +9,9 @@ from fl_app.config.run_config import parse_config
 from fl_app.devices.device_pool import DevicePool
 from fl_app.devices.grid import DeviceGrid
 from fl_app.run.experiment import run_experiment
-from fl_app.simulation.ray_grid import SimulatedGrid
 from fl_app.simulation.simulated_clients import Simulation
 from fl_core.data.settings import REAL_DEVICES
-from fl_core.flower.server import HttpGrid, InMemoryGrid
+from fl_core.flower.server import HttpGrid
 from fl_core.text import error_line
 from fl_core.user_code import is_shutdown
 
@@ -24,9 +23,7 @@ def main(grid: Grid, context: Context) -> None:
     """Run every strategy on every seed and write the results."""
     try:
         config = parse_config(context.run_config)
-        if isinstance(grid, InMemoryGrid):
-            grid = SimulatedGrid(grid, config.min_answers)
-        elif isinstance(grid, HttpGrid):
+        if isinstance(grid, HttpGrid):
             grid = DeviceGrid(grid, config.min_answers)
         run_experiment(config, grid, DevicePool if config.dataset == REAL_DEVICES else Simulation)
     except KeyboardInterrupt:  # by Flower, when its SuperLink has ended

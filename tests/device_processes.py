@@ -25,10 +25,8 @@ from typing import Any
 
 from fl_app.devices.certificates import make_certificates
 from fl_app.devices.tls import context_to_superlink
-from fl_app.simulation.flower_app import toml_lines
-from fl_app.simulation.processes import stop_family
-from fl_app.simulation.superlink import free_ports
 from fl_core.files import program_path
+from tests.processes import free_ports, stop_family, toml_lines
 
 _PATIENCE = 60.0
 

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from fl_app.config.run_config import parse_override
-from fl_app.simulation.processes import stop_family
-from fl_app.simulation.superlink import free_ports
 from tests.app_runs import ALL_STEPS, run
+from tests.processes import free_ports, stop_family
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -85,6 +84,14 @@ def run_example(name: str, folder: Path, replaced: Mapping[str, str] | None = No
     for word, other in (replaced or {}).items():
         assert typed.count(word) == 1
         typed = typed.replace(word, other)
+    said = type_commands(typed, app, home)
+    for line in promised_by(app / "README.md"):
+        assert line in said, said
+    return said
+
+
+def type_commands(typed: str, folder: Path, home: Path) -> str:
+    """Type commands in a folder, with a SuperLink of their own in `home`; return what is said."""
     http_port, control_port = free_ports(2)
     env = {
         **{key: value for key, value in os.environ.items() if not key.startswith(_HELPFUL)},
@@ -95,11 +102,11 @@ def run_example(name: str, folder: Path, replaced: Mapping[str, str] | None = No
         "FLWR_LOCAL_CONTROL_API_PORT": str(control_port),
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_TELEMETRY_ENABLED": "0",
-        "FL_CACHE_DIR": str(folder / "cache"),
+        "FL_CACHE_DIR": str(home.parent / "cache"),
     }
     with subprocess.Popen(
         ["bash", "-ec", typed],  # noqa: S607
-        cwd=app,
+        cwd=folder,
         env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -110,6 +117,4 @@ def run_example(name: str, folder: Path, replaced: Mapping[str, str] | None = No
         finally:
             stop_family(running, home)
     assert running.returncode == 0, said
-    for line in promised_by(app / "README.md"):
-        assert line in said, said
     return said

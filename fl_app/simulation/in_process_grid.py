@@ -46,14 +46,7 @@ class InProcessGrid(Grid):
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         """Let each node answer; a failure is its answer, as in Flower."""
-        replies = []
-        for message in messages:
-            try:
-                replies.append(self.app(message, self.contexts[message.metadata.dst_node_id]))
-            except Exception as error:  # a failure of this client only
-                reason = f"{type(error)}:<'{error}'>"
-                replies.append(Message(Error(code=1, reason=reason), reply_to=message))
-        return replies
+        return [answer(self.app, one, self.contexts[one.metadata.dst_node_id]) for one in messages]
 
     run = property(lambda self: self._refuse())
 
@@ -61,3 +54,12 @@ class InProcessGrid(Grid):
         raise NotImplementedError("a grid in this process has no run and no queue of messages.")
 
     set_run = create_message = push_messages = pull_messages = _refuse
+
+
+def answer(app: ClientApp, message: Message, context: Context) -> Message:
+    """Return the answer of a node; an exception of the app is a failure of this node only."""
+    try:
+        return app(message, context)
+    except Exception as error:
+        reason = f"{type(error)}:<'{error}'>"
+        return Message(Error(code=1, reason=reason), reply_to=message)

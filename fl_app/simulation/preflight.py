@@ -1,7 +1,7 @@
 """Checks of a simulation before anything starts.
 
-In phases, the cheapest first: values; the results folder; the machine; the data; models and
-strategies. The package's data sets are not read for it: the server checks again when it has them.
+In phases, the cheapest first: values; the results folder; the data; models and strategies.
+The package's data sets are not read for it: the server checks again when it has them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from pathlib import Path
 from fl_app.config.allowed_code import client_code_paths
 from fl_app.config.rules import check_num_clusters
 from fl_app.config.run_config import Config
-from fl_app.simulation import resources
 from fl_core.data.dataset_info import dataset_info, num_sites
 from fl_core.data.folders import resolve_data_dir
 from fl_core.data.image_files import list_images
@@ -26,27 +25,14 @@ from fl_core.user_code import is_import_path, load_user_code
 _OF_THE_PACKAGE = ("mnist-5k", SYNTHETIC)
 
 
-def check_simulation(
-    config: Config,
-    folder: Path,
-    *,
-    workers: int = 1,
-    gpus: float | None = None,
-    elsewhere: bool = False,
-) -> None:
-    """Refuse a simulation that cannot run on this machine, or write to this folder.
-
-    `gpus` is the share of a GPU that each of Ray's workers is given. Workers that are `elsewhere`,
-    on other machines, are not checked here.
-    """
+def check_simulation(config: Config, folder: Path) -> None:
+    """Refuse a simulation that cannot run, or write to this folder."""
     # PyTorch takes seconds: values are checked before.
     _check_values(config)
     from fl_app.run.tracking import check_tracker  # noqa: PLC0415
 
     _check_folder(folder)
     check_tracker(config.track)
-    if not elsewhere:
-        resources.gpus_per_client(config.device, workers, gpus)
     _check_data(config)
 
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import math
-import os
 import platform
 import socket
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any
 
 from clients.settings import CPU, CUDA
 from fl_app.config.run_config import Config
-from fl_app.simulation.superlink import RAY_SETTINGS
 from fl_core.data.settings import SYNTHETIC
 from fl_core.text import one_line
 
@@ -67,78 +63,57 @@ def _check_share(device: str, given: float | None) -> None:
         )
 
 
-def check_cluster(address: str, config: Config, data_dir: str, gpus: float | None) -> str:
-    """Check every node of a Ray cluster, and return the cluster's HOST:PORT.
+def check_cluster(address: str, device: str, gpus: float | None) -> None:
+    """Refuse a Ray cluster that no process answers for, or shares of GPUs that it cannot give.
 
-    Parameters
-    ----------
-    address : str
-        `HOST:PORT`, or "auto" for the cluster that was started on this machine.
-    config : Config
-        Of the run: each node reads the data set, which stays cached there for the clients.
-    data_dir : str
-        The absolute folder of the data on every node.
-    gpus : float, optional
-        The share of a GPU for each worker.
+    `address` is `HOST:PORT`, or "auto" for the cluster that was started on this machine; `gpus` is
+    the share of a GPU for each worker.
     """
-    _check_share(config.device, gpus)
-    if config.device == CUDA and not gpus:
+    _check_share(device, gpus)
+    if device == CUDA and not gpus:
         raise ValueError(
             f'device is "{CUDA}", but on a cluster a worker has a GPU only with a share of it: '
             "add --gpus-per-client 0.1, for example."
         )
-    data = (config.dataset, data_dir, config.seed, config.label, config.target)
-    here = versions_where_data_are(*data)
-    with _connected(address) as (found_at, nodes):
-        used = [node for node in nodes if _num_workers(node, gpus or 0.0)]
-        if not used:
-            share = f" and {gpus} of a GPU" if gpus else ""
-            raise ValueError(
-                f"ray-address is {address}, but none of its {len(nodes)} nodes has a CPU{share} "
-                "for a client: add nodes, or ask for less."
-            )
-        for name, found in _ask_nodes(used, data):
-            check_versions(name, found, here)
-    return found_at
-
-
-@contextmanager
-def _connected(address: str) -> Iterator[tuple[str, list[_RayNode]]]:
-    """Join a cluster, and yield its address and its living nodes."""
-    for name, value in RAY_SETTINGS.items():
-        os.environ.setdefault(name, value)
-    import ray  # noqa: PLC0415
-
-    try:
-        _check_reachable(address)
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ValueError(
-            f"ray-address is {address}, but no Ray cluster can be joined there ({reason[0]}): "
-            "start one by ray start --head and name it as HOST:PORT, give its RAY_AUTH_TOKEN if "
-            "it has one, or leave --ray-address out to simulate on this machine alone."
-        ) from error
-    try:
-        nodes = ray.nodes()  # type: ignore[no-untyped-call]
-        found_at = ray.get_runtime_context().gcs_address
-        yield found_at, [node for node in nodes if node["Alive"]]
-    finally:
-        ray.shutdown()
-
-
-def _check_reachable(address: str) -> None:
-    """Raise OSError or ValueError if no process listens there: Ray would retry forever."""
     if address == "auto":
         return
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
-        raise ValueError("it is neither HOST:PORT nor auto")
-    with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS):
-        pass
+    try:
+        if not host or not port.isdecimal():
+            raise ValueError("it is neither HOST:PORT nor auto")
+        # Ray would retry forever.
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS):
+            pass
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"ray-address is {address}, but no Ray cluster can be joined there ({error}): start "
+            "one by ray start --head and name it as HOST:PORT, or leave --ray-address out to "
+            "simulate on this machine alone."
+        ) from error
 
 
-def _num_workers(node: _RayNode, gpus: float) -> int:
+def check_nodes(config: Config, gpus: float) -> None:
+    """Check every node of the Ray cluster that this process has joined, by a ValueError.
+
+    Each reads the data set, which stays cached there for the clients.
+    """
+    import ray  # noqa: PLC0415
+
+    nodes = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    used = [node for node in nodes if num_workers(node, gpus)]
+    if not used:
+        share = f" and {gpus} of a GPU" if gpus else ""
+        raise ValueError(
+            f"none of the {len(nodes)} nodes of the Ray cluster has a CPU{share} for a client: add "
+            "nodes, or ask for less."
+        )
+    data = (config.dataset, config.data_dir, config.seed, config.label, config.target)
+    here = versions_where_data_are(*data)
+    for name, found in _ask_nodes(used, data):
+        check_versions(name, found, here)
+
+
+def num_workers(node: _RayNode, gpus: float) -> int:
     """Return how many workers of one CPU fit on a node, as Flower counts them."""
     has = node["Resources"]
     cpus = int(has.get("CPU", 0))

@@ -20,6 +20,7 @@ from filelock import FileLock, Timeout
 from fl_app.config.run_config import DEFAULTS, Config, parse_config
 from fl_app.results.layout import SUMMARY
 from fl_app.simulation.preflight import check_has_rounds, check_simulation
+from fl_app.simulation.resources import gpus_per_client
 from fl_core.data.folders import resolve_data_dir
 from fl_core.data.settings import IN_DATA_DIR
 from fl_core.files import replacing
@@ -143,6 +144,7 @@ def check_all(simulations: Iterable[Simulation[Any]], folder: Path) -> None:
         try:
             check_has_rounds(one.config)
             check_simulation(one.config, folder)
+            gpus_per_client(one.config.device, 1, None)
         except ValueError as error:
             raise ValueError(f"{one.key}: {error}") from error
 

@@ -1,4 +1,4 @@
-"""The server's connections to nodes: Flower's grids and its control interface."""
+"""The server's connections to nodes: Flower's grid and its control interface."""
 
 from flwr.supercore.control import ControlHttpClient
-from flwr.superlink.grid import HttpGrid, InMemoryGrid
+from flwr.superlink.grid import HttpGrid

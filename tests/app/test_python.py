@@ -11,7 +11,6 @@ import pytest
 import fedkin
 from fedkin import load_results, load_sweep, simulate, sweep
 from fl_app.results.frames import Pictures, Results
-from fl_app.simulation.superlink import run_app
 from fl_core.user_code import unload_user_modules
 from tests.app_runs import ROOT, run
 from tests.report_data import write_results
@@ -141,23 +140,6 @@ def test_a_run_that_fails_says_why(played):
         simulate(output_dir="fail", progress=False, workers=2)
     with pytest.raises(RuntimeError, match="the run failed:\nrcc-pfl  round 1"):
         simulate(output_dir="silent", progress=False, workers=2)
-
-
-def test_an_exception_of_who_is_shown_the_log_does_not_wait_for_the_run(tmp_path, monkeypatch):
-    flwr = tmp_path / "flwr"
-    answer = '{"success": true, "run-id": 1}'
-    text = (
-        f"#!/bin/sh\nif [ $1 = run ]; then echo '{answer}'; else echo a line; exec sleep 60; fi\n"
-    )
-    flwr.write_text(text, encoding="utf-8")
-    flwr.chmod(0o755)
-    monkeypatch.setattr("fl_app.simulation.superlink.program_path", lambda name: str(flwr))
-
-    def show(line):
-        raise KeyError(line)
-
-    with pytest.raises(KeyError, match="a line"):
-        run_app({"PATH": "/bin:/usr/bin"}, tmp_path, show=show)
 
 
 # -------------------------------------------------------------------------------------- results

@@ -25,8 +25,8 @@ from fl_app.devices.gate.application import FLEET_PATHS
 from fl_app.devices.gate.callers import MOST_BYTES_IN_MEMORY
 from fl_app.devices.site import node_command
 from fl_app.devices.tls import context_to_superlink
-from fl_app.simulation.superlink import free_ports
 from tests.nginx_process import DEPLOY, needs_nginx, nginx_running, write_configuration
+from tests.processes import free_ports
 
 SYSTEMD_ANALYZE = shutil.which("systemd-analyze")
 UNITS = ("superlink", "gate", "nginx", "supernode")

@@ -23,7 +23,6 @@ import torch
 from flwr.supercore.task_identity import TaskIdentity
 
 from fl_app.config.run_config import parse_config
-from fl_app.simulation.superlink import free_ports
 from fl_core.files import program_path
 from fl_core.models.checkpoint import load_checkpoint
 from fl_core.models.model_file import load_model
@@ -31,6 +30,7 @@ from tests.app_runs import DEFAULTS
 from tests.device_images import SITES, write_sites
 from tests.device_processes import Program, environment, running
 from tests.device_runs import Devices, groups, run_on_devices
+from tests.processes import free_ports
 from tests.report_data import reasons_of
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,6 @@ from flwr.app import Context, RecordDict
 from fl_app.cli import main
 from fl_app.client_app import app
 from fl_app.devices.certificates import make_certificates
-from fl_app.simulation.flower_app import toml_lines
 from fl_core.files import program_path
 from tests.app_runs import DEFAULTS
 from tests.device_images import write_sites
@@ -20,6 +19,7 @@ from tests.device_processes import (
     federation,
     running,
 )
+from tests.processes import toml_lines
 from tests.raw_device import RawDevice
 from tests.report_data import reasons_of
 

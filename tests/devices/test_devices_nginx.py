@@ -17,12 +17,12 @@ import pytest
 from flwr.app import Array, ArrayRecord, RecordDict
 
 from fl_app.devices.tls import context_to_superlink
-from fl_app.simulation.superlink import free_ports
 from fl_core.messages.packing import unpack_content
 from tests.device_processes import Federation, federation, gate_words, running
 from tests.gate_requests import STRANGER, signature
 from tests.nginx_process import needs_nginx, nginx_running, write_configuration
 from tests.probe_app import probing
+from tests.processes import free_ports
 from tests.raw_device import RawDevice, status_of
 
 pytestmark = [pytest.mark.slow, needs_nginx]

@@ -15,13 +15,13 @@ from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 from fl_app.devices.certificates import make_certificates
 from fl_app.devices.gate.application import FLEET_PATHS
 from fl_app.devices.tls import context_to_superlink
-from fl_app.simulation.superlink import free_ports
 from tests.device_processes import (
     Federation,
     federation,
     gate_words,
     running,
 )
+from tests.processes import free_ports
 from tests.raw_device import fleet_client, status_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults]

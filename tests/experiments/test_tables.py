@@ -270,7 +270,7 @@ def test_a_cell_names_the_gpu_that_its_clients_had(
 
 @pytest.mark.slow
 def test_without_workers_a_table_is_made_in_this_process(tmp_path, capsys):
-    """That Ray has the same numbers is in app/simulation/test_superlink.py."""
+    """That Ray has the same numbers is in app/simulation/test_launch.py."""
     path = tmp_path / "digits.toml"
     path.write_text(TEXT, encoding="utf-8")
     words = [str(path), "--quick", "--workers", "0"]

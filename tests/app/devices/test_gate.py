@@ -29,7 +29,6 @@ from fl_app.devices.gate.application import (
 )
 from fl_app.devices.gate.gate_command import add_command
 from fl_app.devices.tls import context_for_devices, context_to_superlink, parse_address
-from fl_app.simulation.superlink import free_ports
 from tests.gate_requests import (
     DEVICE,
     PULL,
@@ -48,6 +47,7 @@ from tests.gate_requests import (
     sending,
     signature,
 )
+from tests.processes import free_ports
 
 PULL_OBJECT = b"/v1/fleet/pull-object"
 LONG = [(b"content-length", b"%d" % MOST_BYTES)]

@@ -6,9 +6,8 @@ from threading import Thread
 
 import pytest
 
-import fl_app.simulation.superlink
-from fl_app.simulation.processes import uninterrupted
-from fl_app.simulation.superlink import private_superlink
+from fl_app.simulation import launch
+from fl_app.simulation.launch import uninterrupted
 
 
 @pytest.fixture(autouse=True)
@@ -57,19 +56,17 @@ def test_another_thread_may_end_things_too():
     assert done == [signal.default_int_handler]
 
 
-def test_a_second_ctrl_c_leaves_no_superlink_behind(tmp_path, monkeypatch, capfd):
+def test_a_second_ctrl_c_does_not_stop_the_stopping(monkeypatch, capfd):
     ended = []
 
-    def stop(process, home) -> None:
+    def stop(process) -> None:
         press()  # by somebody who cannot wait
         process.kill()
-        process.wait()
-        ended.append(home)
+        ended.append(process.wait())
 
-    monkeypatch.setattr(fl_app.simulation.superlink, "program_path", lambda _: "true")
-    monkeypatch.setattr(fl_app.simulation.superlink, "_wait_until_healthy", lambda *_: None)
-    monkeypatch.setattr(fl_app.simulation.superlink, "stop_family", stop)
-    with pytest.raises(KeyboardInterrupt), private_superlink(tmp_path):
-        press()
-    assert ended == [tmp_path]
+    monkeypatch.setattr(launch, "_stop", stop)
+    monkeypatch.setattr(launch.sys, "executable", "cat")
+    with pytest.raises(KeyboardInterrupt):
+        launch.run_on_ray({}, lambda line: press(), workers=1, gpus=0.0)
+    assert ended
     assert "stopping…" in capfd.readouterr().err

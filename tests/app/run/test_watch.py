@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import nullcontext
 from unittest.mock import MagicMock
 
 import pytest
@@ -272,13 +271,12 @@ def test_a_run_that_hangs_or_ends_in_order_was_not_killed(tmp_path, clock):
 
 def test_a_simulation_whose_process_was_killed_says_how_to_go_on(tmp_path, clock, monkeypatch):
     with_checkpoint(begun(tmp_path, clock))
-    monkeypatch.setattr("fl_app.plan.private_superlink", lambda *_: nullcontext({}))
     options = {"output-dir": str(tmp_path)}
     plan = Plan(parse_config({**DEFAULTS, **options}), options, (), workers=1)
 
     def said_after(ending):
         said = []
-        monkeypatch.setattr("fl_app.plan.run_app", lambda *_, show: ending(show))
+        monkeypatch.setattr("fl_app.plan.Plan._run_on_ray", lambda _, show: ending(show))
         with pytest.raises(RunFailedError):
             plan.run(said.append)
         return said

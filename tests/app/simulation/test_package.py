@@ -15,13 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from flwr.cli.build import build_fab_from_disk, build_fab_from_files
+from flwr.cli.build import build_fab_from_files
 from flwr.cli.config_utils import load_and_validate
 from flwr.common.constant import FAB_MAX_SIZE
 from packaging.requirements import Requirement
 
 from fl_app.cli import main
-from fl_app.simulation.flower_app import write_app
 from fl_core.data.datasets import load_dataset
 from fl_core.extras import EXTRA_OF, MissingExtraError, load_extra
 from strategies.clusterings.signatures import embed_signatures
@@ -39,7 +38,6 @@ DATA = (  # beside modules
 )
 TEXT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 PROJECT = tomllib.loads(TEXT)["project"]
-APP = tomllib.loads(TEXT)["tool"]["flwr"]["app"]
 # Where names differ.
 DISTRIBUTIONS = {
     "umap": "umap-learn",
@@ -97,18 +95,6 @@ def test_flower_misses_each_thing_that_it_asks_for(there, instead, message):
     assert TEXT.count(there) == 1
     with pytest.raises(ValueError, match=message):
         build_fab_from_files(files_of_the_app(TEXT.replace(there, instead)))
-
-
-def test_the_app_without_code_is_the_same_app(tmp_path):
-    """What `fedkin run` hands to Flower: each option and its default, found by Flower's rules."""
-    app = write_app(tmp_path / "app")
-    _, warnings = load_and_validate(app / "pyproject.toml")
-    assert warnings == []
-    written = tomllib.loads((app / "pyproject.toml").read_text(encoding="utf-8"))
-    for one, other in ((written["tool"]["flwr"]["app"], APP), (written["project"], PROJECT)):
-        differing = {key: value for key, value in one.items() if value != other[key]}
-        assert differing.keys() <= {"license", "description"}
-    assert len(build_fab_from_disk(app)) < 10_000
 
 
 # ------------------------------------------------------------------------------------------ extras

@@ -129,7 +129,6 @@ def test_a_process_runs_code_only_with_the_token(family, tmp_path):
 
 def test_every_port_of_rays_asks_for_the_token(family):
     for name, _, port in listening(family):
-        if not name.startswith("flower-superlin"):  # Flower's, not Ray's
-            answers = {answer(name, port, call) for call in CALLS}
-            assert "UNAUTHENTICATED" in answers, name
-            assert answers <= {"UNAUTHENTICATED", "UNIMPLEMENTED"}, name
+        answers = {answer(name, port, call) for call in CALLS}
+        assert "UNAUTHENTICATED" in answers, name
+        assert answers <= {"UNAUTHENTICATED", "UNIMPLEMENTED"}, name

@@ -1,0 +1,181 @@
+"""Run a simulation: in this process, or with Ray's workers in a process that ends with this one.
+
+`python -m fl_app.simulation.launch` is that process: it reads what to run from its input.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+from flwr.serverapp import Grid
+
+from fl_app.config.allowed_code import ALLOWED_CODE, client_code_paths
+from fl_app.config.run_config import DEFAULTS, parse_config
+from fl_app.run.experiment import run_experiment
+from fl_app.simulation.in_process_grid import InProcessGrid
+from fl_app.simulation.ray_grid import RayGrid
+from fl_app.simulation.resources import check_nodes
+from fl_app.simulation.simulated_clients import Simulation
+from fl_core.options import Scalar
+from fl_core.text import error_line
+
+FAILURES = (ValueError, OSError, RuntimeError, ImportError)
+"""What a run raises with a sentence for its user."""
+
+_STOP_SECONDS = 30.0  # for Ray, before its processes are killed
+
+_RAY_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray's advice about a variable that this app does not use.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+# For a private Ray; a running cluster has its settings already.
+_PRIVATE_RAY = {
+    # Models of up to 4 MB travel inside Ray's calls instead of through its object store.
+    "RAY_max_direct_call_object_size": "4000000",
+    "RAY_task_rpc_inlined_bytes_limit": "100000000",
+    # In spite of its name it works on Linux: Ray takes 127.0.0.1 as this machine's address and
+    # listens nowhere else. Without it, with two workers, five of its processes listen on all
+    # addresses and the sixth on the network's.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    # Workers that are started before it is known what they need are thrown away.
+    "RAY_prestart_worker_first_driver": "0",
+    # Otherwise, any process that reaches one of its ports can run code.
+    "RAY_AUTH_MODE": "token",
+    # A CNN tested in batches of 1000 needs arrays of 19 to 50 MB. glibc would give each back to the
+    # system and ask for it again: two fifths of a test's time (benchmarks/results/README.md).
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(256 * 2**20),
+}
+
+
+def run_here(
+    options: Mapping[str, Scalar], spread: Callable[[InProcessGrid], Grid] = lambda nodes: nodes
+) -> None:
+    """Run a simulation whose clients answer in this process, or where `spread` lets them."""
+    from fl_app.client_app import app  # noqa: PLC0415 - it imports PyTorch
+
+    run_config = {**DEFAULTS, **options}
+    config = parse_config(run_config)
+    count = config.simulated_clients
+    # The user's own processes may run the user's code.
+    shared = {"num-partitions": count, ALLOWED_CODE: ",".join(client_code_paths(config))}
+    nodes = [{"partition-id": client, **shared} for client in range(count)]
+    run_experiment(config, spread(InProcessGrid(app, nodes, run_config)), Simulation)
+
+
+def run_on_ray(
+    options: Mapping[str, Scalar],
+    show: Callable[[str], None],
+    *,
+    workers: int,
+    gpus: float,
+    address: str = "",
+) -> bool:
+    """Run a simulation on a private Ray or a cluster, and return whether it succeeded.
+
+    `show` is called with each line of its log. All processes end with this call.
+    """
+    env = {**os.environ, **_RAY_SETTINGS, "PYTHONUNBUFFERED": "1"}
+    if not address:
+        # The token is on no command line and in no file.
+        env |= {**_PRIVATE_RAY, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        env |= {} if gpus else {"CUDA_VISIBLE_DEVICES": ""}
+    given = {"options": dict(options), "workers": workers, "gpus": gpus, "address": address}
+    # -P: a module in the working folder may have the name of one of ours.
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "fl_app.simulation.launch"],
+        env=env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,  # Ctrl-C reaches only this process, which then stops it in order
+    ) as process:
+        try:
+            with suppress(BrokenPipeError):  # then its log says why it has ended
+                print(json.dumps(given), file=process.stdin, flush=True)
+            for line in process.stdout or ():
+                show(line)
+        finally:
+            with uninterrupted():
+                _stop(process)
+    return process.returncode == 0
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    """Close the input of a process, at which it ends; kill it if it does not."""
+    try:
+        process.communicate(timeout=_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()  # with which Ray's processes end, too
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C, and signals that act like it, only print a line while processes are ended.
+
+    In another thread than the main one nothing changes: no signal interrupts it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    interrupting = [s for s in signals if signal.getsignal(s) is signal.default_int_handler]
+    for number in interrupting:
+        signal.signal(number, _say_stopping)
+    try:
+        yield
+    finally:
+        for number in interrupting:
+            signal.signal(number, signal.default_int_handler)
+
+
+def _say_stopping(*_: object) -> None:
+    with suppress(OSError):
+        os.write(2, "stopping…\n".encode())  # not by print, which may be what was interrupted
+
+
+def main() -> int:
+    """Run the simulation that the input's first line describes; stop at the end of the input."""
+    import ray  # noqa: PLC0415 - of the extra simulation
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    given = json.loads(sys.stdin.readline())
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
+    address, gpus = given["address"], given["gpus"]
+    config = parse_config({**DEFAULTS, **given["options"]})
+    on_cluster = {"address": address} if address else {"address": "local"}
+    resources = {} if address else {"num_cpus": given["workers"], "include_dashboard": False}
+    try:
+        ray.init(**on_cluster, **resources, logging_level=logging.ERROR)
+        if address:
+            check_nodes(config, gpus)
+        run_here(given["options"], lambda nodes: RayGrid(nodes, config.min_answers, gpus))
+    except (*FAILURES, ray.exceptions.RayError) as error:
+        print("error:", error_line(error).replace("\n", " "), flush=True)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        ray.shutdown()
+    return 0
+
+
+def _stop_with_parent() -> None:
+    sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

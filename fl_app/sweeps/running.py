@@ -1,4 +1,4 @@
-"""Run the simulations of a sweep, several at a time; a kill loses those that are running."""
+"""Run the simulations of a sweep, several at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from fl_app.config.allowed_code import client_code_paths
 from fl_app.config.run_config import Config
 from fl_app.report.report_page import NO_REPORT_VARIABLE
-from fl_app.results.layout import CELLS, SUMMARY
+from fl_app.results.layout import CELLS, CHECKPOINTS, LOG, SUMMARY
 from fl_app.simulation.resources import gpus_per_client
 from fl_app.sweeps.plan import Point, Sweep
 from fl_app.sweeps.run_numbers import numbers_of_run
@@ -28,6 +28,7 @@ from fl_app.sweeps.store import (
     read_finished,
     replace_cell,
     resolved_options,
+    resumable,
 )
 from fl_core.data.settings import IN_DATA_DIR
 from fl_core.metrics import metrics_in
@@ -38,7 +39,6 @@ from strategies.catalogue import system_of
 from strategies.validation import is_ours
 
 NUMBERS = "sweep.json"
-LOG = "log.txt"
 _FAILURES = (RuntimeError, ValueError, OSError)
 _POLL_SECONDS = 0.1
 _QUIET_SECONDS = 10.0  # between two lines of one simulation's progress
@@ -107,7 +107,7 @@ def run_missing(
     """Run simulations, and return the reasons of those that failed, by name.
 
     So many `processes` run at a time, each a `fedkin run` with so many Ray workers (0: without
-    Ray) and a folder in the sweep's.
+    Ray) and a folder in the sweep's. One that was interrupted resumes from its last checkpoint.
     """
     started, failures = time.monotonic(), dict[str, str]()
     waiting, running = deque(enumerate(missing, 1)), list[_Running]()
@@ -123,22 +123,20 @@ def run_missing(
                     gpus = gpus_per_client(one.config.device, max(1, workers) * processes, None)
                     results = (folder / CELLS / one.key.cell).absolute()
                     running.append(_Running(name, one, results, workers, gpus))
-                for simulation in [simulation for simulation in running if simulation.has_ended()]:
-                    running.remove(simulation)
+                for ended in [one for one in running if one.process.poll() is not None]:
+                    running.remove(ended)
                     left = len(waiting) + len(running)
-                    key = simulation.one.key
                     try:
-                        cell = simulation.cell()
+                        cell = ended.cell()
                     except _FAILURES as error:
-                        failures[key.cell] = str(error)
-                        say(f"{simulation.name}: failed, {error}")
+                        failures[ended.one.key.cell] = str(error)
+                        say(f"{ended.name}: failed, {error}")
                     else:
-                        replace_cell(numbers, key, cell)
+                        replace_cell(numbers, ended.one.key, cell)
                         per_cell = (time.monotonic() - started) / (len(missing) - left)
-                        took = clock(simulation.seconds)
                         say(
-                            f"{simulation.name}: {_describe_scores(cell)}, after {took}; "
-                            f"{left} left, {clock(per_cell * left)} or so"
+                            f"{ended.name}: {_describe_scores(cell)}, after "
+                            f"{clock(ended.seconds)}; {left} left, {clock(per_cell * left)} or so"
                         )
                 for simulation in running:
                     if line := simulation.progress_line():
@@ -156,75 +154,61 @@ class _Running:
     """A simulation in a separate process, with its log in its folder."""
 
     def __init__(
-        self,
-        name: str,
-        one: Simulation[Point],
-        results: Path,
-        workers: int,
-        gpus: float | None,
+        self, name: str, one: Simulation[Point], folder: Path, workers: int, gpus: float | None
     ) -> None:
-        self.name, self.one, self._results = name, one, results
+        self.name, self.one, self._folder = name, resumable(one, folder), folder
         self._workers, self._gpus = workers, gpus
-        shutil.rmtree(results, ignore_errors=True)  # of a killed simulation, or of other options
-        results.mkdir(parents=True, mode=0o700)
-        self._log = results / LOG
         self._started = self._looked = time.monotonic()
-        self.process = start_simulation(one, results, workers, gpus)
+        self.process = start_simulation(self.one, folder, workers, gpus)
 
     @property
     def seconds(self) -> float:
         """Return the seconds since its start."""
         return time.monotonic() - self._started
 
-    def has_ended(self) -> bool:
-        """Return whether its process has ended."""
-        return self.process.poll() is not None
-
     def progress_line(self) -> str:
         """Return its last line of progress, at most every ten seconds."""
         if time.monotonic() - self._looked < _QUIET_SECONDS:
             return ""
         self._looked = time.monotonic()
-        lines = [line for line in self._lines() if " elapsed, " in line]
-        return " ".join(lines[-1].split()) if lines else ""
+        return " ".join(self._last_line(" elapsed, ").split())
 
     def cell(self) -> Cell:
         """Return its cell; a RuntimeError says why it failed."""
         if self.process.returncode:
-            errors = [line for line in self._lines() if line.startswith("error: ")]
-            reason = errors[0].removeprefix("error: ") if errors else f"see {self._log}"
-            raise RuntimeError(reason)
-        summary, cell = read_finished(
-            self.one, self._results, self._workers, self.seconds, self._gpus
-        )
+            reason = self._last_line("error: ").removeprefix("error: ")
+            raise RuntimeError(reason or f"see {self._folder / LOG}")
+        found = read_finished(self.one, self._folder, self._workers, self.seconds, self._gpus)
+        summary, cell = found
         runs = [
-            {"strategy": run["strategy"], "seed": run["seed"]} | numbers_of_run(run, self._results)
+            {"strategy": run["strategy"], "seed": run["seed"]} | numbers_of_run(run, self._folder)
             for run in summary["runs"]
         ]
+        shutil.rmtree(self._folder / CHECKPOINTS, ignore_errors=True)
         return {**cell, "runs": runs}
 
-    def _lines(self) -> list[str]:
-        return self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+    def _last_line(self, part: str) -> str:
+        """Return the last line of its log that contains a text, or an empty text."""
+        text = (self._folder / LOG).read_text(encoding="utf-8", errors="replace")
+        return next((line for line in reversed(text.splitlines()) if part in line), "")
 
 
 def start_simulation(
-    one: Simulation[Point], results: Path, workers: int, gpus: float | None
+    one: Simulation[Point], folder: Path, workers: int, gpus: float | None
 ) -> subprocess.Popen[bytes]:
     """Start `fedkin run` for a simulation; it ends with this process."""
-    words = key_values({**one.given, "output-dir": str(results)})
-    words += ["--workers", str(workers)]
+    words = [*key_values(one.given), "--quiet", "--workers", str(workers)]
     if gpus and workers:
         words += ["--gpus-per-client", str(gpus)]
     # -P: a module in the working folder may have the name of one of these packages.
     command = [sys.executable, "-P", "-m", "fl_app.sweeps.simulation", str(os.getpid())]
-    with (results / LOG).open("wb") as log:
+    with (folder / LOG).open("ab") as log:
         return subprocess.Popen(
             [*command, "run", *words],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            # One page shows all of them. Lines are in the log as soon as they are printed.
-            env={**os.environ, NO_REPORT_VARIABLE: "1", "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, NO_REPORT_VARIABLE: "1"},  # one page shows all of them
             start_new_session=True,  # this process handles Ctrl-C, and ends it
         )
 

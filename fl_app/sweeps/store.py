@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 from filelock import FileLock, Timeout
 
 from fl_app.config.run_config import DEFAULTS, Config, parse_config
-from fl_app.results.layout import SUMMARY
+from fl_app.results.layout import CHECKPOINTS, SUMMARY, WHOLE
 from fl_app.simulation.preflight import check_has_rounds, check_simulation
 from fl_app.simulation.resources import gpus_per_client
 from fl_core.data.folders import resolve_data_dir
@@ -37,6 +37,8 @@ KEYS = frozenset({"options", "revision", "workers", "seconds", "versions"})
 WITHOUT_EFFECT = frozenset({"output-dir", "data-dir", "figure-format"})
 """Options that change no number; see `local_data` for the exception."""
 
+_STATE = ".state"
+_CHECKPOINTS_PER_RUN = 8
 _ROOT = Path(__file__).parents[2]
 _PACKAGES = ("fedkin", "flwr", "ray", "torch", "numpy", "scipy")
 
@@ -147,6 +149,24 @@ def check_all(simulations: Iterable[Simulation[Any]], folder: Path) -> None:
             gpus_per_client(one.config.device, 1, None)
         except ValueError as error:
             raise ValueError(f"{one.key}: {error}") from error
+
+
+def resumable(one: Simulation[AnyKey], folder: Path) -> Simulation[AnyKey]:
+    """Return the simulation that writes to a folder, and resumes from its last checkpoint there.
+
+    What other simulations, options or revisions have left there is removed.
+    """
+    state, mark = json.dumps([str(one.key), one.options, revision()]), folder / _STATE
+    is_same = mark.is_file() and mark.read_text(encoding="utf-8") == state
+    resumes = is_same and any((folder / CHECKPOINTS).glob(WHOLE))
+    if not resumes:
+        shutil.rmtree(folder, ignore_errors=True)
+        with replacing(mark) as partial:
+            partial.write_text(state, encoding="utf-8")
+    given = {**one.given, "output-dir": str(folder)}
+    if not one.config.secure_aggregation:  # which nothing resumes
+        given["checkpoint-every"] = max(1, one.config.num_server_rounds // _CHECKPOINTS_PER_RUN)
+    return replace(one, given=given | ({"resume": str(folder)} if resumes else {}))
 
 
 @contextmanager

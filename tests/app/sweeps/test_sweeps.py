@@ -22,6 +22,7 @@ from fl_app.sweeps import measures, running
 from fl_app.sweeps.plan import _name, plan_sweep, read_words
 from fl_app.sweeps.run_numbers import numbers_of_run
 from fl_app.sweeps.running import NUMBERS, default_processes, run_missing, workers_of
+from fl_app.sweeps.store import resumable
 from fl_app.sweeps.sweep_command import _write_report, run_sweep
 from fl_app.sweeps.sweep_pictures import across_key, draw
 from fl_app.sweeps.sweep_tables import printed_tables, tidy
@@ -499,8 +500,7 @@ def test_simulations_are_separate_runs_and_end_with_the_sweep(tmp_path, capsys):
     cell = folder / "cells/learning-rate=0.1"
     assert "round   1/1" in (cell / running.LOG).read_text(encoding="utf-8")
     assert not (cell / "report.html").exists()
-    one = planned.simulations[0]
-    (tmp_path / "alone").mkdir()
+    one = resumable(planned.simulations[0], tmp_path / "alone")
     process = running.start_simulation(one, tmp_path / "alone", 0, None)
     process.terminate()
     assert process.wait(60) != 0
@@ -514,7 +514,7 @@ def numbers_of(summary):
 @pytest.mark.slow
 @pytest.mark.faults
 def test_killed_and_called_again_it_has_the_numbers_of_an_undisturbed_run(tmp_path):
-    """The second cell is killed in its middle; another run, in a thread, finds the same."""
+    """The second cell is killed in its middle, and goes on there; another run finds the same."""
     folder = tmp_path / "sweep"
     words = ["noise-rate=0,0.4", "noise=class-dependent", "strategy=rcc-pfl,single"]
     words += ["num-clients=6", "num-tasks=3", "num-server-rounds=2", "model=mlp-32"]
@@ -522,7 +522,9 @@ def test_killed_and_called_again_it_has_the_numbers_of_an_undisturbed_run(tmp_pa
     command, marker = ["sweep", *words], f"sweep-{os.getpid()}"
     with fedkin(command, LEFT_BEHIND=marker) as first:
         wait_for_line(first, "[2/2] noise-rate=0.4: starts")
-        time.sleep(1)  # somewhere in the second simulation
+        log = folder / "cells/noise-rate=0.4/log.txt"
+        while not log.exists() or "single    seed 0  round   1/2" not in log.read_text():
+            time.sleep(0.05)
         first.kill()
     assert [cell["cell"] for cell in cells_of(folder)] == ["noise-rate=0"]
     begun = (folder / "cells/noise-rate=0/summary.json").read_bytes()
@@ -532,6 +534,8 @@ def test_killed_and_called_again_it_has_the_numbers_of_an_undisturbed_run(tmp_pa
     assert "2 simulations (4 trainings), 1 finished" in said
     assert "[1/1] noise-rate=0.4: starts" in said
     assert (folder / "cells/noise-rate=0/summary.json").read_bytes() == begun
+    assert "resumed after round" in log.read_text(encoding="utf-8")
+    assert not (folder / "cells/noise-rate=0.4/checkpoints").exists()
 
     found = []
     options = {"noise": "class-dependent", "noise_rate": 0.4, "num_clients": 6, "num_tasks": 3}

@@ -75,11 +75,11 @@ every-test: $(TOOLS)
 
 # With a SuperLink, a gate and SuperNodes of their own, or killed simulations (docs/faults.md), and
 # what is long without being a fault: Ray, all of CIFAR-10, examples, the site of `make docs`.
-FAULTS = tests/devices/test_*.py
+FAULTS = tests/devices/test_*.py tests/app/simulation/test_launch.py
 
 faults: $(TOOLS)
 	$(PYTEST) $(FAULTS)
-	$(PYTEST) -m faults tests --ignore tests/devices
+	$(PYTEST) -m faults tests $(FAULTS:%=--ignore-glob=%)
 
 options: $(TOOLS)
 	$(BIN)/python -m fl_app.config.options_page

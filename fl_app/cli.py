@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
-import select
 import shlex
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
@@ -39,9 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parsed(arguments)
         status: int = options.call(options)
         print(end="", flush=True)  # so that a closed pipe raises here
+    except BrokenPipeError:  # the reader of stdout, such as `head`, has ended
+        # Python would fail again when it flushes the rest at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (ValueError, OSError, RuntimeError, MissingExtraError) as error:
-        if isinstance(error, BrokenPipeError) and _stdout_closed():
-            return 1
         print("error:", error_line(error).replace("\n", "\n       "), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -51,18 +54,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for number, handler in before.items():
             signal.signal(number, handler)
     return status
-
-
-def _stdout_closed() -> bool:
-    """Return whether the reader of stdout, such as `head`, has ended; if so, discard the rest."""
-    stdout = sys.stdout.fileno()
-    errors = select.poll()
-    errors.register(stdout, 0)
-    if not errors.poll(0):
-        return False
-    # Python would fail again when it flushes the rest at its end.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stdout)
-    return True
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -108,13 +99,26 @@ def _run(options: argparse.Namespace) -> int:
         _print_plan(plan, {**presets, **given})
         return 0
     try:
-        plan.run()
+        with _shown(options, plan.folder):
+            plan.run()
     except RunFailedError:  # the reason is in the log
         return 1
     except KeyboardInterrupt:
         _print_resume_command(options, plan.options, plan.folder)
         raise
     return _check_all_trained(plan.folder)
+
+
+def _shown(options: argparse.Namespace, folder: Path) -> AbstractContextManager[None]:
+    """Set what a run prints, and show its progress in a terminal while the block runs."""
+    from fl_app.run.log import LEVEL_VARIABLE  # noqa: PLC0415
+    from fl_app.run.watch import live_view  # noqa: PLC0415
+
+    is_live = sys.stdout.isatty() and options.level is None
+    level = logging.INFO if is_live else options.level
+    if level is not None:
+        os.environ[LEVEL_VARIABLE] = str(level)
+    return live_view(folder) if is_live else nullcontext()
 
 
 def _check_all_trained(folder: Path) -> int:
@@ -198,6 +202,11 @@ def _add_run_arguments(run: argparse.ArgumentParser) -> None:
         help="simulate on the Ray cluster that runs there, or `auto`: the one started on this "
         "machine (docs/scale.md)",
     )
+    for words, level, what in (
+        (("-v", "--verbose"), logging.DEBUG, "print the clusters and the names of all files, too"),
+        (("-q", "--quiet"), logging.ERROR, "print errors only; log.txt has the rest"),
+    ):
+        run.add_argument(*words, action="store_const", dest="level", const=level, help=what)
     run.add_argument(
         "--dry-run",
         action="store_true",
@@ -274,9 +283,8 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser(
         "run",
         help="simulate the app on this machine or on a Ray cluster",
-        description="Simulate the app with `flwr run` on a private SuperLink, show its progress, "
-        "and stop everything at the end. Without num-clients, there are 25 clients, or as many as "
-        "the data set has.",
+        description="Simulate the app, and show its progress. Without num-clients, there are 25 "
+        "clients, or as many as the data set has.",
     )
     _add_run_arguments(run)
     run.set_defaults(call=_run, presets={})

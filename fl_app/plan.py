@@ -82,14 +82,14 @@ class Plan:
     # PyTorch takes seconds.
 
     def _run_on_ray(self, show: Show) -> bool:
-        from fl_app.simulation.launch import run_on_ray  # noqa: PLC0415
+        from fl_app.launch import run_on_ray  # noqa: PLC0415
 
         gpus, address = self.gpus_per_client, self.ray_address
         return run_on_ray(self.options, show, workers=self.workers, gpus=gpus, address=address)
 
     def _run_here(self, show: Show) -> None:
         from clients.accelerator import one_thread  # noqa: PLC0415
-        from fl_app.simulation.launch import FAILURES, run_here  # noqa: PLC0415
+        from fl_app.launch import FAILURES, run_here  # noqa: PLC0415
 
         try:
             # One thread, as Ray's workers have: sums of several threads may differ in the last bit.

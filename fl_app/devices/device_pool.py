@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from fl_app.results.verdict import NOT_COMPARED, SeedVerdicts
 from fl_app.run.checkpoints import Checkpoints
 from fl_app.run.client_pool import ClientPool
 from fl_app.run.client_states import ConfigValues, save_states
-from fl_app.run.progress import Progress
+from fl_app.run.log import COURSE, log
 from fl_app.run.writer import ResultsFolder
 from fl_core.agreement.agreement import Agreement, Survey
 from fl_core.agreement.vote import agree, outvoted, with_whole_numbers
@@ -77,11 +77,14 @@ class DevicePool(ClientPool):
         """Return the values that strategies are built from, without tasks."""
         return Setting(self._config.for_samples(self._agreement), self._agreement, seed)
 
-    def show_plan(self, results: ResultsFolder, progress: Progress) -> None:
-        """Print which devices take part."""
-        self._results, self._progress = results, progress
-        names = [self._known.names[client] for client in self._known.nodes]
-        progress.show_devices(names, self._agreement, self._config, results.folder)
+    @property
+    def names(self) -> Sequence[str]:
+        """Return the names of the devices that take part."""
+        return [self._known.names[client] for client in self._known.nodes]
+
+    def start(self, results: ResultsFolder) -> None:
+        """Note where results are."""
+        self._results = results
 
     def begin_run(self, setting: Setting, done: int) -> Grid:
         """Register newcomers, so that every strategy starts with all connected devices."""
@@ -95,18 +98,12 @@ class DevicePool(ClientPool):
         save_states(self._grid, strategy, sent, self._config.round_deadline)
         return {}
 
-    def after_round(
-        self,
-        report: RoundReport,
-        strategy: ClusteredStrategy,
-        show: Callable[[RoundReport], None],
-    ) -> None:
-        """Show a round, and the clusters of devices that have joined in it."""
-        show(report)
+    def after_round(self, report: RoundReport, strategy: ClusteredStrategy) -> None:
+        """Log the clusters of devices that have joined in a round."""
         clusters = strategy.clusters.of_client
-        if self._seen:
-            for client in sorted(clusters.keys() - self._seen):
-                self._progress.joined(self._known.names[client], report.round, clusters[client])
+        for client in sorted(clusters.keys() - self._seen) if self._seen else ():
+            joined = f"{self._known.names[client]} joined in round {report.round}"
+            log.log(COURSE, "%s, in cluster %d", joined, clusters[client])
         self._seen.update(clusters)
 
     def end_run(self, run: RunResult, strategy: ClusteredStrategy, sent: ConfigValues) -> None:
@@ -124,7 +121,7 @@ class DevicePool(ClientPool):
         failures = deliver_models(strategy, self._grid, ConfigRecord(content), deadline)
         _note_not_stored(run, failures)
         if not judged:
-            self._progress.show_delivery(failures, self._known.names)
+            _log_delivery(failures, self._known.names)
 
     def end_seed(self, seed: int, verdicts: SeedVerdicts | None) -> None:
         """Let each device use the model of its verdict.
@@ -156,7 +153,15 @@ class DevicePool(ClientPool):
         failures |= dict.fromkeys(sorted(away), "it is not connected")
         for run in runs.values():  # a failure concerns the model that a device is to use
             _note_not_stored(run, {c: why for c, why in failures.items() if c < run.num_clients})
-        self._progress.show_delivery(failures, self._known.names)
+        _log_delivery(failures, self._known.names)
+
+
+def _log_delivery(failures: Mapping[int, str], names: Mapping[int, str]) -> None:
+    """Log which devices did not store their model, and why."""
+    for client, reason in failures.items():
+        log.warning("%s did not store its model: %s", names[client], reason)
+    stored = len(names) - len(failures)
+    log.info("%d of %d devices have stored their model", stored, len(names))
 
 
 def _note_not_stored(run: RunResult, failures: Mapping[int, str]) -> None:
@@ -174,7 +179,7 @@ def wait_for_devices(grid: Grid, expected: int, deadline: float) -> None:
         if count != shown:
             shown = count
             there = f"{count} of {expected} devices are" if expected else "no device is"
-            print(f"{there} connected yet, waiting up to {deadline:g} seconds", flush=True)
+            log.info("%s connected yet, waiting up to %g seconds", there, deadline)
         if time.monotonic() - started > deadline:
             break
         time.sleep(_LOOK_AGAIN)

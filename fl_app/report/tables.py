@@ -263,10 +263,14 @@ def _exact(metric: str, test: str) -> str:
 
 
 def print_results(runs: Sequence[Run]) -> None:
-    """Print the table of strategies, then the clusters, with the true tasks."""
+    """Print the table of strategies."""
     print(f"\n{render(printed_strategies(runs))}", end="")
     for table in event_tables(runs):
         print(f"\n{render(table)}", end="")
+
+
+def print_clusters(runs: Sequence[Run]) -> None:
+    """Print the clusters of each run, with the true tasks."""
     for run in runs:
         if run.strategy not in UNGROUPED or run.left_out_of_sums:
             print(f"\n{render(cluster_table(run))}", end="")

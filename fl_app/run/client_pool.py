@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from flwr.app import ConfigRecordValues
@@ -14,7 +14,6 @@ from fl_app.results.run_result import RunResult
 from fl_app.results.verdict import SeedVerdicts
 from fl_app.run.checkpoints import Checkpoints
 from fl_app.run.client_states import ConfigValues
-from fl_app.run.progress import Progress
 from fl_app.run.writer import ResultsFolder
 from strategies import ClientRegistry, ClusteredStrategy, RoundReport
 
@@ -39,8 +38,13 @@ class ClientPool(Protocol):
         """Return the configuration with what it leaves open spelled out."""
         return config
 
-    def show_plan(self, results: ResultsFolder, progress: Progress) -> None:
-        """Say what is about to happen."""
+    @property
+    def names(self) -> Sequence[str]:
+        """Return the names of the clients, if they have some."""
+        ...
+
+    def start(self, results: ResultsFolder) -> None:
+        """Get ready to train; what clients do goes to `results`, too."""
 
     def begin_run(self, setting: Setting, done: int) -> Grid:
         """Return the way to the clients for a strategy of which `done` rounds are done."""
@@ -49,13 +53,8 @@ class ClientPool(Protocol):
     def restore_states(self, states: Mapping[int, Any], sent: ConfigValues) -> None:
         """Give clients back their private state of before an interruption."""
 
-    def after_round(
-        self,
-        report: RoundReport,
-        strategy: ClusteredStrategy,
-        show: Callable[[RoundReport], None],
-    ) -> None:
-        """Show a round."""
+    def after_round(self, report: RoundReport, strategy: ClusteredStrategy) -> None:
+        """Do what is due after a round, before it is shown."""
 
     def save_states(self, strategy: ClusteredStrategy, sent: ConfigValues) -> dict[int, Any]:
         """Let clients save their private state; return what a checkpoint is to hold of it."""

@@ -1,8 +1,7 @@
 """The private state of clients (layers, models) in a run that can be interrupted.
 
-At each checkpoint, the clients are asked to save their state. A device does so on its disk, and
-sends nothing. A simulated client has no disk: its state is in the simulation's memory, on a Ray
-cluster perhaps on another machine, so it sends the state, which becomes part of the checkpoint.
+At each checkpoint, a device saves its state on its disk. A simulated client has no disk: it sends
+its state, which becomes part of the checkpoint.
 """
 
 from __future__ import annotations

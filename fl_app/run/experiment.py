@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,9 +36,9 @@ from fl_app.run.checkpoints import Checkpoints
 from fl_app.run.client_pool import ClientPool, ConnectClients
 from fl_app.run.client_states import repeat_test
 from fl_app.run.early_stopping import StopEarly, has_stopped_improving
-from fl_app.run.progress import Progress
+from fl_app.run.log import COURSE, log, log_to_console, log_to_file
+from fl_app.run.progress import Progress, kind_of
 from fl_app.run.quorum import QuorumGrid
-from fl_app.run.status import Status
 from fl_app.run.tracking import Tracking, check_tracker
 from fl_app.run.writer import ResultsFolder
 from fl_core.extras import DRAWING, need_extra
@@ -71,39 +71,36 @@ def run_experiment(
     for package in DRAWING:
         need_extra(package, "a server, which draws pictures,")
     check_tracker(config.track)
-    status = Status()
+    progress = Progress()
     if isinstance(grid, QuorumGrid):
-        grid.listener = status
-    with status.running():
-        status.doing("waiting for the clients")
+        grid.listener = progress
+    with log_to_console(), progress.running():
+        progress.doing("waiting for the clients")
         clients = connect(config, grid, checkpoints)
-        _Experiment(clients, checkpoints, status).run(config, redraw, command)
+        _Experiment(clients, checkpoints, progress).run(config, redraw, command)
     return checkpoints.folder
 
 
 class _Experiment:
     """A run with connected clients."""
 
-    def __init__(self, clients: ClientPool, checkpoints: Checkpoints, status: Status) -> None:
-        self._clients, self._checkpoints, self._status = clients, checkpoints, status
+    def __init__(self, clients: ClientPool, checkpoints: Checkpoints, progress: Progress) -> None:
+        self._clients, self._checkpoints, self._progress = clients, checkpoints, progress
 
     def run(self, config: Config, redraw: Redraw | None, command: str) -> None:
-        clients, status, folder = self._clients, self._status, self._checkpoints.folder
+        clients, progress, folder = self._clients, self._progress, self._checkpoints.folder
         seeds = range(config.seed, config.seed + config.repeats)
-        status.doing(f"reading {config.dataset}")
+        progress.doing(f"reading {config.dataset}")
         for seed in reversed(seeds):  # the first seed last: it is still in memory when it is needed
             setting = clients.setting(seed)
-        status.doing("preparing what strategies need")
+        progress.doing("preparing what strategies need")
         is_automatic = config.features == AUTO
         config, left_out = runnable_strategies(setting)
         setting = setting._replace(config=config)
         _check(setting, clients.num_at_start)
         config = replace(config, validation_folds=_num_folds(setting))
-        self._progress = Progress(config.num_trainings * config.num_server_rounds)
-        if is_automatic and shares_eigenvectors(config.strategy):
-            self._progress.took_features(setting.config.features, setting.data)
-        with self._checkpoints.only_run():
-            status.write_to(folder)
+        with self._checkpoints.only_run(), log_to_file(folder):
+            progress.write_to(folder)
             agreed = setting._replace(config=config.for_strategies(*config.strategy))
             resolved = replace(
                 config,
@@ -113,9 +110,14 @@ class _Experiment:
             )
             results = ResultsFolder(clients.resolved(resolved), command, left_out)
             for name, why in left_out.items():
-                print(f"{name} is left out: {why}", flush=True)
-            status.doing("waiting until all clients have started and have their data")
-            clients.show_plan(results, self._progress)
+                log.info("%s is left out: %s", name, why)
+            if is_automatic and shares_eigenvectors(config.strategy):
+                kind = kind_of(setting.data)
+                log.log(COURSE, "features=auto: %s, since samples are %s", config.features, kind)
+            progress.show_plan(config, clients.names, clients.num_clients, setting.data, folder)
+            progress.doing("waiting until all clients have started and have their data")
+            clients.start(results)
+            progress.start_rounds()
             if not config.num_server_rounds:
                 for name in one_shot(config.strategy):
                     grouped = self._group(name, setting, redraw)
@@ -124,11 +126,11 @@ class _Experiment:
                     )
                 results.finish_grouping()
                 return
-            with closing(Tracking(results.config)) as self._tracking:
-                for seed in seeds:
-                    self._run_seed(config.strategy, clients.setting(seed), results)
-                status.doing("drawing pictures")
-                results.finish()
+            self._tracking = Tracking(results.config)
+            for seed in seeds:
+                self._run_seed(config.strategy, clients.setting(seed), results)
+            progress.doing("drawing pictures")
+            results.finish()
 
     def _run_seed(self, names: tuple[str, ...], setting: Setting, results: ResultsFolder) -> None:
         for name in names:
@@ -157,12 +159,12 @@ class _Experiment:
         """Run a strategy's pre-round, and nothing else."""
         config, seed = setting.config, setting.seed
         grid = self._clients.begin_run(setting, 0)
-        self._status.begin_run(name, seed, 0, 0)
+        self._progress.begin_run(name, seed, 0, 0)
         strategy = self._build(name, setting)
         with _quiet_flower():
             strategy.group(grid, config.round_deadline, self._message_config(setting, {}))
         if redraw is not None:
-            self._status.doing(f"{name}, seed {seed}, how certain its clusters are")
+            self._progress.doing(f"{name}, seed {seed}, how certain its clusters are")
             strategy.training.clusters = redraw(strategy, config, seed)
         else:
             self._clients.note_uninformative(setting, strategy)
@@ -175,7 +177,7 @@ class _Experiment:
             "registry": self._clients.known_clients,
         }
         strategy = build_strategy(name, setting, options)
-        self._status.set_registry(lambda: strategy.training.registry)
+        self._progress.registry = lambda: strategy.training.registry
         return strategy
 
     def _message_config(self, setting: Setting, values: Mapping[str, Scalar]) -> ConfigRecord:
@@ -194,7 +196,6 @@ class _Experiment:
         tried = combinations(setting.config.tune, name)
         for values in tried:
             run, strategy = self._run_strategy(name, with_values(setting, values), values)
-            self._tracking.end_run()
             sent = self._message_config(setting, values)
             self._clients.end_run(run, strategy, sent)
             runs.append(run)
@@ -206,7 +207,8 @@ class _Experiment:
                     strategies.pop(one.label, None)
         if len(runs) == 1:
             return run, strategy
-        self._progress.chose(best.label, best.seed, len(runs))
+        best_of_all = f"is the best of {len(runs)} on validation samples"
+        log.log(COURSE, "%s", f"{best.label}, seed {best.seed}, {best_of_all}")
         return best, strategies[best.label]
 
     def _run_strategy(
@@ -217,32 +219,26 @@ class _Experiment:
         The setting has the `values` that it tries, which are part of its label.
         """
         config, seed, clients = setting.config, setting.seed, self._clients
-        checkpoints, status, progress = self._checkpoints, self._status, self._progress
+        checkpoints, progress = self._checkpoints, self._progress
         fold = {protocol.VALIDATION_FOLD: config.validation_fold} if config.validation_fold else {}
         label = label_of(name, {**values, **fold})
-        show = progress.reporter(label, seed)
         checkpoint = checkpoints.load(label, seed, setting.data)
         done, before, rounds = 0, 0.0, config.num_server_rounds
         if checkpoint is not None:
             done, before = checkpoint["strategy"]["round"], float(checkpoint["seconds"])
         sent = self._message_config(setting, values)
         grid = clients.begin_run(setting, done)
-        status.begin_run(label, seed, done, rounds)
-        self._tracking.begin_run(label, seed, done, values)
+        progress.begin_run(label, seed, done, rounds)
         started = time.perf_counter()
 
         def seconds() -> float:
             return before + time.perf_counter() - started
 
         def on_round(report: RoundReport) -> None:
-            clients.after_round(report, strategy, show)
+            clients.after_round(report, strategy)
             registry, falls = strategy.training.registry, find_falls(strategy.reports)
-            if fell := describe_falls(falls, registry.name_of, report.metrics.main):
-                fell = f"{label}, seed {seed}: {fell}"
-                print(fell, flush=True)
-            status.after_round(
-                report, registry, progress.rounds_left, progress.seconds_left(), fell
-            )
+            fell = describe_falls(falls, registry.name_of, report.metrics.main)
+            progress.after_round(report, registry, fell)
             self._tracking.after_round(report, seconds(), setting.federation)
             if checkpoints.is_due(report):
                 states = clients.save_states(strategy, sent) if strategy.local.has_state else {}
@@ -250,7 +246,7 @@ class _Experiment:
             if report.round < rounds and has_stopped_improving(
                 strategy.reports, config.early_stopping
             ):
-                progress.ended(label, seed, report)
+                progress.end_run_early(report)
                 raise StopEarly
 
         strategy = self._build(
@@ -271,15 +267,15 @@ class _Experiment:
             if strategy.local.has_state:
                 theirs = {**sent, protocol.TRAINING: checkpoint["strategy"]["identity"]}
                 clients.restore_states(checkpoint["states"], theirs)
-            progress.resumed(label, seed, done)
             reports = [RoundReport(**report) for report in checkpoint["strategy"]["reports"]]
             if done < rounds and has_stopped_improving(reports, config.early_stopping):
-                progress.ended(label, seed, reports[-1])
+                progress.end_run_early(reports[-1])
                 rounds = done
         tested = sent
         if config.validation_share:  # clients compare the strategies' models
             tested = ConfigRecord({**sent, protocol.CANDIDATE: label})
-        with _quiet_flower(), suppress(StopEarly):
+        tracked = self._tracking.run(label, seed, done, values)
+        with _quiet_flower(), tracked, suppress(StopEarly):
             strategy.start(
                 grid,
                 ArrayRecord(initial_model(setting).state_dict()),

@@ -6,8 +6,8 @@ import logging
 import math
 import os
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from statistics import fmean
@@ -28,106 +28,93 @@ _MOST_CLUSTERS = 50  # with a curve each
 _log = logging.getLogger(__name__)
 
 
-@dataclass
-class Tracker:
-    """One strategy on one seed, shown elsewhere; `done` of its rounds are logged already."""
-
-    name: str
-    folder: Path
-    options: dict[str, Scalar]
-    done: int = 0
-
-    def __post_init__(self) -> None:
-        """Open the run."""
-
-    def log(self, values: Mapping[str, float], server_round: int) -> None:
-        """Log the numbers of a round, so that others can see them when this returns."""
-
-    def close(self, *, failed: bool = False) -> None:
-        """End the run."""
+# Each opens a run elsewhere, from its name, the results folder, its options and how many of its
+# rounds are logged already. It returns two functions: one logs the numbers of a round, so that
+# others can see them when it returns; the other ends the run, and takes whether it failed.
+Log = Callable[[Mapping[str, float], int], object]
+Close = Callable[[bool], object]
 
 
-class TensorBoard(Tracker):
-    """Event files in `tensorboard/NAME` of the results folder."""
+def _open_tensorboard(
+    name: str, folder: Path, options: Mapping[str, Scalar], done: int
+) -> tuple[Log, Close]:
+    """Write event files; rounds that are trained again replace those of before."""
+    load_extra("tensorboard", "track=tensorboard")
+    tensorboard: Any = import_module("torch.utils.tensorboard")  # which has no types
+    writer = tensorboard.SummaryWriter(folder / "tensorboard" / name, purge_step=done + 1)
+    _, start, end = tensorboard.summary.hparams(options, {})
+    writer.file_writer.add_summary(start)
+    writer.flush()
 
-    def __post_init__(self) -> None:
-        """Write the options; rounds that are trained again replace those of before."""
-        load_extra("tensorboard", "track=tensorboard")
-        tensorboard: Any = import_module("torch.utils.tensorboard")  # which has no types
-        folder = self.folder / "tensorboard" / self.name
-        self._writer = tensorboard.SummaryWriter(folder, purge_step=self.done + 1)
-        _, start, self._end = tensorboard.summary.hparams(self.options, {})
-        self._writer.file_writer.add_summary(start)
-        self._writer.flush()
+    def log(values: Mapping[str, float], server_round: int) -> None:
+        for key, value in values.items():
+            writer.add_scalar(key, value, server_round)
+        writer.flush()
 
-    def log(self, values: Mapping[str, float], server_round: int) -> None:  # noqa: D102
-        for name, value in values.items():
-            self._writer.add_scalar(name, value, server_round)
-        self._writer.flush()
-
-    def close(self, *, failed: bool = False) -> None:  # noqa: D102
+    def close(failed: bool) -> None:
         if not failed:
-            self._writer.file_writer.add_summary(self._end)
-        self._writer.close()
+            writer.file_writer.add_summary(end)
+        writer.close()
+
+    return log, close
 
 
-class MLflow(Tracker):
-    """A run at MLFLOW_TRACKING_URI, or else in `mlflow.db` of the results folder."""
+def _open_mlflow(
+    name: str, folder: Path, options: Mapping[str, Scalar], _: int
+) -> tuple[Log, Close]:
+    """Open a run at MLFLOW_TRACKING_URI, or else in `mlflow.db` of the results folder."""
+    # A server that does not answer later delays one round at most.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    mlflow: Any = load_extra("mlflow", "track=mlflow")
+    metric, param = mlflow.entities.Metric, mlflow.entities.Param
+    client = mlflow.MlflowClient(
+        os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{folder / 'mlflow.db'}"
+    )
+    project = os.environ.get("MLFLOW_EXPERIMENT_NAME", _PROJECT)
+    found = client.get_experiment_by_name(project)
+    experiment = found.experiment_id if found else client.create_experiment(project)
+    run = client.create_run(experiment, run_name=name).info.run_id
+    client.log_batch(run, params=[param(key, str(value)) for key, value in options.items()])
 
-    def __post_init__(self) -> None:
-        """Open it; a server that does not answer later delays one round at most."""
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-        mlflow: Any = load_extra("mlflow", "track=mlflow")
-        self._metric, param = mlflow.entities.Metric, mlflow.entities.Param
-        uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{self.folder / 'mlflow.db'}"
-        self._client = mlflow.MlflowClient(uri)
-        project = os.environ.get("MLFLOW_EXPERIMENT_NAME", _PROJECT)
-        found = self._client.get_experiment_by_name(project)
-        experiment = found.experiment_id if found else self._client.create_experiment(project)
-        self._run = self._client.create_run(experiment, run_name=self.name).info.run_id
-        options = [param(key, str(value)) for key, value in self.options.items()]
-        self._client.log_batch(self._run, params=options)
-
-    def log(self, values: Mapping[str, float], server_round: int) -> None:  # noqa: D102
+    def log(values: Mapping[str, float], server_round: int) -> None:
         now = int(1000 * time.time())
-        metrics = [self._metric(name, value, now, server_round) for name, value in values.items()]
-        self._client.log_batch(self._run, metrics=metrics)
+        metrics = [metric(key, value, now, server_round) for key, value in values.items()]
+        client.log_batch(run, metrics=metrics)
 
-    def close(self, *, failed: bool = False) -> None:  # noqa: D102
-        self._client.set_terminated(self._run, "FAILED" if failed else "FINISHED")
-
-
-class WandB(Tracker):
-    """A run of the project WANDB_PROJECT; with WANDB_MODE=offline, in the results folder."""
-
-    def __post_init__(self) -> None:
-        """Open it without data of this machine, and without the run's output."""
-        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        wandb: Any = load_extra("wandb", "track=wandb")
-        private = {"console": "off", "host": _PROJECT, "silent": True, "disable_git": True}
-        unused = ("x_disable_machine_info", "x_disable_meta", "x_disable_stats")
-        private |= {**dict.fromkeys(unused, True), "x_save_requirements": False}
-        self._run = wandb.init(
-            name=self.name,
-            group=self.folder.name,
-            config=self.options,
-            project=os.environ.get("WANDB_PROJECT", _PROJECT),
-            dir=self.folder,
-            reinit="create_new",
-            settings=wandb.Settings(**private, finish_timeout=60.0, finish_timeout_raises=True),
-        )
-        self._run.define_metric("*", step_metric="round")
-
-    def log(self, values: Mapping[str, float], server_round: int) -> None:  # noqa: D102
-        self._run.log({"round": server_round, **values})
-
-    def close(self, *, failed: bool = False) -> None:  # noqa: D102
-        self._run.finish(exit_code=int(failed))
+    return log, lambda failed: client.set_terminated(run, "FAILED" if failed else "FINISHED")
 
 
-TRACKER_OF = {"tensorboard": TensorBoard, "mlflow": MLflow, "wandb": WandB}
+def _open_wandb(
+    name: str, folder: Path, options: Mapping[str, Scalar], _: int
+) -> tuple[Log, Close]:
+    """Open a run of WANDB_PROJECT, without data of this machine and without the run's output.
+
+    With WANDB_MODE=offline, it is in the results folder.
+    """
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+    wandb: Any = load_extra("wandb", "track=wandb")
+    private = {"console": "off", "host": _PROJECT, "silent": True, "disable_git": True}
+    unused = ("x_disable_machine_info", "x_disable_meta", "x_disable_stats")
+    private |= {**dict.fromkeys(unused, True), "x_save_requirements": False}
+    run = wandb.init(
+        name=name,
+        group=folder.name,
+        config=options,
+        project=os.environ.get("WANDB_PROJECT", _PROJECT),
+        dir=folder,
+        reinit="create_new",
+        settings=wandb.Settings(**private, finish_timeout=60.0, finish_timeout_raises=True),
+    )
+    run.define_metric("*", step_metric="round")
+    return (
+        lambda values, server_round: run.log({"round": server_round, **values}),
+        lambda failed: run.finish(exit_code=int(failed)),
+    )
+
+
+TRACKER_OF = {"tensorboard": _open_tensorboard, "mlflow": _open_mlflow, "wandb": _open_wandb}
 
 
 def check_tracker(name: str) -> None:
@@ -146,55 +133,55 @@ class Tracking:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._open = TRACKER_OF.get(config.track)
-        self._tracker: Tracker | None = None
+        self._log: Log | None = None
         self._has_worked = False
 
-    def begin_run(self, name: str, seed: int, done: int, values: Mapping[str, Scalar]) -> None:
-        """Open a run for a strategy on a seed, with the values of options that it tries."""
+    @contextmanager
+    def run(self, name: str, seed: int, done: int, values: Mapping[str, Scalar]) -> Iterator[None]:
+        """Track a strategy on a seed, with the values of options that it tries, in the block."""
         if self._open is None:
+            yield
             return
         options = {**self._config.as_run_config(), **values, "strategy": name, "seed": seed}
-        folder = Path(self._config.output_dir)
+        close: Close = bool
+        with self._giving_up():
+            run_name, folder = f"{name}-seed-{seed}", Path(self._config.output_dir)
+            self._log, close = self._open(run_name, folder, options, done)
+        self._has_worked, failed = True, True
         try:
-            self._tracker = self._open(f"{name}-seed-{seed}", folder, options, done)
-        except Exception as error:
-            if not self._has_worked:
-                raise RuntimeError(
-                    f"track is {self._config.track}, which fails ({one_line(str(error))}): see "
-                    "docs/simulation.md for what it needs, or set track to none."
-                ) from error
-            self._give_up(error)
-        self._has_worked = True
+            yield
+            failed = False
+        finally:
+            if self._log is not None:
+                self._log = None
+                with self._giving_up():
+                    close(failed)
 
     def after_round(
         self, report: RoundReport, seconds: float, federation: Federation | None
     ) -> None:
         """Send the numbers of a round."""
-        if self._tracker is not None:
-            try:
-                self._tracker.log(round_values(report, seconds, federation), report.round)
-            except Exception as error:  # of a library, a disk or a server
-                self._give_up(error)
+        if self._log is not None:
+            with self._giving_up():
+                self._log(round_values(report, seconds, federation), report.round)
 
-    def close(self) -> None:
-        """End a run that is still open: it failed."""
-        self.end_run(failed=True)
-
-    def end_run(self, *, failed: bool = False) -> None:
-        """End the run, if one is open."""
-        tracker, self._tracker = self._tracker, None
-        if tracker is not None:
-            try:
-                tracker.close(failed=failed)
-            except Exception as error:
-                self._give_up(error)
-
-    def _give_up(self, error: Exception) -> None:
-        self._tracker = self._open = None
-        _log.warning(
-            "track=%s fails and is not used any more; the run continues: %s",
-            *(self._config.track, one_line(str(error))),
-        )
+    @contextmanager
+    def _giving_up(self) -> Iterator[None]:
+        """Use the tracker no more if the block raises what a library, a disk or a server may."""
+        name = self._config.track
+        try:
+            yield
+        except Exception as error:
+            if not self._has_worked:
+                raise RuntimeError(
+                    f"track is {name}, which fails ({one_line(str(error))}): see "
+                    "docs/simulation.md for what it needs, or set track to none."
+                ) from error
+            self._open = self._log = None
+            _log.warning(
+                "track=%s fails and is not used any more; the run continues: %s",
+                *(name, one_line(str(error))),
+            )
 
 
 def round_values(

@@ -8,6 +8,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from fl_core.text import clock, printable
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-# fl_app.run.status writes these; it imports Flower, which takes a second.
+# fl_app.run.progress writes these; it imports Flower, which takes a second.
 STATUS_FILE = "status.json"
 VERSION = 1
 RUNNING, FINISHED, FAILED = "running", "finished", "failed"
@@ -29,9 +30,11 @@ LOCK_FILE = ".lock"
 """Locked by a run that writes to its results folder, and removed at its end."""
 
 _LOOK_AGAIN = 0.5  # seconds
-_MOST_RUNS = 30  # rows of the table: of a long comparison, the last ones
 _WIDTH = 100  # of a snapshot
 _WIDE = 80  # columns of a window that all numbers need
+_BAR = 20  # columns
+# Without markup and emoji, which names of devices may contain.
+_PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -54,8 +57,6 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def _watch(options: argparse.Namespace) -> int:
     from rich.console import Console  # noqa: PLC0415
 
-    # Without markup and emoji, which names of devices may contain.
-    plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
     if options.once:
         found = read_status(options.folder)
         if found is None:
@@ -63,45 +64,47 @@ def _watch(options: argparse.Namespace) -> int:
                 f"{options.folder} has no {STATUS_FILE}: give the results folder of a run that has "
                 "started, or leave --once out to wait for one."
             )
-        console = Console(**plain, color_system=None, width=_WIDTH)
+        console = Console(**_PLAIN, color_system=None, width=_WIDTH)
         console.print(view(found, time.time()))
     else:
-        found = _follow(options.folder, Console(**plain))
+        found = _follow(options.folder, Console(**_PLAIN))
     return 1 if found["state"] == FAILED else 0
 
 
 def _follow(folder: Path, console: Console) -> dict[str, Any]:
     """Show the status until the run has ended, and return the last."""
-    from rich.live import Live  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    status = read_status(folder)
+    if status is None:
+        missing = "" if folder.exists() else ", which does not exist yet"
+        place = printable(str(folder))
+        console.print(
+            f"waiting for a run to start in {place}{missing}; press Ctrl-C to stop", soft_wrap=True
+        )
+    with live_view(folder, console):
+        while status is None or status["state"] == RUNNING:
+            time.sleep(_LOOK_AGAIN)
+            status = read_status(folder)
+    console.print(view(status, time.time(), console.width))
+    return status
 
-    missing = "" if folder.exists() else ", which does not exist yet"
-    waiting = Text(
-        f"waiting for a run to start in {printable(str(folder))}{missing}; press Ctrl-C to stop"
-    )
-    if not console.is_terminal and read_status(folder) is None:
-        # A pipe gets the display only when it ends.
-        console.print(waiting, soft_wrap=True)
-    try:
-        with Live(waiting, console=console, auto_refresh=False) as live:
-            while True:
-                status = read_status(folder)
-                if status is not None:
-                    ended = status["state"] != RUNNING
-                    shown = view(status, time.time(), console.width)
-                    # The last display may scroll; of one that is too high, the end would be cut.
-                    if not ended and console.is_terminal:
-                        over = len(console.render_lines(shown)) - console.height
-                        if over > 0:
-                            most = max(1, min(len(status["runs"]), _MOST_RUNS) - over - 1)
-                            shown = view(status, time.time(), console.width, most)
-                    live.update(shown, refresh=True)
-                    if ended:
-                        return status
-                time.sleep(_LOOK_AGAIN)
-    finally:
-        if not console.is_terminal:
-            console.line()  # rich ends the display's last line in a terminal alone
+
+@contextmanager
+def live_view(folder: Path, console: Console | None = None) -> Iterator[None]:
+    """Show the status of a run in a terminal, below all that the block prints."""
+    from rich.console import Console, Group  # noqa: PLC0415
+    from rich.live import Live  # noqa: PLC0415
+
+    console = console or Console(**_PLAIN)
+
+    def shown() -> RenderableType:
+        with suppress(OSError, ValueError):  # there is none yet
+            status = json.loads((folder / STATUS_FILE).read_text(encoding="utf-8"))
+            if status["state"] == RUNNING:
+                return view(status, time.time(), console.width)
+        return Group()
+
+    with Live(console=console, get_renderable=shown, refresh_per_second=2, transient=True):
+        yield
 
 
 def read_status(folder: Path) -> dict[str, Any] | None:
@@ -144,35 +147,31 @@ def how_to_resume(folder: Path) -> str:
 
 
 def _read(folder: Path) -> dict[str, Any] | None:
-    try:
-        status = json.loads((folder / STATUS_FILE).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if folder.is_file():
+        raise ValueError(f"{folder} is a file: give a run's results folder.")
+    path = folder / STATUS_FILE
+    if not path.exists():
         if (folder / SUMMARY).exists():
-            raise ValueError(
-                f"{folder} has the results of a run without {STATUS_FILE}: see its summary.json."
-            ) from None
+            raise ValueError(f"{folder} has the results of a run without {STATUS_FILE}.")
         return None
-    except NotADirectoryError:
-        raise ValueError(f"{folder} is a file: give a run's results folder.") from None
-    except ValueError:
-        status = None
-    if not isinstance(status, dict) or status.get("version") != VERSION:
-        raise ValueError(
-            f"{folder / STATUS_FILE} was not written by this version of fedkin: watch the run with "
-            "the version that runs it."
-        )
-    return status
+    with suppress(ValueError):
+        status = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(status, dict) and status.get("version") == VERSION:
+            return status
+    raise ValueError(
+        f"{path} was not written by this version of fedkin: watch the run with the version that "
+        "runs it."
+    )
 
 
-def view(
-    status: Mapping[str, Any], now: float, width: int = _WIDTH, most: int = _MOST_RUNS
-) -> RenderableType:
-    """Render a status at `now` seconds since 1970, with the last `most` strategies."""
+def view(status: Mapping[str, Any], now: float, width: int = _WIDTH) -> RenderableType:
+    """Render a status at `now` seconds since 1970, with a row for each strategy's last seed."""
     from rich.console import Group  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
     lines = [Text(printable(line)) for line in lines_of(status, now)]
-    return Group(*lines, *([_table(status["runs"], width, most)] if status["runs"] else []))
+    rows = [*{run["strategy"]: run for run in status["runs"]}.values()]
+    return Group(*lines, *([_table(rows, width)] if rows else []))
 
 
 def lines_of(status: Mapping[str, Any], now: float) -> Iterator[str]:
@@ -208,23 +207,24 @@ def lines_of(status: Mapping[str, Any], now: float) -> Iterator[str]:
     yield from status.get("falls", ())
 
 
-def _table(
-    runs: Sequence[Mapping[str, Any]], width: int = _WIDTH, most: int = _MOST_RUNS
-) -> RenderableType:
+def _table(runs: Sequence[Mapping[str, Any]], width: int = _WIDTH) -> RenderableType:
+    from rich.progress_bar import ProgressBar  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
-    hidden = len(runs) - most
-    table = Table(caption=f"and {hidden} before these" if hidden > 0 else None)
-    table.add_column("strategy", overflow="fold")
     from fl_core.metrics import metrics_in  # noqa: PLC0415 - it imports Flower
 
     main = metrics_in({key for run in runs for key in run}).main
     worst = f"worst client{main.unit_suffix}"
     columns = ("seed", "round", main.head, worst, "clusters", "failures")
     shown = columns if width >= _WIDE else columns[:3]
+    has_bars = width >= _WIDTH + _BAR
+    table = Table()
+    table.add_column("strategy", overflow="fold")
     for column in shown:
         table.add_column(column, justify="right", no_wrap=True)
-    for run in runs[-most:]:
+    if has_bars:
+        table.add_column(width=_BAR)
+    for run in runs:
         cells = (
             str(run["seed"]),
             f"{run['round']}/{run['rounds']}",
@@ -232,5 +232,6 @@ def _table(
             str(run.get("clusters", "")),
             str(run["failures"]),
         )
-        table.add_row(run["strategy"], *cells[: len(shown)])
+        bar = ProgressBar(total=run["rounds"], completed=run["round"], width=_BAR)
+        table.add_row(run["strategy"], *cells[: len(shown)], *[bar] * has_bars)
     return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from fl_app.report.grouping_tables import print_grouping, warnings_of
 from fl_app.report.matrices import CONSENSUS, draw_matrix, with_tree
 from fl_app.report.report_page import NO_REPORT_VARIABLE, write_report
 from fl_app.report.sentences import command
-from fl_app.report.tables import print_results
+from fl_app.report.tables import print_clusters, print_results
 from fl_app.report.verdict_table import print_headlines, print_verdicts, say_no_verdicts
 from fl_app.results.grouping_report import Grouped, cost_of, grouping_report
 from fl_app.results.layout import (
@@ -36,6 +37,7 @@ from fl_app.results.spectra import preparation_of, store_spectra
 from fl_app.results.summary import write_tables, write_verdicts
 from fl_app.results.verdict import SeedVerdicts
 from fl_app.results.verdicts import verdicts_of
+from fl_app.run.log import log, log_printed
 from fl_core.agreement.agreement import Agreement
 from fl_core.data.dataset import Dataset
 from fl_core.data.samples import sample_word
@@ -115,19 +117,12 @@ class ResultsFolder:
         run.models.clear()  # those of many clients fill the memory
         self._samples = sample_word(data), data.column_names
         self._write_tables()
-        found = Grouped(
-            run.strategy,
-            run.seed,
-            strategy.clusters,
-            run.names,
-            tasks=compared_tasks(strategy, federation),
-            task_names=None if run.tasks is None or federation is None else task_names(federation),
-        )
+        found = _grouped(run.strategy, run.seed, strategy, run.names, federation)
         self._add_similarity(found)
         if strategy.clustering.shows_groups:
             report = self.add_grouping(found, strategy, data)
             for line in warnings_of(report):
-                print(f"{run.strategy}, seed {run.seed}: {line}", flush=True)
+                log.info("%s, seed %d: %s", run.strategy, run.seed, line)
 
     def _write_tables(self) -> None:
         write_tables(
@@ -142,7 +137,8 @@ class ResultsFolder:
         runs = [run for run in self.runs if run.seed == seed]
         found = verdicts_of(runs, *folds)
         if found is None:
-            say_no_verdicts(runs)
+            with log_printed(logging.INFO):
+                say_no_verdicts(runs)
         else:
             self.verdicts.append(found)
         return found
@@ -167,25 +163,16 @@ class ResultsFolder:
         known = strategy.training.registry.names
         count = self.config.num_clients if federation is not None else len(known)
         names = [known.get(client, str(client)) for client in range(count)]
-        tasks = None
-        if federation is not None and federation.knows_tasks:
-            tasks = federation.tasks_at(0).tolist()
-        found = Grouped(
-            name,
-            seed,
-            strategy.clusters,
-            names,
-            tasks=tasks,
-            task_names=None if tasks is None or federation is None else task_names(federation),
-        )
+        found = _grouped(name, seed, strategy, names, federation)
         self._add_similarity(found)
         report = self.add_grouping(found, strategy, data)
-        print(f"\n{name}", end="")
-        print_grouping(report)
+        with log_printed(logging.INFO):
+            print(f"\n{name}", end="")
+            print_grouping(report)
         if found.tasks is not None:
             attackers = () if federation is None else federation.malicious
             ari, _ = ari_and_nmi(found.tasks, strategy.clusters.of_client, attackers)
-            print(f"against the true tasks: ARI {ari:.2f}", flush=True)
+            log.info("against the true tasks: ARI %.2f", ari)
 
     def finish_grouping(self) -> None:
         """Write the report of a run without training."""
@@ -239,39 +226,43 @@ class ResultsFolder:
             self.pictures.append(pictures.save(figure, self._picture(path.stem)))
 
     def finish(self) -> None:
-        """Print the tables, and draw the pictures that compare strategies."""
-        print_results(self.runs)
-        for one in self.verdicts:
-            print_verdicts(one, largest_run(self.runs), several=len(self.verdicts) > 1)
+        """Draw the pictures that compare strategies, write the report, and log the tables."""
         rows = compared([_result_of(self.runs)])
-        metric = self.runs[0].metrics.main
+        largest, metric = largest_run(self.runs), self.runs[0].metrics.main
         figures = {}
         if rows:
             for name, comparison in COMPARISONS.items():
                 figures[name.replace(protocol.ACCURACY, metric.name)] = comparison.draw(rows)
         if self.verdicts:
-            names, first_seed = largest_run(self.runs).names, self.verdicts[0]
-            figures["verdicts"] = pictures.verdicts_figure(first_seed.clients, names, metric)
+            first_seed = self.verdicts[0].clients
+            figures["verdicts"] = pictures.verdicts_figure(first_seed, largest.names, metric)
         drawn = [(name, figure) for name, figure in figures.items() if figure is not None]
         self.pictures += [pictures.save(figure, self._picture(name)) for name, figure in drawn]
+        with log_printed(logging.DEBUG):
+            print_clusters(self.runs)
         self._write_report(SUMMARY)
-        print_headlines(self.verdicts, largest_run(self.runs))
+        with log_printed(logging.INFO):
+            print_results(self.runs)
+            for one in self.verdicts:
+                print_verdicts(one, largest, several=len(self.verdicts) > 1)
+            print_headlines(self.verdicts, largest)
 
     def _write_report(self, numbers: str) -> None:
-        """Write the report and print the paths of all files; `numbers` is that of the JSON file.
+        """Write the report, and log the paths of all files; `numbers` is that of the JSON file.
 
         `NO_REPORT_VARIABLE` suppresses both, for one of many simulations.
         """
-        if not os.environ.get(NO_REPORT_VARIABLE):
-            try:
-                report = write_report([self.folder], self.folder / REPORT)
-                print(f"\nreport    {report}")
-            except (ValueError, RuntimeError, ImportError) as error:  # the results are there
-                print(f"\nno {REPORT}: {error}")
-            places = [("results", self.folder / numbers)]
-            places += [("picture", path) for path in self.pictures]
-            places += [("models", path) for path in [self.folder / MODELS] if path.is_dir()]
-            print("\n".join(f"{what:<9} {path}" for what, path in places), flush=True)
+        if os.environ.get(NO_REPORT_VARIABLE):
+            return
+        places = [("results", self.folder / numbers)]
+        places += [("picture", path) for path in self.pictures]
+        places += [("models", path) for path in [self.folder / MODELS] if path.is_dir()]
+        for what, path in places:
+            log.debug("%-9s %s", what, path)
+        try:
+            log.info("report    %s", write_report([self.folder], self.folder / REPORT))
+        except (ValueError, RuntimeError, ImportError) as error:  # the results are there
+            log.warning("no %s: %s", REPORT, error)
 
     def _picture(self, name: str) -> Path:
         return self.folder / f"{name}.{self.config.figure_format}"
@@ -299,6 +290,18 @@ def _holdings(federation: Federation) -> dict[str, NDArray[np.int64]]:
             arrays[f"validation-{client}"] = federation.validation[client]
             arrays[f"validation-labels-{client}"] = federation.validation_labels[client]
     return arrays
+
+
+def _grouped(
+    name: str,
+    seed: int,
+    strategy: ClusteredStrategy,
+    names: Sequence[str],
+    federation: Federation | None,
+) -> Grouped:
+    tasks = compared_tasks(strategy, federation)
+    of_tasks = None if tasks is None or federation is None else task_names(federation)
+    return Grouped(name, seed, strategy.clusters, list(names), tasks=tasks, task_names=of_tasks)
 
 
 def compared_tasks(strategy: ClusteredStrategy, federation: Federation | None) -> list[int] | None:

@@ -2,50 +2,40 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Mapping
 from itertools import count
 from typing import Any
 
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Message
 
 from fl_app.run.quorum import Patience, QuorumGrid, failure
-from fl_app.simulation.in_process_grid import InProcessGrid, answer
+from fl_app.simulation.in_process_grid import InProcessGrid
 from fl_app.simulation.resources import num_workers
 from fl_core.text import one_line
 
 _LOOK_AGAIN = 5.0  # seconds
 
 
-class Worker:
-    """Answers messages of any client, one after the other, in a process of Ray's."""
-
-    def __init__(self) -> None:
-        from fl_app.client_app import app  # noqa: PLC0415 - where the messages are answered
-
-        self._app = app
-
-    def answer(self, message: Message, context: Context) -> tuple[Message, RecordDict]:
-        """Return the answer to a message, and the node's state after it."""
-        return answer(self._app, message, context), context.state
-
-
 class RayGrid(QuorumGrid):
     """The nodes of another grid, which answer in Ray's workers: one for each CPU.
 
-    Each worker has the share `gpus` of a GPU. A worker whose process ends is started again; what it
-    was doing is a failure of that client.
+    Each is a `worker`, whose method `answer` takes a message and the node's context, and returns
+    the answer, the node's state and what was logged. It has the share `gpus` of a GPU. A worker
+    whose process ends is started again; what it was doing is a failure of that client.
     """
 
-    def __init__(self, nodes: InProcessGrid, min_answers: float, gpus: float) -> None:
+    def __init__(self, nodes: InProcessGrid, worker: type, min_answers: float, gpus: float) -> None:
         import ray  # noqa: PLC0415 - of the extra simulation
 
         super().__init__(nodes, min_answers)
         self._contexts, self._numbers = nodes.contexts, map(str, count())
-        worker = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1)(Worker)
-        workers = sum(num_workers(node, gpus) for node in ray.nodes() if node["Alive"])  # type: ignore[no-untyped-call]
-        self._idle = deque(worker.remote() for _ in range(workers))
+        actor: Any = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1)(worker)
+        nodes_of_ray: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+        workers = sum(num_workers(node, gpus) for node in nodes_of_ray if node["Alive"])
+        self._idle: deque[Any] = deque(actor.remote() for _ in range(workers))
         self._running: dict[Any, tuple[str, Message, Any]] = {}  # by Ray's reference to the answer
 
     def _exchange(
@@ -74,8 +64,10 @@ class RayGrid(QuorumGrid):
             number, message, worker = self._running.pop(reference)
             self._idle.append(worker)
             try:
-                found[number], state = ray.get(reference)
+                found[number], state, records = ray.get(reference)
                 self._contexts[message.metadata.dst_node_id].state = state
+                for record in records:
+                    logging.getLogger(record.name).handle(record)
             except ray.exceptions.RayError as error:
                 found[number] = failure(message, f"its worker ended: {one_line(str(error))}")
         return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,6 @@ from fl_app.run.checkpoints import Checkpoints
 from fl_app.run.client_pool import ClientPool
 from fl_app.run.client_states import ConfigValues, restore_states, save_states, tested_models
 from fl_app.run.grid_wrapper import GridWrapper
-from fl_app.run.progress import Progress
 from fl_app.run.writer import ResultsFolder
 from fl_core.data.folders import resolve_data_dir
 from fl_core.data.samples import are_images
@@ -54,7 +53,7 @@ class Simulation(ClientPool):
 
         Each strategy registers them again: clients then forget the state of an earlier one.
         """
-        return ClientRegistry(names=dict(self._names))
+        return ClientRegistry(names=dict(enumerate(self.names)))
 
     def _federation(self, seed: int) -> Federation:
         return simulate_federation(self._config.federation_settings(self.num_clients, seed))
@@ -88,34 +87,26 @@ class Simulation(ClientPool):
             data_dir=str(resolve_data_dir(config.data_dir)),
         )
 
-    def show_plan(self, results: ResultsFolder, progress: Progress) -> None:
-        """Print what is about to happen, and register the clients.
+    @property
+    def names(self) -> Sequence[str]:
+        """Return the names of natural sites; other clients have none."""
+        return self._federation(self._config.seed).names
+
+    def start(self, results: ResultsFolder) -> None:
+        """Register the clients.
 
         A worker's first message waits for Ray, imports and data: this time is not part of the
         strategies' seconds.
         """
         self._results, self._saved = results, set[int]()
-        federation = self._federation(self._config.seed)
-        self._names = dict(enumerate(federation.names))
-        progress.show_simulation(
-            replace(
-                self._config,
-                strategy=results.config.strategy,
-                validation_folds=results.config.validation_folds,
-            ),
-            *(self.num_clients, results.folder),
-            federation.dataset,
-            federation.names,
-        )
         entries = {**self.message_config, protocol.SEED: self._config.seed}
-        for note in federation.dataset.notes:
+        for note in self._federation(self._config.seed).dataset.notes:
             logger.warning(note)
         conversation = Conversation(
             self._grid, entries, self._config.pre_round_deadline, Training(self.known_clients)
         )
         conversation.register_clients()
         self._nodes = conversation.nodes
-        progress.clients_ready()
 
     def begin_run(self, setting: Setting, done: int) -> Grid:
         """Save each seed's partition once, and hide newcomers' nodes until their round."""
@@ -137,18 +128,12 @@ class Simulation(ClientPool):
         """Give clients back their private state; a RuntimeError if one does not take it."""
         restore_states(self._arriving, self._nodes, states, sent, self._config.round_deadline)
 
-    def after_round(
-        self,
-        report: RoundReport,
-        strategy: ClusteredStrategy,
-        show: Callable[[RoundReport], None],
-    ) -> None:
-        """Show a round without the scores of malicious clients, which are no success."""
+    def after_round(self, report: RoundReport, strategy: ClusteredStrategy) -> None:
+        """Remove the scores of malicious clients, which are no success; let newcomers arrive."""
         for client in self._now.malicious:
             report.validated.pop(client, None)
             for of_client in (*report.scores.values(), *report.other_scores.values()):
                 of_client.pop(client, None)
-        show(report)
         self._let_arrive(report.round + 1)
 
     def end_run(self, run: RunResult, strategy: ClusteredStrategy, sent: ConfigValues) -> None:

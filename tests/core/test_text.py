@@ -1,14 +1,15 @@
 """What others wrote is safe in terminals, tables, CSV files and pictures."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from fl_app.config.run_config import parse_config
 from fl_app.report.pictures import labels_figure, save, similarity_figure
 from fl_app.report.pictures.figure import shorten
 from fl_app.report.text_table import TextTable, render
+from fl_app.run.log import COURSE
 from fl_app.run.progress import Progress
 from fl_core.agreement.agreement import Agreement
 from fl_core.text import (
@@ -19,7 +20,8 @@ from fl_core.text import (
     similar_names,
     strip_and_compose,
 )
-from strategies import RoundReport
+from strategies import ClientRegistry, RoundReport
+from tests.app_runs import DEFAULTS
 
 ODD = ("\x1b[2J", "\u202eevil", "line\nbreak", "\udcff", "\u2028", "\x9b31m")
 
@@ -88,32 +90,24 @@ def test_tables_show_names_that_look_like_markup():
     assert "[red]x[/red] :bomb:" in render(table)
 
 
-def test_agreed_classes_are_announced_without_hidden_marks(capsys):
+def test_agreed_classes_are_announced_without_hidden_marks(caplog):
     agreed = Agreement(("cat", "dog\u202e"), (1, 28, 28))
-    config = SimpleNamespace(
-        strategy=("local",), tune="", model="mlp", num_server_rounds=1, repeats=1
-    )
-    Progress(1).show_devices(["site"], agreed, config, Path("results"))
-    assert r"cat, dog\u202e" in capsys.readouterr().out
-
-
-def test_the_time_left_is_as_if_all_rounds_took_as_long_as_those_so_far():
-    now = [0.0]
-    progress = Progress(30, lambda: now[0])
-    done = SimpleNamespace(tested={}, round=1)
-    for _ in range(10):
-        now[0] += 60
-        progress.reporter("rcc-pfl", 0)(done)
-    assert (progress.rounds_left, progress.seconds_left()) == (20, 20 * 60)
+    caplog.set_level(COURSE, "fedkin")
+    Progress().show_plan(parse_config(DEFAULTS), ["site"], 1, agreed, Path("results"))
+    assert r"cat, dog\u202e" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("tested", "clients"),
     [({0: 0.5, 1: 1.0}, " over clients  "), ({0: 0.5}, " over 1 of 2 clients  ")],
 )
-def test_a_line_says_of_how_many_clients_its_mean_is(tested, clients):
+def test_a_line_says_of_how_many_clients_its_mean_is(tested, clients, caplog):
     report = RoundReport(1, 1, scores={"accuracy": tested}, clusters={0: 0, 1: 0})
-    assert clients in Progress(1).line("single", 0, report)
+    caplog.set_level(COURSE, "fedkin")
+    progress = Progress()
+    progress.begin_run("single", 0, 0, 1)
+    progress.after_round(report, ClientRegistry())
+    assert clients in caplog.text
 
 
 @pytest.mark.parametrize("name", ["$a_$", "$", "]]><b>&amp;", *ODD])

@@ -29,7 +29,7 @@ def frozen(folder: Path) -> dict[str, str]:
             found[name] = _json(_without(json.loads(path.read_text(encoding="utf-8")))) + "\n"
         elif path.suffix == ".csv" and "sites" not in path.parts:
             found[name] = _without_times(path.read_text(encoding="utf-8"))
-        elif path.suffix == ".txt":
+        elif path.suffix == ".txt" and path.name != "log.txt":
             found[name] = path.read_text(encoding="utf-8")
         elif path.name == "report.html":
             found[f"{name}.txt"] = _report(path.read_text(encoding="utf-8"))

@@ -48,6 +48,7 @@ def test_devices_find_those_that_learn_the_same_and_no_result_speaks_of_tasks(tm
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "status.json",
         "summary.json",
+        "log.txt",
         "metrics.csv",
         "clients.csv",
         *(f"{name}.png" for name in COMPARISONS),

@@ -2,7 +2,7 @@
 
 import csv
 import json
-import math
+import logging
 import os
 import re
 import subprocess
@@ -23,6 +23,7 @@ from fl_app.report.comparisons import COMPARISONS
 from fl_app.results.layout import output_folder
 from fl_app.run.checkpoints import Checkpoints
 from fl_app.run.experiment import run_experiment
+from fl_app.run.log import LEVEL_VARIABLE
 from fl_app.simulation.simulated_clients import Simulation, wait_for_nodes
 from fl_core.data.datasets import load_dataset
 from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
@@ -203,6 +204,7 @@ def test_pictures_and_partitions_are_there(finished):
     folder, summary = finished
     names = {path.name for path in folder.iterdir()}
     assert names == {
+        "log.txt",
         "status.json",
         "summary.json",
         "metrics.csv",
@@ -278,7 +280,7 @@ def test_a_run_in_which_nobody_could_be_tested_still_ends_with_its_results(tmp_p
     summary = run(tmp_path, corrupt=corrupt, strategy="single")
     assert summary["runs"][0]["accuracy"] is None
     assert summary["runs"][0]["accuracy-per-client"] == [None] * 6
-    assert "models " in capsys.readouterr().out
+    assert "Test accuracy" in capsys.readouterr().out
 
 
 @pytest.mark.faults
@@ -388,26 +390,42 @@ def test_every_model_and_optimizer_learns(tmp_path, model, optimizer):
     assert summary["runs"][0]["accuracy"] > 0.6
 
 
-def test_progress_and_tables_are_printed(tmp_path, capsys):
-    run(tmp_path, strategy="rcc-pfl,single", noise="class-independent")
+CLUSTERS = "rcc-pfl, seed 0, ARI 1.00 against the true tasks"
+
+
+@pytest.mark.parametrize(
+    ("level", "shown", "hidden"),
+    [
+        (None, ["round   2/2", "0:00:00 left", "Test accuracy"], [CLUSTERS, ".png"]),
+        (logging.INFO, ["Test accuracy"], ["round   2/2", CLUSTERS]),
+        (logging.DEBUG, ["round   2/2", CLUSTERS, "similarity-rcc-pfl-seed-0.png"], []),
+        (logging.ERROR, [], ["round   2/2", "Test accuracy"]),
+    ],
+)
+def test_the_console_shows_what_is_asked_for_and_the_log_all(
+    level, shown, hidden, tmp_path, capsys, monkeypatch
+):
+    def log_and_answer(message, context, answer):
+        logging.getLogger(__name__).info("tested")
+        return answer
+
+    if level is not None:
+        monkeypatch.setenv(LEVEL_VARIABLE, str(level))
+    corrupt = {("evaluate", 0): log_and_answer}
+    run(tmp_path, strategy="rcc-pfl,single", noise="class-independent", corrupt=corrupt)
     text = capsys.readouterr().out
-    assert "mnist-5k on 6 clients, logistic-regression; rcc-pfl, single for 2 rounds" in text
-    (changed,) = [line for line in text.splitlines() if line.startswith("options: ")]
+    assert all(part in text for part in shown)
+    assert not any(part in text for part in hidden)
+    if "Test accuracy" in shown:  # the last table
+        assert "±" not in text.split("Test accuracy, mean over 6 clients, one seed\n")[1]
+    log = (tmp_path / "log.txt").read_text(encoding="utf-8")
+    assert "mnist-5k on 6 clients\ngrey images of 28×28 pixels; 10 classes: 0, 1, 2" in log
+    assert "logistic-regression; rcc-pfl, single for 2 rounds" in log
+    (changed,) = [line for line in log.splitlines() if line.startswith("options: ")]
     assert "num-tasks=3 noise=class-independent" in changed
     assert "None" not in changed and "features" not in changed
-    assert "round   2/2" in text
-    assert "0:00:00 left" in text
-    assert "Test accuracy, mean over 6 clients, one seed\n" in text
-    assert "±" not in text.split("Test accuracy")[1]
-    assert "rcc-pfl, seed 0, ARI 1.00 against the true tasks" in text
-    assert str(tmp_path / "similarity-rcc-pfl-seed-0.png") in text
-
-
-def test_two_clients_are_told_how_to_get_more(tmp_path, capsys):
-    summary = run(tmp_path, clients=2, num_tasks=2)
-    assert 'flwr run . --stream --federation-config "num-supernodes=25' in capsys.readouterr().out
-    assert summary["runs"][0]["ari"] == 1
-    assert not any(math.isnan(r["accuracy"]) for r in summary["runs"])
+    assert all(part in log for part in ("round   2/2", "Test accuracy", CLUSTERS, ".png"))
+    assert f"INFO {__name__}: tested" in log
 
 
 def test_the_output_folder_is_absolute(tmp_path, monkeypatch):

@@ -43,7 +43,7 @@ def test_sites_with_other_units_are_told_apart(sites, tmp_path, capsys):
     assert len(others) == 1
     assert len(set(report["clusters"])) == 2
     said = capsys.readouterr().out
-    assert "clients: athens berlin" in said
+    assert "tables on 10 clients: athens, berlin" in said
     assert "32 columns: area error, " in said
     assert report["columns"][:3] == ["area error", "compactness error", "concave points error"]
     assert "laboratory=south" in report["columns"]

@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -168,10 +167,10 @@ def test_wandb_has_a_run_for_each_strategy_offline(tmp_path):
 @pytest.mark.slow
 def test_an_interrupted_run_continues_in_tensorboard_and_is_a_new_run_elsewhere(name, tmp_path):
     for done, last in ((0, 3), (2, 4)):
-        tracker = TRACKER_OF[name]("a", tmp_path, {"seed": 0}, done)
+        log, close = TRACKER_OF[name]("a", tmp_path, {"seed": 0}, done)
         for number in range(done + 1, last + 1):
-            tracker.log({"accuracy/mean": number + done / 10}, number)
-        tracker.close(failed=not done)
+            log({"accuracy/mean": number + done / 10}, number)
+        close(not done)
     before, after = [(1, 1.0), (2, 2.0)], [(3, 3.2), (4, 4.2)]
     if name == "tensorboard":
         assert _of_tensorboard(tmp_path) == before + after
@@ -213,14 +212,14 @@ class Failing:
         self.calls.append(name)
         if len(self.calls) == self.at:
             raise OSError("no such server")
-        return self
+        return self.log, self.close
 
     def log(self, values, server_round):
         self.calls.append(server_round)
         if len(self.calls) == self.at:
             raise OSError("No space left\non device")
 
-    def close(self, *, failed=False):
+    def close(self, failed):
         self.log({}, "failed" if failed else "end")
 
 
@@ -260,17 +259,10 @@ def test_each_of_the_values_that_are_tried_is_told_as_such(tmp_path, monkeypatch
 def test_a_training_that_fails_is_a_failed_run(tmp_path, monkeypatch):
     failing = Failing(0)
     monkeypatch.setitem(TRACKER_OF, "mlflow", failing)
-    with (
-        pytest.raises(KeyboardInterrupt),
-        closing(Tracking(config_of(tmp_path, "mlflow"))) as tracking,
-    ):
-        tracking.begin_run("single", 0, 0, {})
+    config = parse_config({**DEFAULTS, "output-dir": str(tmp_path), "track": "mlflow"})
+    with pytest.raises(KeyboardInterrupt), Tracking(config).run("single", 0, 0, {}):
         raise KeyboardInterrupt
     assert failing.calls == ["single-seed-0", "failed"]
-
-
-def config_of(folder, track):
-    return parse_config({**DEFAULTS, "output-dir": str(folder), "track": track})
 
 
 # --------------------------------------------------------------------- what is known beforehand

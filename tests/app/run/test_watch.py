@@ -20,8 +20,8 @@ from fl_app.devices import grid as device_grid
 from fl_app.devices.grid import DeviceGrid
 from fl_app.plan import Plan, RunFailedError
 from fl_app.run import experiment, watch
-from fl_app.run import status as status_module
-from fl_app.run.status import Status
+from fl_app.run import progress as progress_module
+from fl_app.run.progress import Progress
 from fl_app.run.watch import FAILED, FINISHED, LOCK_FILE, RUNNING, SILENT, lines_of, read_status
 from strategies import ClientRegistry, RoundReport
 from tests.app_runs import DEFAULTS, of_strategy, run
@@ -46,7 +46,7 @@ def clock():
 
 @pytest.fixture
 def status(clock):
-    return Status(clock)
+    return Progress(clock)
 
 
 def messages(nodes, kind="train"):
@@ -68,7 +68,7 @@ def report(number, accuracies, num_rounds=4):
 
 
 def test_who_has_answered_and_who_is_waited_for(status, clock):
-    status.set_registry(lambda: roster_of(3, away=[2], failures={7: "its survey failed"}))
+    status.registry = lambda: roster_of(3, away=[2], failures={7: "its survey failed"})
     status.begin_run("single", 0, 0, 4)
     assert status.content()["doing"] == "single, seed 0, pre-round"
     asked = messages([100, 101, 102])
@@ -96,7 +96,7 @@ def test_who_has_answered_and_who_is_waited_for(status, clock):
 
 def test_the_latest_failures_are_described_and_all_are_counted(status):
     registry = roster_of(3)
-    status.set_registry(lambda: registry)
+    status.registry = lambda: registry
     status.begin_run("single", 0, 0, 4)
     for number in (1, 2, 4):
         registry.log.add(2, "train", number, "no answer in time")
@@ -115,7 +115,7 @@ def test_the_latest_failures_are_described_and_all_are_counted(status):
 def test_a_node_that_never_said_who_it_is_is_listed_as_left_out(status):
     registry = roster_of(2, failures={7: "its survey failed"})
     registry.unknown[12] = "its disk is full"
-    status.set_registry(lambda: registry)
+    status.registry = lambda: registry
     status.begin_run("single", 0, 0, 4)
     status.sent(messages([100]), [], 60.0)
     left_out = "left out: client 7 (its survey failed), node 12 (its disk is full)"
@@ -123,9 +123,10 @@ def test_a_node_that_never_said_who_it_is_is_listed_as_left_out(status):
 
 
 def test_rounds_accuracy_and_the_time_left(status, clock):
+    status._rounds_left = 8
     status.begin_run("single", 3, 0, 4)
     clock.now += 30
-    status.after_round(report(1, {0: 0.5, 1: 0.75}), roster_of(2), 7, 210.0)
+    status.after_round(report(1, {0: 0.5, 1: 0.75}), roster_of(2))
     clock.now += 10
     said = status.content()
     assert said["runs"] == [
@@ -145,7 +146,7 @@ def test_rounds_accuracy_and_the_time_left(status, clock):
     assert "now: single, seed 3, round 2, for 0:00:10" in text
     assert "no news" not in text
     assert "no news from the server for 0:00:21" in "\n".join(lines_of(said, clock.now + 21))
-    status.after_round(report(2, {}), roster_of(2), 6, 200.0)  # not evaluated: the last stays
+    status.after_round(report(2, {}), roster_of(2))  # not evaluated: the last stays
     assert status.content()["runs"][0]["accuracy"] == 0.625
 
 
@@ -153,7 +154,7 @@ def test_of_a_number_the_table_has_errors(status):
     status.begin_run("single", 0, 0, 4)
     scores = {"rmse": {0: 2.0, 1: 4.0}}
     found = RoundReport(1, 4, scores=scores, clusters={0: 0, 1: 0}, is_regression=True)
-    status.after_round(found, roster_of(2), 3, 30.0)
+    status.after_round(found, roster_of(2))
     (run,) = status.content()["runs"]
     assert (run["rmse"], run["worst"]) == (3, 4)
     console = Console(file=io.StringIO(), width=104, color_system=None)
@@ -167,7 +168,7 @@ def test_who_is_left_out_of_secure_sums_is_named(status):
     status.begin_run("single", 0, 0, 4)
     found = report(1, {})
     found.left_out_of_sums = {1: "its keys are none of ours"}
-    status.after_round(found, roster_of(2), 3, 10.0)
+    status.after_round(found, roster_of(2))
     status.sent(messages([100]), [], 60.0)  # until the next round is over
     text = "\n".join(lines_of(status.content(), 1000.0))
     assert "left out of secure sums: client 1 (its keys are none of ours)" in text
@@ -175,7 +176,7 @@ def test_who_is_left_out_of_secure_sums_is_named(status):
 
 def test_ten_thousand_clients_are_counted_and_not_listed(status):
     registry = roster_of(10_000, failures=dict.fromkeys(range(10_000, 20_000), "away"))
-    status.set_registry(lambda: registry)
+    status.registry = lambda: registry
     asked = messages(list(registry.nodes.values()))
     status.sent(asked, asked, 60.0)
     status.received([reply_of(one) for one in asked[:100]])
@@ -192,7 +193,7 @@ def test_a_late_device_is_named_with_when_it_was_asked(status, monkeypatch):
     monkeypatch.setattr(device_grid, "_PAUSE", 0.01)
     grid = DeviceGrid(Post({100: good, 101: good, 102: lambda message: []}), 0.5)
     grid.listener = status
-    status.set_registry(lambda: roster_of(3))
+    status.registry = lambda: roster_of(3)
     status.begin_run("single", 0, 0, 4)
     grid.send_and_receive(messages([100, 101, 102]), timeout=60)
     said = status.content()
@@ -223,9 +224,9 @@ def test_what_takes_long_is_said_in_lines_that_become_fewer(status, clock):
 def begun(folder, clock):
     """Write what a run writes that has begun and finished a round, and been silent since."""
     clock.now = time.time() - SILENT - 60.0
-    status = Status(clock)
+    status = Progress(clock)
     status.begin_run("rcc-pfl", 0, 0, 4)
-    status.after_round(report(1, {0: 0.5}), roster_of(1), 3, 60.0)
+    status.after_round(report(1, {0: 0.5}), roster_of(1))
     clock.now += 60.0 - 1.0
     status.write_to(folder)
     return folder
@@ -265,7 +266,7 @@ def test_a_run_that_hangs_or_ends_in_order_was_not_killed(tmp_path, clock):
         assert read_status(tmp_path)["state"] == RUNNING
     killed(tmp_path)
     clock.now = time.time()  # heard of a moment ago, from a machine whose locks are not seen here
-    Status(clock).write_to(tmp_path)
+    Progress(clock).write_to(tmp_path)
     assert read_status(tmp_path)["state"] == RUNNING
 
 
@@ -338,11 +339,11 @@ def test_a_resumed_run_is_in_its_round_at_once(status):
 
 
 def test_a_status_that_cannot_be_written_is_one_warning(tmp_path, monkeypatch, caplog):
-    def full(folder, content):
+    def full(path):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(status_module, "write_status", full)
-    monkeypatch.setattr(status_module, "_TICK", 0.001)
+    monkeypatch.setattr(progress_module, "replacing", full)
+    monkeypatch.setattr(progress_module, "_TICK", 0.001)
     summary = run(tmp_path, strategy="single")
     assert summary["runs"]
     assert caplog.text.count("cannot write the status for fedkin watch: No space left") == 1
@@ -359,9 +360,9 @@ def written(folder, status):
 def test_one_snapshot_is_plain_text(status, tmp_path, capsys):
     registry = roster_of(2)
     registry.names[0] = NASTY
-    status.set_registry(lambda: registry)
+    status.registry = lambda: registry
     status.begin_run("rcc-pfl", 0, 0, 4)
-    status.after_round(report(1, {0: 0.5, 1: 0.75}), registry, 3, 210.0)
+    status.after_round(report(1, {0: 0.5, 1: 0.75}), registry)
     status.sent(messages([100, 101]), [], 60.0)
     written(tmp_path, status)
     assert main(["watch", str(tmp_path), "--once"]) == 0
@@ -408,4 +409,4 @@ def test_the_server_tells_its_grid_whom_to_tell(monkeypatch):
     experiment.run_experiment(
         parse_config(DEFAULTS), grid, lambda config, grid, _: heard.append(grid)
     )
-    assert isinstance(heard[0].listener, Status)
+    assert isinstance(heard[0].listener, Progress)

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from fl_app.cli import main
-from fl_app.simulation.launch import run_on_ray
+from fl_app.launch import run_on_ray
 from tests.app_runs import FEWER_STEPS, ROOT, models_of, run, without_seconds
 from tests.example_runs import type_commands
 from tests.processes import fedkin, processes_with, wait_for_line
@@ -88,7 +88,7 @@ def test_a_run_whose_process_is_killed_says_how_to_go_on(tmp_path, capsys):
         (server,) = (
             child
             for child in psutil.Process(running.pid).children()
-            if "fl_app.simulation.launch" in child.cmdline()
+            if "fl_app.launch" in child.cmdline()
         )
         server.kill()
         assert main(["watch", str(tmp_path)]) == 1
@@ -104,7 +104,7 @@ def test_a_run_whose_process_is_killed_says_how_to_go_on(tmp_path, capsys):
 def test_flwr_run_alone_works(tmp_path):
     """One SuperLink, as `flwr run .` keeps it."""
     words = f'num-server-rounds=3 output-dir="{tmp_path / "out"}"'
-    said = type_commands(f"flwr run . --stream --run-config '{words}'", ROOT, tmp_path / "home")
+    type_commands(f"flwr run . --stream --run-config '{words}'", ROOT, tmp_path / "home")
     summary = load_summary(tmp_path / "out")
     assert [(r["strategy"], r["num-clients"]) for r in summary["runs"]] == [
         ("rcc-pfl", 2),
@@ -112,7 +112,6 @@ def test_flwr_run_alone_works(tmp_path):
     ]
     assert summary["runs"][0]["ari"] == 1
     assert summary["runs"][0]["accuracy"] > summary["runs"][1]["accuracy"]
-    assert 'flwr run . --stream --federation-config "num-supernodes=25' in said
 
 
 def test_an_exception_of_who_is_shown_the_log_does_not_wait_for_the_run():

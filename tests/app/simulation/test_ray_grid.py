@@ -1,5 +1,6 @@
 """Messages to Ray's workers: who answers, who is late, and whose worker ends."""
 
+import logging
 import sys
 import time
 from collections import Counter
@@ -22,7 +23,7 @@ class WorkerEndedError(Exception):
 @dataclass(frozen=True, eq=False)
 class Reference:
     node: int
-    value: tuple[Message, RecordDict]
+    value: tuple[Message, RecordDict, list[logging.LogRecord]]
 
 
 class OnTwoCpus:
@@ -53,7 +54,8 @@ class OnTwoCpus:
         count = context.state.config_records.get("count", ConfigRecord({"is": 0}))["is"] + 1
         state = RecordDict({"count": ConfigRecord({"is": count})})
         reply = Message(RecordDict({"said": ConfigRecord({"n": count})}), reply_to=message)
-        return Reference(node, (reply, state))
+        record = logging.makeLogRecord({"name": "mine", "levelno": 30, "msg": f"at {node}"})
+        return Reference(node, (reply, state, [record]))
 
     def wait(self, references, timeout):
         ready = [one for one in references if one.node not in self.silent]
@@ -77,7 +79,7 @@ def machine(monkeypatch):
 
 
 def grid_of(nodes, min_answers=1.0):
-    return RayGrid(InProcessGrid(ClientApp(), [{}] * nodes, {}), min_answers, 0.0)
+    return RayGrid(InProcessGrid(ClientApp(), [{}] * nodes, {}), object, min_answers, 0.0)
 
 
 def asked(grid, timeout=20.0):
@@ -92,11 +94,12 @@ def asked(grid, timeout=20.0):
     }
 
 
-def test_every_node_answers_once_and_keeps_its_state(machine):
+def test_every_node_answers_once_and_keeps_its_state(machine, caplog):
     grid = grid_of(5)
     assert asked(grid) == dict.fromkeys(range(1, 6), 1)
     assert asked(grid) == dict.fromkeys(range(1, 6), 2)
     assert machine.asked == dict.fromkeys(range(1, 6), 2)
+    assert sorted(caplog.messages) == sorted(2 * [f"at {node}" for node in range(1, 6)])
     assert list(grid.send_and_receive([], timeout=100)) == []
 
 

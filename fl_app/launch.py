@@ -1,6 +1,6 @@
 """Run a simulation: in this process, or with Ray's workers in a process that ends with this one.
 
-`python -m fl_app.simulation.launch` is that process: it reads what to run from its input.
+`python -m fl_app.launch` is that process: it reads what to run from its input.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from logging.handlers import QueueHandler
+from queue import SimpleQueue
 
+from flwr.app import Context, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fl_app.config.allowed_code import ALLOWED_CODE, client_code_paths
 from fl_app.config.run_config import DEFAULTS, parse_config
 from fl_app.run.experiment import run_experiment
-from fl_app.simulation.in_process_grid import InProcessGrid
+from fl_app.simulation.in_process_grid import InProcessGrid, answer
 from fl_app.simulation.ray_grid import RayGrid
 from fl_app.simulation.resources import check_nodes
 from fl_app.simulation.simulated_clients import Simulation
@@ -73,6 +76,24 @@ def run_here(
     run_experiment(config, spread(InProcessGrid(app, nodes, run_config)), Simulation)
 
 
+class Worker:
+    """Answers messages of any client, one after the other, in a process of Ray's."""
+
+    def __init__(self) -> None:
+        from fl_app.client_app import app  # noqa: PLC0415 - in the worker's process
+
+        self._app, self._records = app, SimpleQueue[logging.LogRecord]()
+        logging.root.addHandler(QueueHandler(self._records))
+        logging.root.setLevel(logging.INFO)
+
+    def answer(
+        self, message: Message, context: Context
+    ) -> tuple[Message, RecordDict, list[logging.LogRecord]]:
+        """Return the answer to a message, the node's state after it, and what was logged."""
+        found = answer(self._app, message, context)
+        return found, context.state, [self._records.get() for _ in range(self._records.qsize())]
+
+
 def run_on_ray(
     options: Mapping[str, Scalar],
     show: Callable[[str], None],
@@ -93,7 +114,7 @@ def run_on_ray(
     given = {"options": dict(options), "workers": workers, "gpus": gpus, "address": address}
     # -P: a module in the working folder may have the name of one of ours.
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", "fl_app.simulation.launch"],
+        [sys.executable, "-P", "-m", "fl_app.launch"],
         env=env,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -108,42 +129,11 @@ def run_on_ray(
             for line in process.stdout or ():
                 show(line)
         finally:
-            with uninterrupted():
-                _stop(process)
+            with suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=_STOP_SECONDS)  # closes its input, at which it ends
+            with suppress(OSError):  # Ray's agents outlive it for a while if it was killed
+                os.killpg(process.pid, signal.SIGKILL)
     return process.returncode == 0
-
-
-def _stop(process: subprocess.Popen[str]) -> None:
-    """Close the input of a process, at which it ends; kill it if it does not."""
-    try:
-        process.communicate(timeout=_STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()  # with which Ray's processes end, too
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C, and signals that act like it, only print a line while processes are ended.
-
-    In another thread than the main one nothing changes: no signal interrupts it.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    interrupting = [s for s in signals if signal.getsignal(s) is signal.default_int_handler]
-    for number in interrupting:
-        signal.signal(number, _say_stopping)
-    try:
-        yield
-    finally:
-        for number in interrupting:
-            signal.signal(number, signal.default_int_handler)
-
-
-def _say_stopping(*_: object) -> None:
-    with suppress(OSError):
-        os.write(2, "stopping…\n".encode())  # not by print, which may be what was interrupted
 
 
 def main() -> int:
@@ -161,7 +151,7 @@ def main() -> int:
         ray.init(**on_cluster, **resources, logging_level=logging.ERROR)
         if address:
             check_nodes(config, gpus)
-        run_here(given["options"], lambda nodes: RayGrid(nodes, config.min_answers, gpus))
+        run_here(given["options"], lambda nodes: RayGrid(nodes, Worker, config.min_answers, gpus))
     except (*FAILURES, ray.exceptions.RayError) as error:
         print("error:", error_line(error).replace("\n", " "), flush=True)
         return 1

@@ -144,11 +144,10 @@ def main() -> int:
     given = json.loads(sys.stdin.readline())
     threading.Thread(target=_stop_with_parent, daemon=True).start()
     address, gpus = given["address"], given["gpus"]
-    config = parse_config({**DEFAULTS, **given["options"]})
-    on_cluster = {"address": address} if address else {"address": "local"}
     resources = {} if address else {"num_cpus": given["workers"], "include_dashboard": False}
     try:
-        ray.init(**on_cluster, **resources, logging_level=logging.ERROR)
+        config = parse_config({**DEFAULTS, **given["options"]})
+        ray.init(address or "local", **resources, logging_level=logging.ERROR)
         if address:
             check_nodes(config, gpus)
         run_here(given["options"], lambda nodes: RayGrid(nodes, Worker, config.min_answers, gpus))

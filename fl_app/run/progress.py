@@ -143,9 +143,9 @@ class Progress(Listener):
             f"{len(columns)} columns: {printable(_listed(columns))}" if columns else kind_of(data)
         )
         what = "a number" if data.is_regression else f"{len(classes)} classes"
-        is_simulated = config.dataset != REAL_DEVICES
-        start = f"{config.dataset} on " * is_simulated + f"{num_clients} "
-        start += "clients" if is_simulated else "devices"
+        start = f"{config.dataset} on {num_clients} clients"
+        if config.dataset == REAL_DEVICES:
+            start = f"{num_clients} devices"
         length = f"for {rounds} rounds" if rounds else "without training"
         folds = config.validation_folds
         often = f", {folds} validation folds: each trains {folds} times" if folds > 1 else ""
@@ -223,19 +223,16 @@ class Progress(Listener):
     def sent(self, messages: Sequence[Message], late: Iterable[Message], timeout: float) -> None:
         """Note which clients were sent a message, which are late, and the timeout."""
         registry, now = self.registry(), self._clock()
-        name_of = _names(registry)
         kind = messages[0].metadata.message_type if messages else ""
         if kind == protocol.TRAIN and self._runs and not self._runs[-1]["round"]:
             self._start_round(1)
         with self._lock:
-            self._waiting = {
-                node: name_of(node) for node in (m.metadata.dst_node_id for m in messages)
-            }
+            self._waiting = _names(registry, messages)
             what = kind.removeprefix(protocol.query(""))
             self._asking = {"what": what, "since": now, "asked": len(messages)}
             if math.isfinite(timeout):
                 self._asking["until"] = now + timeout
-            self._late = _owing(late, name_of)
+            self._late = _owing(late, registry)
             self._clients = _clients(registry, self._left_out_of_sums)
             self._note_failures(registry)
             self._changed = True
@@ -249,10 +246,9 @@ class Progress(Listener):
 
     def ended(self, late: Iterable[Message]) -> None:
         """Note that the run waits for no more answers."""
-        name_of = _names(self.registry())
         with self._lock:
             self._waiting, self._asking = {}, None
-            self._late = _owing(late, name_of)
+            self._late = _owing(late, self.registry())
             self._changed = True
 
     def _note_failures(self, registry: ClientRegistry) -> None:
@@ -337,19 +333,18 @@ def _result_of(report: RoundReport) -> str:
     )
 
 
-def _names(registry: ClientRegistry) -> Callable[[int], str]:
-    client_at = {node: client for client, node in registry.nodes.items()}
-
-    def name_of(node: int) -> str:
-        client = client_at.get(node)
-        return registry.name_of_node(node) if client is None else registry.name_of(client)
-
-    return name_of
+def _names(registry: ClientRegistry, messages: Iterable[Message]) -> dict[int, str]:
+    """Return the names of the nodes to which messages were sent."""
+    names = {node: registry.name_of(client) for client, node in registry.nodes.items()}
+    nodes = [message.metadata.dst_node_id for message in messages]
+    return {node: names.get(node) or registry.name_of_node(node) for node in nodes}
 
 
-def _owing(late: Iterable[Message], name_of: Callable[[int], str]) -> list[str]:
+def _owing(late: Iterable[Message], registry: ClientRegistry) -> list[str]:
+    late = list(late)
+    names = _names(registry, late)
     return [
-        f"{name_of(m.metadata.dst_node_id)} (asked at {time.ctime(m.metadata.created_at)[11:19]})"
+        f"{names[m.metadata.dst_node_id]} (asked at {time.ctime(m.metadata.created_at)[11:19]})"
         for m in late
     ]
 

@@ -155,7 +155,8 @@ class Progress(Listener):
             f"{start}{': ' if names else ''}"
             f"{printable(_listed(names))}\n"
             f"{kind}; {what}: {printable(_listed(classes))}\n"
-            f"{config.model}; {', '.join(config.strategy)} {length}, {config.repeats} seed(s){often}\n"
+            f"{config.model}; {', '.join(config.strategy)} {length}, {config.repeats} seed(s)"
+            f"{often}\n"
             f"options: {' '.join(key_values(changed)) or 'the defaults'}\nresults go to {folder}",
         )
 

@@ -12,10 +12,7 @@ from clients.settings import AUTO, CPU, CUDA
 
 
 def torch_device(name: str) -> torch.device:
-    """Return the device of that name, `AUTO` for a GPU if this process sees one.
-
-    A GPU is asked for deterministic kernels, where PyTorch has them.
-    """
+    """Return the device of that name, with deterministic kernels; `AUTO`: a GPU if there is one."""
     if name == CPU or (name == AUTO and not torch.cuda.is_available()):
         return torch.device(CPU)
     if not torch.cuda.is_available():

@@ -1,9 +1,8 @@
 """What a malicious client sends instead of the truth: pure functions over arrays.
 
-FedHC's abstract claims that it "enhances robustness against malicious clients by isolating them
-within smaller clusters, limiting their influence on the global model", but the paper names no
-attack and measures none. These are the usual ones: `sign-flip`, `scaled-update`, `zero-model` and
-`label-flip` corrupt the rounds, `random-signature` corrupts the queries of one-shot clustering.
+FedHC's abstract claims robustness against malicious clients, but the paper names no attack. These
+are the usual ones: `sign-flip`, `scaled-update`, `zero-model` and `label-flip` corrupt the rounds,
+`random-signature` corrupts the queries of one-shot clustering.
 """
 
 from __future__ import annotations
@@ -26,18 +25,14 @@ def corrupt_update(
     trained: Mapping[str, NDArray[np.generic]],
     scale: float,
 ) -> dict[str, NDArray[np.generic]]:
-    """Return the model that a malicious client sends after its training.
+    """Return the model that a malicious client sends after its training; integers are as trained.
 
     `sign-flip`: received − (trained − received), the update backwards (after Li et al., RSA, 2019);
     `scaled-update`: received + scale·(trained − received) (Bagdasaryan et al., How to backdoor
-    federated learning, 2020); `zero-model`: zeros. The other attacks leave the model as it was
-    trained.
-
-    The result has the names and types of `trained`; floats are computed in float64, and integers,
-    such as BatchNorm's counters, are as trained.
+    federated learning, 2020); `zero-model`: zeros. Other attacks leave the model as it is.
     """
     if attack == "zero-model":
-        return {n: np.zeros_like(a) if _is_float(a) else a for n, a in trained.items()}
+        return {n: np.zeros_like(a) if a.dtype.kind == "f" else a for n, a in trained.items()}
     factors = {"sign-flip": -1.0, "scaled-update": scale}
     if attack not in factors:
         return dict(trained)
@@ -54,17 +49,13 @@ def _moved(
 
     Variances end at 0: an answer with negative ones would be refused, and be no attack.
     """
-    if not _is_float(after):
+    if after.dtype.kind != "f":
         return after
     start = before.astype(np.float64)
     moved: NDArray[np.generic] = start + factor * (after.astype(np.float64) - start)
     if is_variance(name):
         moved = np.maximum(moved, 0)
     return moved.astype(after.dtype)
-
-
-def _is_float(array: NDArray[np.generic]) -> bool:
-    return np.issubdtype(array.dtype, np.floating)
 
 
 def flip_labels(labels: Labels, num_classes: int) -> Labels:
@@ -75,7 +66,7 @@ def flip_labels(labels: Labels, num_classes: int) -> Labels:
 def random_basis(shape: tuple[int, int], rng: np.random.Generator) -> NDArray[np.float32]:
     """Return k orthonormal columns that span a uniformly drawn subspace, float32 (d, k).
 
-    They replace eigenvectors (RCC-PFL, Procedure 1): valid, but independent of the client's data.
+    They replace eigenvectors (RCC-PFL, Procedure 1).
     """
     # A Gaussian has no preferred direction, so neither has the space that its columns span.
     basis, _ = np.linalg.qr(rng.standard_normal(shape))
@@ -85,9 +76,8 @@ def random_basis(shape: tuple[int, int], rng: np.random.Generator) -> NDArray[np
 def random_centroids(
     shape: tuple[int, ...], like: NDArray[np.floating], rng: np.random.Generator
 ) -> NDArray[np.float32]:
-    """Return Gaussian centroids of the true ones' overall mean and standard deviation, float32.
+    """Return Gaussian centroids of the true ones' mean and standard deviation, float32.
 
-    They replace FLT's centroids (Algorithm 2): of plausible size, which no check of ranges detects,
-    but independent of the client's data. `like` are the true centroids, of any shape.
+    They replace FLT's centroids (Algorithm 2); `like` are the true ones, of any shape.
     """
     return rng.normal(like.mean(), like.std(), shape).astype(np.float32)

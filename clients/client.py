@@ -27,13 +27,8 @@ class Client:
     """The client that answers one message; an app's subclass defines its data.
 
     A clustering needs `features` (RCC-PFL, MT-HFL), `training_data` (FLT, PCA + k-means + HC),
-    `losses` (IFCA), or nothing at all. Only `answer_training` needs the rest.
-
-    Attributes
-    ----------
-    has_fixed_samples : bool
-        Whether its samples, and so its features, are the same in the whole run. If queries before
-        training have noise, the client then refuses others: a server could average the noise away.
+    `losses` (IFCA), or nothing at all. Only `answer_training` needs the rest. Where samples, and so
+    features, stay the same (`has_fixed_samples`), noise before training is drawn for one set alone.
     """
 
     has_fixed_samples: ClassVar[bool] = True
@@ -44,10 +39,7 @@ class Client:
 
     @property
     def index(self) -> int:
-        """Return its stable index: the one that Flower's simulation, or `--node-config`, gives.
-
-        A ValueError says that the node has no `partition-id`.
-        """
+        """Return its stable index, of Flower's simulation or `--node-config`, or a ValueError."""
         if "partition-id" not in self.context.node_config:
             raise ValueError(
                 "this node has no partition-id: start its SuperNode with "
@@ -57,10 +49,7 @@ class Client:
         return int(self.context.node_config["partition-id"])
 
     def description(self) -> Mapping[str, ConfigRecordValues]:
-        """Describe the client when it registers, beside its index.
-
-        Where the server goes by names, a `name` in it replaces the index.
-        """
+        """Describe the client when it registers; a `name` may replace its index."""
         return {}
 
     def features(self) -> NDArray[np.float32]:

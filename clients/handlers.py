@@ -1,7 +1,6 @@
 """What a client answers: thin handlers that turn messages into the pure functions' arguments.
 
-`answer_queries` gives any ClientApp the queries of all clusterings, `answer_training` its train and
-evaluate functions. Each message opens one `Client`, which knows the data.
+Each message opens one `Client`, which knows the data.
 """
 
 from __future__ import annotations
@@ -48,17 +47,10 @@ _TRAININGS = "trainings"
 
 
 def answer_queries(app: ClientApp, open_client: OpenClient = Client) -> None:
-    """Register the queries before training, and of rounds that group clients again, with `app`.
+    """Register the queries before training, and of rounds that group clients again, with any `app`.
 
-    Parameters
-    ----------
-    app : ClientApp
-        Any Flower ClientApp. It gets the queries `describe`, `spectrum` and `relevance` (RCC-PFL,
-        Procedure 1), `signature` (FLT; PCA + k-means + HC), `losses` (IFCA), and those of secure
-        aggregation, which needs `clients.secure_aggregation.mask_mod`, too.
-    open_client : callable
-        From message and context to the `Client` that answers: a subclass that has what the
-        clustering needs.
+    Those of secure aggregation need `clients.secure_aggregation.mask_mod`, too. `open_client` makes
+    of message and context the `Client` that answers: a subclass that has what the clustering needs.
     """
     for action, answer in (
         (protocol.DESCRIBE, _description),
@@ -94,10 +86,7 @@ def _description(client: Client) -> RecordDict:
 
 
 def _losses(client: Client) -> RecordDict:
-    """Return the client's training loss on each model it is sent, and store the models.
-
-    The training message then names one of them: see `restore_model`.
-    """
+    """Return the training loss on each model, of which the training message will name one."""
     refuse_without_noise(client, "losses")
     packed = client.message.content.array_records[protocol.ARRAYS]
     personal = client.personal()
@@ -108,10 +97,9 @@ def _losses(client: Client) -> RecordDict:
 
 
 def restore_model(message: Message, context: Context) -> None:
-    """Put the stored model that a training message names into the message.
+    """Put the stored model that a training message names into the message, or raise a ValueError.
 
-    For an app that answers IFCA's query: its train function starts with this. A ValueError says
-    that the models are not here.
+    For an app that answers IFCA's query: its train function starts with this.
     """
     if protocol.STORED_MODEL not in message.content.config_records[protocol.CONFIG]:
         context.state.pop(_MODELS, None)
@@ -123,10 +111,7 @@ def restore_model(message: Message, context: Context) -> None:
 
 
 def change_flag(message: Message, images: torch.Tensor) -> dict[str, float]:
-    """Return FLT's δ as metrics: how far the images have moved since the last signature.
-
-    Empty where the message does not bring that signature's sketch. Images are uint8, (n, C, H, W).
-    """
+    """Return FLT's δ as metrics, if the message brings the last sketch of the images."""
     known = message.content.config_records[protocol.CONFIG].get(protocol.IMAGE_SKETCH)
     if known is None:
         return {}
@@ -136,8 +121,7 @@ def change_flag(message: Message, images: torch.Tensor) -> dict[str, float]:
 def answer_training(app: ClientApp, open_client: OpenClient) -> None:
     """Register a train and an evaluate function with an `app` that has none.
 
-    The client needs `model`, `training_data`, `test_data` and `training_settings`. The order of the
-    samples depends on the message's `seed` and `server-round` and on the client's index alone.
+    The order of the samples depends on the message's `seed` and `server-round` and on the client.
     """
     app.train()(handler(_trained, open_client))
     app.evaluate()(handler(_evaluated, open_client))
@@ -249,19 +233,12 @@ def _evaluated(client: Client) -> RecordDict:
 
 
 def _in_unit(loss: float, scaling: Scaling, user_loss: str) -> float:
-    """Return squared errors in the square of the number's unit; NaN for a user-defined loss.
-
-    Beside an error in that unit, a loss on another scale would reveal the scale of a local client.
-    """
+    """Return squared errors in the number's unit; NaN of another loss: it would show the scale."""
     return math.nan if user_loss else loss * scaling.target_deviation**2
 
 
 def as_metrics(found: Scores | Errors, scaling: Scaling | None, user_loss: str) -> dict[str, float]:
-    """Return a test's scores by names in messages, without those that are unknown.
-
-    Errors are in the number's unit, and squared errors in its square, so a user-defined loss is
-    left out there.
-    """
+    """Return a test's scores by names in messages, in the number's unit, without unknown ones."""
     if isinstance(found, Errors) and scaling is not None:
         unit = scaling.target_deviation
         squared = _in_unit(found.loss, scaling, user_loss)

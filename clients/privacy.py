@@ -1,8 +1,7 @@
 """Differential privacy of what a client shares: clipping and Gaussian noise (docs/privacy.md).
 
 Two sets of samples are neighbours if one sample counts in the one and is left out of the other; the
-number of samples is no secret. Both mechanisms are for such neighbours: `private_gram` before
-training, and `clients.private_training`.
+number of samples is no secret.
 """
 
 from __future__ import annotations
@@ -47,10 +46,7 @@ class Randomness(Protocol):
 
 
 class SystemRandomness:
-    """Noise from the operating system's cryptographic generator, which cannot be reproduced.
-
-    A server knows the seed that it sends: it could subtract noise drawn from that.
-    """
+    """Noise from the operating system: a server, which knows the seed, cannot subtract it."""
 
     def random(self, size: int) -> Float64:
         """Return `size` numbers, uniform in (0, 1): the middles of 2⁵² equal parts."""
@@ -67,8 +63,7 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
     """Return the least σ for which noise of deviation σ·Δ is (ε, δ)-differentially private.
 
     Δ is the sensitivity in the Euclidean norm. The analytic Gaussian mechanism: B. Balle and Y.-X.
-    Wang, "Improving the Gaussian Mechanism for Differential Privacy", ICML 2018, theorem 8. ε and δ
-    are above 0, δ also below 1.
+    Wang, "Improving the Gaussian Mechanism for Differential Privacy", ICML 2018, theorem 8.
     """
 
     def excess(log_sigma: float) -> float:
@@ -86,11 +81,9 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
 def bounded_features(features: Float32) -> Float64:
     """Return features projected to at most `PROJECTED` dimensions, each row of length 1.
 
-    From float32 (n, d) to float64 (n, min(d, PROJECTED)). The projection is the same for all, drawn
-    without looking at samples: fewer entries, less noise in all. Scaling takes the place of
-    clipping to a length: it bounds what one sample can change without a number to choose, and no
-    sample counts less than that bound. Zeros stay zeros. A ValueError says that there is no row, or
-    an entry is not finite.
+    From float32 (n, d) to float64 (n, min(d, PROJECTED)), by a projection that is the same for all:
+    fewer entries, less noise. Scaling takes the place of clipping: no sample counts less than the
+    bound. Zeros stay zeros. A ValueError says that there is no row, or an entry is not finite.
     """
     if not len(features) or not np.isfinite(features).all():
         raise ValueError(
@@ -110,13 +103,11 @@ def private_gram(
 ) -> Float32:
     """Return the Gram matrix of bounded features with noise: (ε, δ)-differentially private.
 
-    All that is computed from it, such as eigenvectors, eigenvalues and relevances, is as private
-    (C. Dwork et al., "Analyze Gauss", STOC 2014). One row of length 1 changes ΦᵀΦ by 1 in the
-    Frobenius norm, so G = ΦᵀΦ/n by 1/n; each entry gets independent noise of deviation σ/n. Then
-    the matrix is made symmetric, which halves the variance off the diagonal and costs nothing.
+    So is all that is computed from it (C. Dwork et al., "Analyze Gauss", STOC 2014). One row of
+    length 1 changes G = ΦᵀΦ/n by 1/n in the Frobenius norm; each entry gets independent noise of
+    deviation σ/n. Then the matrix is made symmetric, which halves the variance off the diagonal.
 
-    `features` are from `bounded_features`, shape (n, d); the result, (d, d), is symmetric, not
-    necessarily positive.
+    `features` are from `bounded_features`, (n, d); the result, (d, d), need not be positive.
     """
     gram = features.T @ features / len(features)
     deviation = noise_multiplier(epsilon, delta) / len(features)

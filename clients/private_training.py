@@ -1,9 +1,8 @@
 """Differentially private training: DP-SGD by Opacus, with noise from another generator.
 
 M. Abadi et al., "Deep Learning with Differential Privacy", CCS 2016; A. Yousefpour et al., "Opacus:
-User-Friendly Differential Privacy Library in PyTorch", 2021. Each sample's gradient is cut to a
-length, and their sum gets noise. Each step draws its samples independently (Poisson sampling), for
-which Opacus' accountant (Rényi differential privacy) counts.
+User-Friendly Differential Privacy Library in PyTorch", 2021. Each step draws its samples
+independently (Poisson sampling), for which Opacus' accountant counts.
 """
 
 from __future__ import annotations
@@ -27,22 +26,17 @@ _USER = "training-epsilon"
 _ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(12, 64), 80, 128, 256, 512, 1024)
 
 
-def num_steps(num_images: int, settings: TrainingSettings) -> int:
-    """Return the number of steps in one round: as many as without privacy."""
-    return settings.local_epochs * math.ceil(num_images / settings.batch_size)
-
-
-def sample_rate(num_images: int, settings: TrainingSettings) -> float:
-    """Return each sample's probability in a step: `batch_size` samples on average, or all."""
-    return min(1.0, settings.batch_size / num_images)
+def steps_of(num_images: int, settings: TrainingSettings) -> tuple[int, float]:
+    """Return a round's number of steps, as without privacy; and a sample's probability in each."""
+    steps = settings.local_epochs * math.ceil(num_images / settings.batch_size)
+    return steps, min(1.0, settings.batch_size / num_images)
 
 
 @lru_cache(maxsize=256)
 def training_noise(epsilon: float, delta: float, rate: float, steps: int) -> float:
     """Return σ for which `steps` steps are (ε, δ)-differentially private, to 1 % of ε below it.
 
-    ε and δ are above 0, δ also below 1; `rate` is each sample's probability in a step; steps are
-    those of all rounds.
+    `rate` is each sample's probability in a step; steps are those of all rounds.
     """
     utils = load_extra("opacus.accountants.utils", _USER)
     try:
@@ -75,15 +69,14 @@ def train_privately(
     randomness: Randomness,
     add_term: GradientTerm = no_term,
 ) -> None:
-    """Train `model` in place for one of `promise.rounds` rounds.
+    """Train `model` in place for one of `promise.rounds` rounds; a loss would reveal the samples.
 
-    No loss is returned: it would reveal the samples without noise. Parameters are as in
-    `clients.training.train.train`, but each layer of the model treats samples separately (no batch
-    normalisation). `randomness` draws the samples of each step, and the noise; `add_term` is called
-    in each step once gradients have their noise, and must not look at samples.
+    Parameters are as in `clients.training.train.train`; layers treat samples separately.
+    `randomness` draws the samples of each step, and the noise; `add_term` is called once gradients
+    have their noise, and must not look at samples.
     """
     opacus = load_extra("opacus", _USER)
-    steps, rate = num_steps(len(labels), settings), sample_rate(len(labels), settings)
+    steps, rate = steps_of(len(labels), settings)
     sigma = training_noise(
         promise.training_epsilon, promise.privacy_delta, rate, steps * promise.rounds
     )

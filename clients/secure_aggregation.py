@@ -1,8 +1,7 @@
 """The client's side of secure aggregation: keys, shares of secrets, masked updates (`masking`).
 
 A round's secrets wait in the node's state from one message to the next. Each masks one update, and
-one answer reveals shares: for a client with an update at the server, of the mask that it added
-alone; for one without, of the key to the masks it has in common with others.
+one answer reveals shares: of a client with an update, of its own mask; of others, of their key.
 """
 
 from __future__ import annotations
@@ -99,8 +98,7 @@ def mask_mod(message: Message, context: Context, call_next: ClientAppCallable) -
     """Answer as the app does, but mask a trained model that is to be summed with others.
 
     A mod for any ClientApp that has `clients.handlers.answer_queries`. Nothing else of the app's
-    answer leaves the client. A ValueError says that too few others take part, there are no keys, or
-    the update does not fit a sum.
+    answer leaves the client. A ValueError says why the update cannot be masked.
     """
     config = message.content.config_records.get(protocol.CONFIG, ConfigRecord())
     if message.metadata.message_type != protocol.TRAIN or protocol.PEERS not in config:
@@ -137,8 +135,7 @@ def mask_mod(message: Message, context: Context, call_next: ClientAppCallable) -
 def revealed_shares(client: Client) -> RecordDict:
     """Return this client's shares: of each client one secret, never the other; zeros for none.
 
-    A ValueError says that the server asks for both secrets of a client, for a sum of too few, for
-    one without this client's update, or a second time.
+    A ValueError refuses what would reveal an update, and a second answer.
     """
     if STATE not in client.context.state:
         raise ValueError("this client has revealed its shares already, or has none.")

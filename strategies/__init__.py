@@ -3,76 +3,43 @@
 `make_strategy("rcc-pfl", num_clusters=3)` makes a strategy of the catalogue.
 """
 
-from fl_core.objectives.objective import LocalObjective, LocalTraining
-from strategies.aggregations.aggregation import Aggregation, ClusterMean, GraphMean
-from strategies.aggregations.lps_gps import LpsGps
-from strategies.aggregations.robust import (
-    Krum,
-    Median,
-    MultiKrum,
-    TrimmedMean,
+from fl_core.objectives.objective import LocalObjective as LocalObjective
+from fl_core.objectives.objective import LocalTraining as LocalTraining
+from strategies.aggregations.aggregation import Aggregation as Aggregation
+from strategies.aggregations.aggregation import ClusterMean as ClusterMean
+from strategies.aggregations.aggregation import GraphMean as GraphMean
+from strategies.aggregations.lps_gps import LpsGps as LpsGps
+from strategies.aggregations.robust import Krum as Krum
+from strategies.aggregations.robust import Median as Median
+from strategies.aggregations.robust import MultiKrum as MultiKrum
+from strategies.aggregations.robust import TrimmedMean as TrimmedMean
+from strategies.catalogue import make_strategy as make_strategy
+from strategies.clusterings.cfl import RecursiveBipartition as RecursiveBipartition
+from strategies.clusterings.cfl import StableBipartition as StableBipartition
+from strategies.clusterings.clustering import Clustering as Clustering
+from strategies.clusterings.clustering import ClusterPerClient as ClusterPerClient
+from strategies.clusterings.clustering import GivenClusters as GivenClusters
+from strategies.clusterings.clustering import RandomClusters as RandomClusters
+from strategies.clusterings.clustering import SingleCluster as SingleCluster
+from strategies.clusterings.fedhc import UpdateClustering as UpdateClustering
+from strategies.clusterings.fedsem import AllModelsClustering as AllModelsClustering
+from strategies.clusterings.fedsem import ModelClustering as ModelClustering
+from strategies.clusterings.first_update import FirstDirectionClustering as FirstDirectionClustering
+from strategies.clusterings.first_update import FirstUpdateClustering as FirstUpdateClustering
+from strategies.clusterings.flt import SignatureClustering as SignatureClustering
+from strategies.clusterings.ifca import LossClustering as LossClustering
+from strategies.clusterings.pca_km_hc import LinearSignatureClustering as LinearSignatureClustering
+from strategies.clusterings.principal_angle import (
+    PrincipalAngleClustering as PrincipalAngleClustering,
 )
-from strategies.catalogue import make_strategy
-from strategies.clusterings.cfl import RecursiveBipartition, StableBipartition
-from strategies.clusterings.clustering import (
-    Clustering,
-    ClusterPerClient,
-    GivenClusters,
-    RandomClusters,
-    SingleCluster,
-)
-from strategies.clusterings.fedhc import UpdateClustering
-from strategies.clusterings.fedsem import AllModelsClustering, ModelClustering
-from strategies.clusterings.first_update import FirstDirectionClustering, FirstUpdateClustering
-from strategies.clusterings.flt import SignatureClustering
-from strategies.clusterings.ifca import LossClustering
-from strategies.clusterings.pca_km_hc import LinearSignatureClustering
-from strategies.clusterings.principal_angle import PrincipalAngleClustering
-from strategies.clusterings.spectral import SpectralClustering
-from strategies.rounds.client_registry import ClientRegistry, Refusal
-from strategies.rounds.conversation import Conversation
-from strategies.rounds.failures import Failure
-from strategies.rounds.round_state import Clusters, Round, Update
-from strategies.rounds.training import RoundReport, Training
-from strategies.strategy import ClusteredStrategy
-
-__all__ = [
-    "Aggregation",
-    "AllModelsClustering",
-    "ClientRegistry",
-    "ClusterMean",
-    "ClusterPerClient",
-    "ClusteredStrategy",
-    "Clustering",
-    "Clusters",
-    "Conversation",
-    "Failure",
-    "FirstDirectionClustering",
-    "FirstUpdateClustering",
-    "GivenClusters",
-    "GraphMean",
-    "Krum",
-    "LinearSignatureClustering",
-    "LocalObjective",
-    "LocalTraining",
-    "LossClustering",
-    "LpsGps",
-    "Median",
-    "ModelClustering",
-    "MultiKrum",
-    "PrincipalAngleClustering",
-    "RandomClusters",
-    "RecursiveBipartition",
-    "Refusal",
-    "Round",
-    "RoundReport",
-    "SignatureClustering",
-    "SingleCluster",
-    "SpectralClustering",
-    "StableBipartition",
-    "Training",
-    "TrimmedMean",
-    "Update",
-    "UpdateClustering",
-    "make_strategy",
-]
+from strategies.clusterings.spectral import SpectralClustering as SpectralClustering
+from strategies.rounds.client_registry import ClientRegistry as ClientRegistry
+from strategies.rounds.client_registry import Refusal as Refusal
+from strategies.rounds.conversation import Conversation as Conversation
+from strategies.rounds.failures import Failure as Failure
+from strategies.rounds.round_state import Clusters as Clusters
+from strategies.rounds.round_state import Round as Round
+from strategies.rounds.round_state import Update as Update
+from strategies.rounds.training import RoundReport as RoundReport
+from strategies.rounds.training import Training as Training
+from strategies.strategy import ClusteredStrategy as ClusteredStrategy

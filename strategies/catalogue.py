@@ -1,7 +1,4 @@
-"""The catalogue: which clustering, aggregation and local objective each strategy's name stands for.
-
-A new strategy is a line in `SYSTEMS`.
-"""
+"""The catalogue: the clustering, aggregation and local objective that a name stands for."""
 
 from __future__ import annotations
 
@@ -10,28 +7,15 @@ from dataclasses import Field, dataclass, field, fields, is_dataclass
 from inspect import get_annotations
 from typing import Any
 
-from fl_core.objectives.apfl import Apfl
-from fl_core.objectives.ditto import Ditto
-from fl_core.objectives.fine_tune import AfterTraining, FineTune
+from fl_core.objectives.fine_tune import AfterTraining
 from fl_core.objectives.known import OBJECTIVES
 from fl_core.objectives.objective import LocalObjective
-from fl_core.objectives.pfedme import PFedMe
 from fl_core.objectives.plain import Plain
-from fl_core.objectives.private_head import PrivateHead
-from fl_core.objectives.private_layers import PrivateLayers
-from fl_core.objectives.private_norms import PrivateNorms
-from fl_core.objectives.prox import Prox
-from fl_core.objectives.scaffold import Scaffold
 from fl_core.relevance import MISSED_ENERGY
 from fl_core.user_code import is_import_path, load_user_code
 from strategies.aggregations.aggregation import Aggregation, ClusterMean, GraphMean
 from strategies.aggregations.lps_gps import LpsGps
-from strategies.aggregations.robust import (
-    Krum,
-    Median,
-    MultiKrum,
-    TrimmedMean,
-)
+from strategies.aggregations.robust import Krum, Median, MultiKrum, TrimmedMean
 from strategies.clusterings.cfl import RecursiveBipartition, StableBipartition
 from strategies.clusterings.clustering import (
     Clustering,
@@ -61,8 +45,7 @@ class System:
     weighted: bool  # whether the paper weights clients by their number of samples
     paper: str = ""  # authors and year, as in the file of a part; empty: a baseline, or ours
     objective: type[LocalObjective] = Plain
-    # Values of the clustering's fields, unless they are given
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)  # usual values of the clustering's
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -72,12 +55,9 @@ class System:
     def build(
         self, *arguments: Any, weighted_mean: bool | None = None, **named: Any
     ) -> tuple[Clustering, Aggregation, LocalObjective]:
-        """Build the three parts.
+        """Build the three parts; a TypeError says that an argument is unknown, or is missing.
 
-        Arguments are the clustering's, those of the line unless they are given; named ones that
-        another part takes are that part's.
-        `weighted_mean` None is as the paper has it. A TypeError says that no part takes an
-        argument, or that one is missing.
+        Arguments are the clustering's, but named ones that another part takes are that part's.
         """
         cluster: Callable[..., Clustering] = self.clustering
         combine: Callable[..., Aggregation] = self.aggregation
@@ -135,16 +115,21 @@ SYSTEMS: dict[str, System] = {
     "random": System(RandomClusters, ClusterMean, False),
     "single": System(SingleCluster, ClusterMean, False),
     "local": System(ClusterPerClient, ClusterMean, False),
-    "fedavg": System(SingleCluster, ClusterMean, True, "McMahan et al., 2017"),
-    "fedprox": System(SingleCluster, ClusterMean, True, "Li et al., 2020", Prox),
-    "ditto": System(SingleCluster, ClusterMean, False, "Li et al., 2021", Ditto),
-    "fedavg-ft": System(SingleCluster, ClusterMean, True, "Wang et al., 2019", FineTune),
-    "apfl": System(SingleCluster, ClusterMean, False, "Deng et al., 2020", Apfl),
-    "pfedme": System(SingleCluster, ClusterMean, False, "Dinh et al., 2020", PFedMe),
-    "scaffold": System(SingleCluster, ClusterMean, False, "Karimireddy et al., 2020", Scaffold),
-    "fedper": System(SingleCluster, ClusterMean, True, "Arivazhagan et al., 2019", PrivateLayers),
-    "fedrep": System(SingleCluster, ClusterMean, False, "Collins et al., 2021", PrivateHead),
-    "fedbn": System(SingleCluster, ClusterMean, False, "Li et al., 2021", PrivateNorms),
+    **{  # one model for all, with a local objective
+        name: System(SingleCluster, ClusterMean, weighted, paper, OBJECTIVES[objective])
+        for name, objective, weighted, paper in (
+            ("fedavg", "plain", True, "McMahan et al., 2017"),
+            ("fedprox", "prox", True, "Li et al., 2020"),
+            ("ditto", "ditto", False, "Li et al., 2021"),
+            ("fedavg-ft", "fine-tune", True, "Wang et al., 2019"),
+            ("apfl", "apfl", False, "Deng et al., 2020"),
+            ("pfedme", "pfedme", False, "Dinh et al., 2020"),
+            ("scaffold", "scaffold", False, "Karimireddy et al., 2020"),
+            ("fedper", "private-layers", True, "Arivazhagan et al., 2019"),
+            ("fedrep", "private-head", False, "Collins et al., 2021"),
+            ("fedbn", "private-norms", False, "Li et al., 2021"),
+        )
+    },
 }
 ALONE, ALL = "local", "single"
 """The strategies that stand for staying alone, and for one model for all."""
@@ -225,11 +210,6 @@ def make_strategy(
         objective and `ClusteredStrategy` take. `seed` is the clustering's, too.
     weighted_mean : bool or None
         Weight clients by their number of samples; None: as the paper does.
-
-    Raises
-    ------
-    KeyError, TypeError, ValueError
-        If there is no such name, no part takes an argument, or a value is not allowed.
     """
     system = system_of(name)
     common = {one.name for one in fields(ClusteredStrategy) if one.init and one.kw_only}

@@ -52,16 +52,17 @@ def beside_conflict(
     """Return why arrays beside the model do not go with these parts; empty where they do."""
     if local.first_beside is LocalObjective.first_beside:
         return ""
-    what = f"the objective {local.name or local.__name__} sends arrays beside the model, which "
+    what = f"the objective {local.name or local.__name__} needs means of arrays beside the model, "
     if aggregation.per_client or issubclass(aggregation, Krum):
+        makes = "a model for each client" if aggregation.per_client else "no mean of all clients"
         return (
-            f"{what}the aggregation {aggregation.name or aggregation.__name__} cannot combine: "
+            f"{what}and the aggregation {aggregation.name or aggregation.__name__} makes {makes}: "
             "choose mean, lps-gps, median or trimmed-mean"
         )
     if issubclass(clustering, OnceByTraining):
         return (
-            f"{what}clients that join late would lose with the clustering {clustering.name}: "
-            "choose one that does not wait for the first training, such as spectral or update"
+            f"{what}which the clustering {clustering.name} loses when clients join late: choose "
+            "one that does not wait for the first training, such as spectral or update"
         )
     return ""
 

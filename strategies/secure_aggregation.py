@@ -1,9 +1,8 @@
 """The server's side of secure aggregation: it learns the sum of a cluster's updates, and no update.
 
-Bonawitz et al., CCS 2017, for a server that follows the protocol (fl_core.masking). Before a
-round's training, a cluster's participants send public keys, then shares of their two secrets, which
-only the client that a share is for can read. They send their trained models masked. The clients
-with an update then reveal one share of each secret that is needed to unmask the sum.
+Bonawitz et al., CCS 2017, for a server that follows the protocol (fl_core.masking). A cluster's
+participants send public keys, then encrypted shares of their two secrets, then masked models. The
+clients with an update reveal one share of each secret that is needed to unmask the sum.
 """
 
 from __future__ import annotations
@@ -51,16 +50,6 @@ def why_not(clustering: type[Clustering], aggregation: type[Aggregation]) -> str
     if clustering is ClusterPerClient:
         return "the sum over a single client's cluster is its model"
     return None
-
-
-def check_fraction(fraction: float, num_clients: int) -> None:
-    """Raise a RuntimeError if fewer than three clients would train in a round, of three or more."""
-    if round(fraction * num_clients) < masking.FEWEST <= num_clients:
-        raise RuntimeError(
-            f"secure-aggregation is on, but fraction-train is {fraction:g}, which of "
-            f"{num_clients} clients is fewer than {masking.FEWEST} in a round, and the sum over "
-            "fewer hides no model: choose a larger share, or turn it off."
-        )
 
 
 @dataclass(eq=False)
@@ -137,25 +126,17 @@ class ClusterSum:
     def at_fault(self, unfit: Iterable[tuple[int, int]]) -> set[int]:
         """Return the positions that are certainly at fault for unfit shares.
 
-        Either side of a pair may be. But a client is at fault if its share for itself does not fit;
-        or if, without these clients, it is in unfit pairs with three others and more than half of
-        them: most clients are honest.
+        Either side of a pair may be; but most clients are honest, so one that is in unfit pairs
+        with three clients, and with more than half of them, itself included, is at fault.
         """
-        pairs = list(unfit)
-        certain = {owner for owner, holder in pairs if owner == holder}
-        others: dict[int, set[int]] = {}
-        for owner, holder in pairs:
-            if certain.isdisjoint((owner, holder)):
-                others.setdefault(owner, set()).add(holder)
-                others.setdefault(holder, set()).add(owner)
+        partners = Counter(one for pair in {frozenset(pair) for pair in unfit} for one in pair)
         most = max(masking.FEWEST - 1, (len(self.shares) - 1) // 2)
-        return certain | {one for one, partners in others.items() if len(partners) > most}
+        return {one for one, number in partners.items() if number > most}
 
     def secrets(self, unfit: Container[tuple[int, int]]) -> tuple[dict[int, bytes], list[int]]:
         """Return the seed of each position in the sum, the key of the others, and who lied.
 
-        A client lied if valid shares do not make a secret. A CorruptedSumError says that too few
-        shares fit, another ValueError that too few came.
+        A CorruptedSumError says that too few shares fit, another ValueError that too few came.
         """
         secrets, liars = {}, []
         for owner in self.shares:
@@ -171,11 +152,9 @@ class ClusterSum:
                 )
                 enough = len(self.revealed) >= self.threshold
                 raise CorruptedSumError(reason) if enough else ValueError(reason)
+            key = None if owner in self.updates else self.keys[owner, 0].tobytes()
             try:
-                secrets[owner] = combine_shares(fit[: self.threshold])
-                _check_secret(
-                    secrets[owner], None if owner in self.updates else self.keys[owner, 0]
-                )
+                secrets[owner] = _checked_secret(combine_shares(fit[: self.threshold]), key)
             except ValueError:
                 liars.append(owner)
         return secrets, liars
@@ -199,11 +178,7 @@ class ClusterSum:
 
 
 class SecureAggregation:
-    """The secure sums of a training: one over each cluster in each round.
-
-    If `weighted`, clients count by their number of samples; `timeout` is that of a query, in
-    seconds.
-    """
+    """The secure sums of a training: one over each cluster in each round."""
 
     def __init__(self, conversation: Conversation, weighted: bool, timeout: float) -> None:
         self.left_out: dict[int, str] = {}  # why clients are excluded from all further sums
@@ -224,8 +199,7 @@ class SecureAggregation:
     def exchange_keys(self, clusters: Clusters, participants: Sequence[int]) -> list[int]:
         """Let participants exchange keys and shares, and return those that may train.
 
-        A cluster with fewer than three participants does not train. If no cluster has three
-        clients, a RuntimeError ends the run.
+        If no cluster has three clients, a RuntimeError ends the run.
         """
         if max(np.bincount(list(clusters.of_client.values()))) < masking.FEWEST:
             raise RuntimeError(
@@ -239,10 +213,6 @@ class SecureAggregation:
             for client in members
         ]
         keys = self._ask(protocol.PUBLIC_KEYS, chosen, lambda _: RecordDict(), _read_keys)
-        for client in _senders_of_repeated(keys):  # all others would refuse them
-            del keys[client]
-            reason = "another client sent one of its keys, too"
-            self._training.record_failures({client: reason}, protocol.PUBLIC_KEYS)
         self._sums = [
             ClusterSum(
                 cluster,
@@ -287,10 +257,7 @@ class SecureAggregation:
             raise
 
     def unmask(self, masked: Mapping[int, Words], models: Sequence[NDArrays]) -> dict[int, Total]:
-        """Return the sum of each cluster's updates, as far as it can be unmasked.
-
-        Updates are by client; `models` are those that the clusters' clients were sent.
-        """
+        """Return the sum of each cluster's updates, by client, as far as it can be unmasked."""
         for client, words in sorted(masked.items()):
             one, position = self._position_of[client]
             one.updates[position] = words
@@ -309,21 +276,20 @@ class SecureAggregation:
             num_blamed = len(self.left_out)
             try:
                 totals[one.cluster] = self._total(one, models[one.cluster])
-            except CorruptedSumError as error:
-                if len(self.left_out) > num_blamed:
-                    self._log_lost(one.cluster, str(error))
-                else:
+            except ValueError as error:
+                # That too few have answered is no fault.
+                if isinstance(error, CorruptedSumError) and len(self.left_out) == num_blamed:
                     self._fail(one, str(error))
-            except ValueError as error:  # too few have answered, which is not a fault
-                self._log_lost(one.cluster, str(error))
+                else:
+                    self._log_lost(one.cluster, str(error))
         self.has_summed |= bool(totals)
         return totals
 
     def _reveals_no_more(self, one: ClusterSum) -> bool:
         """Return whether a sum is safe beside the last rejected one of the same model.
 
-        Until a cluster's model changes, clients may send the same updates again. The difference of
-        two sums over different clients is then that of the clients in only one of them.
+        Clients may send the same updates again until the model changes. Two sums over different
+        clients would then differ by the updates of those in only one of them.
         """
         before = self._rejected.get(one.cluster, one.summed) - self.left_out.keys()
         if before != one.summed:
@@ -444,10 +410,9 @@ class SecureAggregation:
 
 
 def bounded_norm(total: Total, norms: list[float], model: NDArrays) -> Total:
-    """Return a sum with the usual norm if its norm is far larger.
+    """Return a sum; scaled to the usual norm, the median of `norms`, if it is far larger.
 
-    Usual is the median of the rounds before, `norms`, to which this one is added. A norm that is
-    too large is stored as the largest allowed one: updates may grow from now on, but no single
+    It is added to `norms`, at most as the largest allowed one: updates may grow, but no single
     round decides that. `model` is what the cluster's clients were sent.
     """
     usual = float(np.median(norms)) if norms else 0.0
@@ -463,14 +428,14 @@ def _by_cluster(clusters: Clusters, clients: Iterable[int]) -> dict[int, list[in
     return dict(sorted(members.items()))
 
 
-def _check_secret(secret: bytes, key: masking.Bytes | None) -> None:
-    """Raise a ValueError unless a secret has the right length, and is that of a public key."""
-    if len(secret) != masking.SECRET_BYTES:
-        raise ValueError("its length is wrong")
-    if key is not None:
-        public = public_key_to_bytes(masking.private_key(secret).public_key())
-        if public != key.tobytes():
-            raise ValueError("it is not that of the public key")
+def _checked_secret(secret: bytes, key: bytes | None) -> bytes:
+    """Return a secret; a ValueError says that its length is wrong, or it is not that of a key."""
+    is_secret = len(secret) == masking.SECRET_BYTES
+    if is_secret and key is not None:
+        is_secret = public_key_to_bytes(masking.private_key(secret).public_key()) == key
+    if not is_secret:
+        raise ValueError("what was shared is no secret")
+    return secret
 
 
 def _read_keys(client: int, content: RecordDict) -> masking.Bytes:
@@ -482,12 +447,6 @@ def _read_keys(client: int, content: RecordDict) -> masking.Bytes:
     if np.array_equal(*keys):
         raise ValueError("its two keys are the same")
     return keys
-
-
-def _senders_of_repeated(keys: Mapping[int, masking.Bytes]) -> list[int]:
-    """Return the clients with a key that another client sent, too."""
-    sent = Counter(key.tobytes() for pair in keys.values() for key in pair)
-    return [c for c, pair in keys.items() if any(sent[key.tobytes()] > 1 for key in pair)]
 
 
 def _read_array(

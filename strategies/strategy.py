@@ -33,15 +33,10 @@ from strategies.rounds.ask import Request
 from strategies.rounds.client_registry import ClientRegistry
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.participants import draw_participants, draw_testers
-from strategies.rounds.replies import Tests, read_tests, read_update
+from strategies.rounds.replies import read_tests, read_update
 from strategies.rounds.round_state import Clusters, Update
-from strategies.rounds.training import (
-    RoundReport,
-    Training,
-    first_model,
-    offset_rounds,
-)
-from strategies.secure_aggregation import SecureAggregation, check_fraction
+from strategies.rounds.training import RoundReport, Training
+from strategies.secure_aggregation import SecureAggregation
 from strategies.validation import P, clusters_by, combine, set_models
 
 logger = logging.getLogger(__name__)
@@ -54,19 +49,14 @@ class ClusteredStrategy(Strategy):
     Works in any Flower app with a ClientApp that answers the queries of the clustering
     (`clients.handlers`) and trains and evaluates as usual: an ArrayRecord `arrays` and a
     MetricRecord `metrics` with `num-examples`; of a test with `accuracy`, and other metrics if it
-    can.
-
-    Nodes that connect later are asked for their index when a round starts, and the clustering
-    places them into a cluster.
+    can. The clustering places nodes that connect later when a round starts.
 
     Parameters
     ----------
     clustering, aggregation, local : Clustering, Aggregation, LocalObjective
-        Any local objective but `Plain` needs a ClientApp that follows it
-        (`clients.training.local_training`).
+        Any objective but `Plain` needs a ClientApp that follows it (`clients.training`).
     fraction_train, fraction_evaluate : float
-        Share of the clients that train in a round, and that test their model, in (0, 1]; at
-        least one does.
+        Share of the clients that train in a round, and that test their model, in (0, 1].
     evaluate_every : int
         Clients test their model every so many rounds, and after the last.
     seed : int
@@ -78,9 +68,8 @@ class ClusteredStrategy(Strategy):
     registry : ClientRegistry, optional
         Clients that are registered already: they are not asked for their index again.
     secure_aggregation : bool
-        Let clients mask what they train, so that the server learns each cluster's mean and no
-        client's model (strategies/secure_aggregation.py). The ClientApp needs the mod
-        `clients.secure_aggregation.mask_mod`.
+        Let clients mask what they train, so that the server learns each cluster's mean alone. The
+        ClientApp needs the mod `clients.secure_aggregation.mask_mod`.
     metrics : Metrics
         What tests send: of a number that clients predict, `rmse` in place of `accuracy`.
     """
@@ -142,45 +131,29 @@ class ClusteredStrategy(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
-        """Find the clusters, then run Flower's rounds.
+        """Find the clusters, then run Flower's rounds; arguments are as in Flower.
 
-        Parameters
-        ----------
-        initial_arrays : ArrayRecord
-            One model: every cluster starts from it, unless the clustering draws models.
-        grid, num_rounds, timeout, train_config, evaluate_config, evaluate_fn
-            As in Flower. Queries carry the scalars of `train_config`, too.
-
-        Returns
-        -------
-        Result
-            `arrays` holds every model under `number/parameter` names, see `model_of_client`
-            (`fl_core.messages.protocol.unpack_models`).
-
-        Raises
-        ------
-        ValueError, RuntimeError
-            As the clustering says; RuntimeError if all clients fail in a round, or no round had a
-            secure sum.
+        Every cluster starts from `initial_arrays`, unless the clustering draws models. Queries
+        carry the scalars of `train_config`, too. The result's `arrays` hold every model under
+        `number/parameter` names (`fl_core.messages.protocol.unpack_models`), see `model_of_client`.
+        Errors are the clustering's; a RuntimeError also says that all clients fail in a round.
         """
         started = time.perf_counter()
         checkpoint, self._checkpoint = self._checkpoint, None
         self._num_rounds, self._timeout = num_rounds, timeout
-        initial = first_model(initial_arrays)
+        initial = protocol.to_arrays(initial_arrays)
         self.objective_entries = self.local.message_entries(initial)
         if self.local.has_state:
             identity = secrets.token_hex(8) if checkpoint is None else checkpoint["identity"]
             self.objective_entries[protocol.TRAINING] = identity
         self._begin(grid, {**(train_config or {}), **self.objective_entries}, checkpoint)
         training, conversation = self.training, self._conversation
-        if self.secure_aggregation:
-            check_fraction(self.fraction_train, len(training.registry.nodes))
         if checkpoint is None:
             training.identity = str(self.objective_entries.get(protocol.TRAINING, ""))
             initial = training.split(initial, self.local)
             training.start_from(initial, clusters_by(training, self.clustering.find, conversation))
             training.seconds.pre_round = time.perf_counter() - started
-        # Flower counts from 1 in a resumed run, too; everything here counts `training.reports`.
+        # Flower counts from 1 in a resumed run, too, as does its result; all here counts reports.
         done = training.round
         test = evaluate_fn and (lambda number, arrays: evaluate_fn(number + done, arrays))
         left = num_rounds - done
@@ -191,17 +164,13 @@ class ClusteredStrategy(Strategy):
                 "secure-aggregation is on, and no round had a sum, so nothing was learnt: the "
                 "warnings say what was missing."
             )
-        offset_rounds(done, result)
         result.arrays = protocol.pack_models(training.shared_models)  # of the last clusters
         return result
 
     def group(
         self, grid: Grid, timeout: float = 3600, config: ConfigRecord | None = None
     ) -> Clusters:
-        """Find the clusters, and train nothing: only the part of `start` before training.
-
-        Queries carry `config`, the `train_config` of `start`.
-        """
+        """Find the clusters, and train nothing; queries carry `config`."""
         started = time.perf_counter()
         self._timeout = timeout
         self._begin(grid, config or {}, None)
@@ -211,19 +180,15 @@ class ClusteredStrategy(Strategy):
         return self.clusters
 
     def checkpoint(self) -> dict[str, Any]:
-        """Return all that a round leaves for the next one, for `fl_core.models.checkpoint`.
-
-        To be called in `on_round`, or after `start`.
-        """
+        """Return all that a round leaves for the next one, in `on_round` or after `start`."""
         parts = {"clustering": self.clustering.memory(), "aggregation": self.aggregation.memory()}
         return {**self.training.as_checkpoint(), **parts}
 
     def resume(self, checkpoint: Mapping[str, Any]) -> None:
-        """Let the next `start` continue after the round of `checkpoint`.
+        """Let the next `start` continue after the round of a checkpoint of such a strategy.
 
-        With the same clients, and a strategy made in the same way, the final models are those of a
-        run without an interruption, to the last bit. Clients that have connected since are
-        newcomers. With secure sums, this is refused by a ValueError.
+        The final models are those of a run without an interruption, to the last bit. Clients that
+        have connected since are newcomers. With secure sums, this is refused by a ValueError.
         """
         if self.secure_aggregation:
             raise ValueError(
@@ -290,17 +255,12 @@ class ClusteredStrategy(Strategy):
         self._participants = [client for client in drawn if client in conversation.nodes]
         if secure:
             self._participants = secure.exchange_keys(training.clusters, self._participants)
-        self._sent = training.models_of(self._participants)
-        timeout, traffic = self._timeout, training.train_traffic
-        entries = {**config, **self.objective_entries}
+        numbers = training.model_of_client
+        self._sent = {c: training.models[numbers[c]] for c in self._participants}
+        timeout, entries = self._timeout, {**config, **self.objective_entries}
+        traffic, config_of = training.train_traffic, self._config_for
         self._request: Request[Any] = training.model_request(
-            protocol.TRAIN,
-            self._sent,
-            self._read_trained,
-            entries,
-            timeout,
-            traffic,
-            self._config_for,
+            protocol.TRAIN, self._sent, self._read_trained, entries, timeout, traffic, config_of
         )
         messages = self._request.messages()
         conversation.models_at.clear()
@@ -325,20 +285,17 @@ class ClusteredStrategy(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Combine the models of the replies, and log the clients that sent an unusable one.
-
-        A RuntimeError says that all clients took part and none sent a usable model.
-        """
+        """Combine the models of the replies; a RuntimeError if all took part and none sent one."""
         training, report = self.training, self.reports[-1]
         answers = self._request.answers(replies)
         training.record_failures(answers.failures, protocol.TRAIN)
         if not answers.values:
             training.log_lost_round(self._participants, answers.failures)
         training.record_participation(self._participants, answers.values)
-        if self._secure is not None:
-            losses = self._combine_sums(answers.values, self._secure)
-        else:
+        if self._secure is None:
             losses = self._combine(list(answers.values.values()))
+        else:
+            losses = self._combine_sums(answers.values, self._secure)
         if known := [loss for loss in losses if loss is not None]:
             report.train_loss = float(np.mean(known))
         report.clusters = dict(self.clusters.of_client)
@@ -380,12 +337,10 @@ class ClusteredStrategy(Strategy):
             clients = draw_testers(nodes, self.fraction_evaluate, self.seed, report.round)
         entries, traffic = {**config, **self.objective_entries}, training.evaluate_traffic
         self._request = training.model_request(
-            protocol.EVALUATE, clients, self._read_tests, entries, self._timeout, traffic
+            *(protocol.EVALUATE, clients, lambda _, reply: read_tests(reply, report.metrics)),
+            *(entries, self._timeout, traffic),
         )
         return self._request.messages()
-
-    def _read_tests(self, client: int, content: RecordDict) -> Tests:
-        return read_tests(content, self.reports[-1].metrics)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]

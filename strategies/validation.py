@@ -1,7 +1,6 @@
 """Call a strategy's clustering and aggregation, and check what user-defined ones return.
 
-Otherwise a mistake would show later: at a client that cannot read its model, or in a line of this
-project. The project's parts are tested for all this, and not checked.
+Otherwise a mistake would show later, at a client, or in a line of this project.
 """
 
 from __future__ import annotations
@@ -76,13 +75,7 @@ def set_models(
 def clusters_by(
     training: Training, method: Callable[P, Clusters], *arguments: P.args, **named: P.kwargs
 ) -> Clusters:
-    """Return what a method of a clustering returns, checked.
-
-    Raises
-    ------
-    RuntimeError
-        If it fails, or returns no clusters, or others than 0, 1, …, or unknown clients.
-    """
+    """Return what a method of a clustering returns, checked; a RuntimeError says what is wrong."""
     found = _called(method, *arguments, **named)
     if _is_ours(method):
         return found
@@ -115,14 +108,7 @@ def _wrong_clusters(found: Any, known: Collection[int]) -> str:
 
 
 def models_by(aggregation: Aggregation, state: Round) -> list[NDArrays]:
-    """Return the models that an aggregation makes of a round, checked.
-
-    Raises
-    ------
-    RuntimeError
-        If it fails, or does not return as many models as there are, with the same arrays, of the
-        same shapes and dtypes, and finite.
-    """
+    """Return the models that an aggregation makes of a round; a RuntimeError says what is wrong."""
     found = _called(aggregation.__call__, state)
     if _is_ours(aggregation.__call__):
         return found

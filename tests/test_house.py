@@ -118,7 +118,8 @@ ROOMS = {
     ),
     "fl_app": (
         *("config", "results", "report", "run", "simulation", "devices", "classify"),
-        *("client_app", "server_app", "launch", "plan", "group", "sweeps", "api", "cli"),
+        *("client_app", "server_app", "launch", "plan", "group", "sweeps", "api", "testing"),
+        "cli",
     ),
 }
 

@@ -33,35 +33,15 @@ _FORMULAS: dict[str, FeatureMap] = {
 
 
 def feature_map(
-    name: str,
-    *,
-    cache_dir: Path | None = None,
-    device: torch.device | None = None,
+    name: str, *, cache_dir: Path | None = None, device: torch.device | None = None
 ) -> FeatureMap:
     """Return the feature map of that name, with its weights loaded and checked.
 
-    Parameters
-    ----------
-    name : str
-        `hog`: histograms of oriented gradients (`clients.features.hog`). `raw`: pixels in
-        [0, 1], or float32 as it is. `fourier`, `power-spectrum`: those of
-        `clients.features.formulas`. `resnet18`: 512 features of images at 224 pixels, by
-        torchvision's ImageNet weights, from its cache or a download. `efficientnet-lite0`: 1280
-        features of images at 96 pixels. Or the import path of a user-defined one
-        (`clients.features.user_features`).
-    cache_dir : Path, optional
-        Where the encoders store their features, a file for each set of samples.
-    device : torch.device, optional
-        Where the encoders compute. The other maps always use the CPU.
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown, or its weights are damaged.
-    OSError
-        If the weights cannot be had, or the cache cannot be used.
-    ImportError
-        If the packages of `efficientnet-lite0` are not installed.
+    `hog`: histograms of oriented gradients. `raw`: pixels in [0, 1], or float32 as it is.
+    `fourier`, `power-spectrum`: those of `clients.features.formulas`. `resnet18`: 512 features of
+    images at 224 pixels. `efficientnet-lite0`: 1280 features of images at 96 pixels. Or the import
+    path of a user-defined one. The networks compute on `device` and store their features in
+    `cache_dir`, a file for each set of samples; the other maps use the CPU.
     """
     if name in ENCODERS:
         return load_encoder(ENCODERS[name], cache_dir, device or torch.device("cpu"))

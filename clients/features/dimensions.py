@@ -33,10 +33,6 @@ def chosen_features(name: str, shape: tuple[int, ...], *, is_float: bool) -> str
     'hog'
     >>> chosen_features("auto", (6, 100), is_float=True)
     'power-spectrum'
-    >>> chosen_features("auto", (12,), is_float=True)
-    'fourier'
-    >>> chosen_features("raw", (12,), is_float=True)
-    'raw'
     """
     if name != AUTO:
         return name
@@ -71,10 +67,7 @@ def octaves(length: int) -> list[int]:
 
 
 def feature_dimension(name: str, shape: tuple[int, ...], *, is_float: bool = False) -> int:
-    """Return d of a feature map for samples of this shape, float32 or else uint8.
-
-    Only a user-defined map computes some. Images have shape (C, H, W).
-    """
+    """Return d of a feature map for samples of this shape, float32 or uint8; images (C, H, W)."""
     if is_import_path(name):
         from clients.features.user_features import user_features_dimension  # noqa: PLC0415 - slow
 

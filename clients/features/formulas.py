@@ -33,8 +33,7 @@ def fourier(samples: Tensor) -> Tensor:
     """Return random Fourier features of each sample's p numbers, float32 (n, 256).
 
     cos(xw) and sin(xw) of 128 directions w, divided by √128: the inner product of two rows
-    approximates the Gaussian kernel exp(−‖x − y‖²/(2p)). Its width, √p, is about the distance of
-    a sample to the middle if each column has a deviation of 1, so scale columns first.
+    approximates the Gaussian kernel exp(−‖x − y‖²/(2p)), for columns of deviation 1.
     """
     values = raw_values(samples).numpy().astype(np.float64)
     angles = values @ _directions(values.shape[1])
@@ -54,15 +53,10 @@ def _directions(columns: int) -> NDArray[np.float64]:
 def power_spectrum(series: Tensor) -> Tensor:
     """Return the mean, the deviation and the spectrum of each channel, float32 (n, d), d C(2 + b).
 
-    The spectrum is the root of the energy in each of b octaves of the real FFT's frequencies (1;
-    2 and 3; 4 to 7; …, in periods per series), scaled such that their squares add up to the
-    deviation's, but for an even length's last frequency, which counts twice. Each row is scaled to
-    length 1, so that a vigorous series does not outweigh a calm one.
-
-    Parameters
-    ----------
-    series : Tensor, float32, shape (n, C, T)
-        T at least 2.
+    Of float32 (n, C, T), T at least 2. The spectrum is the root of the energy in each of b octaves
+    of the real FFT's frequencies (1; 2 and 3; 4 to 7; …, in periods per series), scaled such that
+    their squares add up to the deviation's, but for an even length's last frequency, which counts
+    twice. Each row is scaled to length 1, so that a vigorous series does not outweigh a calm one.
     """
     is_float = series.dtype == torch.float32
     if not are_series(tuple(series.shape[1:]), is_float=is_float):

@@ -1,9 +1,8 @@
 """Histograms of oriented gradients, for many small images at once.
 
 The same numbers as `skimage.feature.hog` with `block_norm="L2-Hys"`, to about 1e-6, fifteen to
-thirty times faster on one thread. Pixels are bytes, so a gradient is one of 511 × 511 pairs of
-integers: a table says, for each pair, what it adds to a cell's histogram, and a cell's histogram
-is the mean of its pixels' rows of that table.
+thirty times faster on one thread: a table says what each of 511 × 511 pairs of integers, a gradient
+of bytes, adds to a cell's histogram.
 """
 
 from __future__ import annotations
@@ -37,8 +36,7 @@ def hog(images: Tensor) -> Tensor:
     for human detection", CVPR 2005.
 
     Images are uint8 (n, C, H, W), C 1 or 3, H and W at least 8 pixels, else a ValueError says so.
-    Columns are in skimage's order: block row, block column, cell row, cell column, orientation; d
-    is 324 for 28 × 28 and for 32 × 32 pixels.
+    Columns are in skimage's order; d is 324 for 28 × 28 and for 32 × 32 pixels.
     """
     check_images(images)
     height, width = images.shape[2:]
@@ -63,11 +61,9 @@ def check_images(images: Tensor) -> None:
 
 @lru_cache(maxsize=1)
 def _vote_table() -> Tensor:
-    """Tabulate what each gradient adds to a histogram: float32, shape (511², 9).
+    """Tabulate what each gradient adds to a histogram, by skimage's arithmetic: float32, (511², 9).
 
-    Row 511·(g_row + 255) + g_col + 255 holds the gradient's length at its direction's bin and
-    zero elsewhere. Directions are compared in the same float arithmetic as skimage's, so that a
-    gradient on the edge of two bins falls on the same side.
+    Row 511·(g_row + 255) + g_col + 255 holds the gradient's length at its direction's bin.
     """
     steps = np.arange(-LARGEST_GRADIENT, LARGEST_GRADIENT + 1, dtype=np.float64)
     rows, columns = steps[:, None], steps[None, :]

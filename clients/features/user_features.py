@@ -16,11 +16,7 @@ _STREAM = 0xFEA7
 
 
 def user_features_map(path: str) -> Callable[[Tensor], Tensor]:
-    """Return the feature map of an import path, with all its results checked.
-
-    It is called with samples as they are stored, uint8 or float32 (n, …), and returns float32 (n,
-    d), a tensor or an array.
-    """
+    """Return the feature map of an import path, from samples as stored to float32 (n, d)."""
 
     def phi(samples: Tensor) -> Tensor:
         # A copy: it may work in place, on what others will train on.
@@ -38,14 +34,13 @@ def _checked(path: str, samples: Tensor, found: object) -> Tensor:
             "tensor or an array, float32 (n, d)."
         )
     rows = found.detach().cpu()
-    if rows.dtype != torch.float32 or rows.dim() != 2 or len(rows) != len(samples):
+    is_matrix = rows.dim() == 2 and len(rows) == len(samples) and rows.shape[1] > 0
+    if rows.dtype != torch.float32 or not is_matrix:
         raise ValueError(
             f'features is "{path}", which returned {str(rows.dtype).removeprefix("torch.")} '
             f"{tuple(rows.shape)} for {len(samples)} samples, but it must be float32 "
-            f"({len(samples)}, d)."
+            f"({len(samples)}, d), and d must be at least 1."
         )
-    if not rows.shape[1]:
-        raise ValueError(f'features is "{path}", which returned no features: d must be at least 1.')
     if not torch.isfinite(rows).all():
         raise ValueError(
             f'features is "{path}", which returned numbers that are infinite or NaN: a sample of '
@@ -57,8 +52,7 @@ def _checked(path: str, samples: Tensor, found: object) -> Tensor:
 def check_features_are_per_sample(path: str, samples: Tensor) -> None:
     """Refuse a feature map with rows that do not depend on their samples alone, by a ValueError.
 
-    Clients are compared by their features: a map that is fitted to a client's samples, such as a
-    subtracted mean, differs between clients. `samples` are a few, at least two.
+    What is fitted to a client's samples differs between clients. `samples` are at least two.
     """
     phi = user_features_map(path)
     together, alone = phi(samples), phi(samples[:1])

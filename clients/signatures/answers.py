@@ -14,12 +14,7 @@ from clients.privacy import bounded_features, private_gram
 from clients.signatures.autoencoder import encode, fit, load_autoencoder
 from clients.signatures.shift import image_sketch
 from clients.signatures.signature import linear_signature, signature
-from clients.signatures.spectrum import (
-    Spectrum,
-    leading_spectrum,
-    relevance,
-    spectrum_of_gram,
-)
+from clients.signatures.spectrum import Spectrum, leading_spectrum, relevance, spectrum_of_gram
 from clients.training.train import as_pixels
 from fl_core.messages import protocol
 from fl_core.relevance import FORMULAS, Spectra
@@ -70,8 +65,8 @@ def _pixels(client: Client) -> NDArray[np.float32]:
 def _private_gram(client: Client, features: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the Gram matrix with noise: the same one, as long as the features are the same.
 
-    So a server that asks again learns nothing more, and all strategies of a run cost ε once.
-    Sending another size of images does not help either: noise is drawn for one set of features.
+    So a server that asks again, or for other sizes of images, learns nothing more, and all
+    strategies of a run cost ε once.
     """
     state, promise = client.context.state, client.promise()
     fingerprint = hashlib.sha256(features.tobytes()).digest()
@@ -138,8 +133,8 @@ def signature_answer(client: Client) -> RecordDict:
     """Return a few centroids that stand for the client's images.
 
     The message carries an encoder, or a whole autoencoder to be fine-tuned (FLT, Algorithm 2), and
-    the answer a sketch of the images, which comes back for `change_flag`. If it carries none, the
-    centroids are those of the client's principal components (PCA + k-means + HC).
+    the answer a sketch of the images. Otherwise, centroids are of principal components (PCA +
+    k-means + HC).
     """
     refuse_without_noise(client, "centroids")
     message = client.message

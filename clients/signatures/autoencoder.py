@@ -19,6 +19,7 @@ from torch.nn import functional
 from clients.features.hog import check_images
 from clients.training.train import as_pixels
 from fl_core.models.build import seeded
+from fl_core.text import one_line
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ def build_autoencoder(channels: int, seed: int) -> Autoencoder:
     """Build an autoencoder with random weights that depend on `seed` alone.
 
     For 1 channel, the convolutional one for grey images of 28×28; for 3, the residual one for
-    colour images of 32×32; a ValueError refuses others. Torch's global generator is left as it was.
+    colour images of 32×32; a ValueError refuses others.
     """
     if channels not in SIDES:
         raise ValueError(
@@ -100,10 +101,9 @@ def _grey_layers() -> tuple[nn.Module, nn.Module]:
 
 
 def _colour_layers(hidden: int = 128, residual: int = 32) -> tuple[nn.Module, nn.Module]:
-    """Return a residual encoder for 32×32×3 and its mirror image.
+    """Return a residual encoder for 32×32×3 and its mirror image, of FLT's widths.
 
-    FLT gives the widths: 128 hidden channels, two residual layers of 32. The eight channels in
-    front of the linear layer are ours, so that it stays small.
+    The eight channels in front of the linear layer are ours, so that it stays small.
     """
     narrow = 8
     encoder = OrderedDict(
@@ -143,35 +143,24 @@ def fit(
     images: Tensor,
     epochs: int,
     generator: torch.Generator,
-    *,
-    learning_rate: float = 1e-3,
-    batch_size: int = BATCH,
     images_per_epoch: int | None = None,
 ) -> list[float]:
     """Train the autoencoder in place to reproduce images, and return each epoch's error.
 
-    Adam, mean squared error per pixel in [0, 1], as seen while training; no labels. Pre-training at
-    the server and FLT's fine-tuning at a client are both this. It is left in evaluation mode.
-
-    Parameters
-    ----------
-    images : Tensor, uint8, shape (n, C, H, W)
-        Of any height and width, see `encode`.
-    generator : torch.Generator
-        Draws the order of the images in each epoch.
-    images_per_epoch : int, optional
-        An epoch is that many images, drawn each time; None: all of them.
+    Adam, mean squared error per pixel in [0, 1], as seen while training; no labels. Images are
+    uint8 (n, C, H, W), of any height and width. `generator` draws their order in each epoch, which
+    has `images_per_epoch` of them, or all.
     """
     _check(images, autoencoder.channels)
     device = _device_of(autoencoder)
     pixels = torch.cat(list(_resized(images.to(device), SIDES[autoencoder.channels])))
-    optimizer = torch.optim.Adam(autoencoder.parameters(), learning_rate, fused=True)
+    optimizer = torch.optim.Adam(autoencoder.parameters(), 1e-3, fused=True)
     autoencoder.train()
     history = []
     for epoch in range(1, epochs + 1):
         order = torch.randperm(len(pixels), generator=generator)[:images_per_epoch]
         total = torch.zeros((), dtype=torch.float64, device=device)
-        for batch in torch.split(order.to(device), batch_size):
+        for batch in torch.split(order.to(device), BATCH):
             optimizer.zero_grad()
             inputs = as_pixels(pixels[batch])
             loss = functional.mse_loss(autoencoder(inputs), inputs)
@@ -187,10 +176,7 @@ def fit(
 
 @torch.inference_mode()
 def encode(autoencoder: Autoencoder, images: Tensor) -> NDArray[np.float32]:
-    """Return the embeddings, float32 (n, 128), of images, uint8 (n, C, H, W).
-
-    They are resized to the encoder's size, by antialiased bilinear interpolation.
-    """
+    """Return the embeddings, float32 (n, 128), of images, uint8 (n, C, H, W), resized."""
     _check(images, autoencoder.channels)
     encoder, moved = autoencoder.encoder.eval(), images.to(_device_of(autoencoder))
     parts = [encoder(as_pixels(part)) for part in _resized(moved, SIDES[autoencoder.channels])]
@@ -223,32 +209,23 @@ def _resized(images: Tensor, side: int) -> Iterator[Tensor]:
 
 
 def load_autoencoder(weights: Mapping[str, Tensor], channels: int) -> Autoencoder:
-    """Build an autoencoder from its tensors, as they come from a file or from the server.
+    """Build an autoencoder from its tensors, or from its encoder's alone (`encoder.…`).
 
-    `weights` are all of its tensors, or those of its encoder alone (`encoder.…`): then it can
-    encode, but its decoder is random. A ValueError says that names or shapes are others, or a value
-    is not finite.
+    A ValueError says that names or shapes are others, or a value is not finite.
     """
     autoencoder = build_autoencoder(channels, seed=0)
-    with_decoder = any(name.startswith("decoder.") for name in weights)
-    forms = {name: (tensor.dtype, tensor.shape) for name, tensor in weights.items()}
-    expected = {
-        name: (tensor.dtype, tensor.shape)
-        for name, tensor in autoencoder.state_dict().items()
-        if with_decoder or name.startswith("encoder.")
-    }
-    wrong = [name for name in sorted({*forms, *expected}) if forms.get(name) != expected.get(name)]
-    if wrong:
+    decoder = {n: t for n, t in autoencoder.state_dict().items() if n.startswith("decoder.")}
+    try:
+        alone = decoder.keys().isdisjoint(weights)
+        autoencoder.load_state_dict({**decoder, **weights} if alone else dict(weights))
+    except RuntimeError as error:
         raise ValueError(
-            f"{len(wrong)} tensors of the autoencoder for {channels} channels are missing, "
-            f'unknown, or of another type or shape, for example "{wrong[0]}": give the '
-            "weights of this network."
+            f"these are not the weights of the autoencoder for {channels} channels: "
+            f"{one_line(str(error))}"
+        ) from error
+    if not all(tensor.isfinite().all() for tensor in weights.values()):
+        raise ValueError(
+            "the autoencoder's weights are not all finite: train it again with a lower learning "
+            "rate."
         )
-    for name, tensor in weights.items():
-        if not tensor.isfinite().all():
-            raise ValueError(
-                f'tensor "{name}" of the autoencoder has values that are not finite: train it '
-                "again with a lower learning rate."
-            )
-    autoencoder.load_state_dict(dict(weights), strict=False)
     return autoencoder.eval()

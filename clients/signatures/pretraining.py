@@ -47,23 +47,19 @@ def read_autoencoder(path: Path, channels: int) -> Autoencoder:
             f"or the name of a data set to pre-train on ({', '.join(PRETRAINING_DATASETS)})."
         )
     try:
-        weights = load_file(path)
+        return load_autoencoder(load_file(path), channels)
     except Exception as error:  # on garbage the reader raises several kinds
         raise ValueError(
-            f"the autoencoder's file {path} is not in safetensors format ({error}): write it with "
+            f"the autoencoder's file {path} cannot be used ({error}): write it with "
             "clients.signatures.pretraining.save_autoencoder."
         ) from error
-    try:
-        return load_autoencoder(weights, channels)
-    except ValueError as error:
-        raise ValueError(f"the file {path} cannot be used: {error}") from error
 
 
 def choose_source(source: str, channels: int, dataset: str, data_dir: str = "") -> tuple[str, str]:
     """Return what to pre-train on, a data set or a file, and a warning, empty without any.
 
-    `auto` is FLT's Enc2, a data set that is not the clients' `dataset`. Where its files cannot be
-    had, grey images are those of mnist-5k, which needs none.
+    `auto` is FLT's Enc2, a data set that is not the clients' `dataset`; of grey images mnist-5k, if
+    the other's files cannot be had.
     """
     chosen, why = source, ""
     if source == "auto":
@@ -89,25 +85,11 @@ def pretrained_autoencoder(
     epochs: int = PRETRAINING_EPOCHS,
     device: torch.device | None = None,
 ) -> Autoencoder:
-    """Return a pre-trained autoencoder: from a file, or trained now and cached.
+    """Return a pre-trained autoencoder, on the CPU: from a file, or trained now and cached.
 
-    Training takes minutes on the larger data sets, so its result is stored in `cache_dir()`; one
-    process trains while others that need the same wait for it. The images are read in any case, as
-    other ones may have the same name. A damaged cache file is replaced.
-
-    Parameters
-    ----------
-    source : str
-        The path of a `.safetensors` file, or one of `PRETRAINING_DATASETS`, of which the training
-        images are used without their labels.
-    channels : int
-        Of the clients' images, 1 or 3.
-    data_dir : str
-        As in `fl_core.data.datasets.load_dataset`.
-    epochs : int
-        Of pre-training; FLT takes 30. For colour an epoch is 5,000 images.
-    device : torch.device, optional
-        Where it is trained, by default the CPU; it is returned on the CPU.
+    Training takes minutes; one process trains while others that need the same wait for it. `source`
+    is a `.safetensors` file, or one of `PRETRAINING_DATASETS`, of which the training images are
+    used without their labels. FLT takes 30 epochs; for colour an epoch is 5,000 images.
     """
     if SOURCE.read("encoder", source).endswith(".safetensors"):
         return read_autoencoder(Path(source).expanduser(), channels)
@@ -127,7 +109,7 @@ def pretrained_autoencoder(
         logger.info("Pre-training the autoencoder on %d images of %s.", len(images), source)
         generator = torch.Generator().manual_seed(_PRETRAINING_SEED)
         fresh.to(device)
-        fit(fresh, images, epochs, generator, images_per_epoch=IMAGES_PER_EPOCH[channels])
+        fit(fresh, images, epochs, generator, IMAGES_PER_EPOCH[channels])
         save_autoencoder(fresh.cpu(), path)
     return fresh
 

@@ -25,8 +25,7 @@ def image_sketch(images: torch.Tensor) -> Float64:
     """Return the number of images, their total variance, and the position of their mean.
 
     From uint8 (n, C, H, W) to float64 (protocol.SKETCH_SIZE,): n; the variance of pixels in [0, 1],
-    summed over pixels; and the mean image under a random projection that is the same for all, which
-    keeps distances between means (Johnson and Lindenstrauss).
+    summed over pixels; and the mean image under a random projection that is the same for all.
     """
     flat = images.flatten(1).cpu().numpy()
     count, total = len(flat), flat.sum(axis=0, dtype=np.int64)
@@ -44,8 +43,8 @@ def data_shift(known: Float64, present: Float64) -> float:
     """Return δ, the distance between two sketches' means in units of the present spread.
 
     δ² = max(0, ‖μ − μ₀‖² − ½(σ₀²/n₀ + σ²/n)) / σ². What is subtracted is what other images of the
-    same kind instead of half of the old ones would explain: so one more photo is no movement. Where
-    all present images are the same, δ is 1 if they have moved at all.
+    same kind instead of half of the old ones would explain. Where all present images are the same,
+    δ is 1 if they have moved at all.
     """
     (count_then, variance_then), (count, variance) = known[:2], present[:2]
     moved = np.sum((present[2:] - known[2:]) ** 2)

@@ -19,50 +19,32 @@ _KMEANS_STARTS = 4  # the best of so many; k-means may end in a poor local minim
 def signature(embeddings: Float32, num_centroids: int, seed: int) -> Float32:
     """Return the k-means centroids of a client's embeddings (FLT, Algorithm 2, line 9).
 
-    From float32 (n, e) to (k', e): k' is k (FLT takes 5 for every client: its number of classes is
-    unknown), or the number of distinct rows where there are fewer. In lexicographic order, so that
-    neither the seed's numbering nor the order of the samples shows.
+    From float32 (n, e) to (k', e), k' = k or the number of distinct rows, if less, in lexicographic
+    order, so that neither the seed nor the order of the samples shows.
 
     Examples
     --------
     >>> signature(np.array([[9, 0], [1, 0], [3, 0]], np.float32), 2, seed=0).tolist()
     [[2.0, 0.0], [9.0, 0.0]]
     """
-    _check(embeddings, num_centroids)
+    _check(embeddings)
     return _centroids(embeddings, num_centroids, seed)
 
 
 def linear_signature(
     features: Float32, num_centroids: int, num_components: int, seed: int, *, mapped: bool = False
 ) -> Float32:
-    """Return k-means centroids of a client's principal components.
+    """Return k-means centroids of a client's principal components, float32 (k', num_components).
 
-    FLT's competitor "PCA + kM + HC". In the client's coordinates, as its authors ran it, centroids
-    of two clients compare only in so far as their axes agree.
-
-    Parameters
-    ----------
-    features : NDArray[np.float32], shape (n, d)
-        Flattened samples or other features, one row per sample.
-    num_components : int
-        Width of the result. A client that has fewer axes (at most d, and the number of its samples)
-        has zeros in the others.
-    mapped : bool
-        Map the centroids back to features, so that those of any two clients compare.
-
-    Returns
-    -------
-    NDArray[np.float32], shape (k', num_components), or (k', d) if mapped
-        As `signature` orders them. The sign of each axis is fixed so that its largest entry is
-        positive.
+    FLT's competitor "PCA + kM + HC", of features (n, d), a row per sample. In the client's
+    coordinates, as its authors ran it, centroids of two clients compare only in so far as their
+    axes agree. Axes that a client does not have are zeros; the largest entry of each is positive.
+    If `mapped`, centroids are mapped back to features, (k', d), so that those of any two clients
+    compare.
     """
     from sklearn.decomposition import PCA  # noqa: PLC0415 - it takes a second
 
-    _check(features, num_centroids)
-    if num_components < 1:
-        raise ValueError(
-            f"the number of principal components is {num_components}, but it must be 1 or more."
-        )
+    _check(features)
     width = min(num_components, *features.shape)
     coordinates = np.zeros((len(features), num_components), np.float32)
     mean, axes = features[0], np.zeros((width, features.shape[1]))
@@ -80,11 +62,7 @@ def linear_signature(
     return (centroids[:, :width] @ axes + mean).astype(np.float32) if mapped else centroids
 
 
-def _check(rows: Float32, num_centroids: int) -> None:
-    if num_centroids < 1:
-        raise ValueError(
-            f"the number of centroids is {num_centroids}, but it must be 1 or more: FLT takes 5."
-        )
+def _check(rows: Float32) -> None:
     if not len(rows):
         raise ValueError("the client has no samples, so it has no signature: give it at least one.")
     if not np.isfinite(rows).all():

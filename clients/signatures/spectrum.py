@@ -70,12 +70,10 @@ def leading_spectrum(
 ) -> Spectrum:
     """Return the k = `num_eigenvectors` leading eigenpairs of the Gram matrix (equation 1).
 
-    With `only_leading`, the others of a large matrix are not computed.
-
-    Directions in which the client has no data (eigenvalue zero up to rounding) carry no information
-    and are left out: a client with fewer samples than k has fewer eigenpairs. Each eigenvector's
-    sign is fixed so that its largest entry is positive. Features Φ(X) are float32 (n, d), one row
-    per sample.
+    Of features Φ(X), float32 (n, d). With `only_leading`, the others of a large matrix are not
+    computed. Directions in which the client has no data carry no information and are left out: a
+    client with fewer samples than k has fewer eigenpairs. Each eigenvector's largest entry is
+    positive.
     """
     count, dimension = features.shape
     _check_count(num_eigenvectors, dimension)
@@ -94,10 +92,7 @@ def leading_spectrum(
 
 
 def spectrum_of_gram(gram: Float32, num_eigenvectors: int) -> Spectrum:
-    """Return the eigenpairs of a Gram matrix, float32 (d, d), the k leading ones above zero.
-
-    For a matrix with noise, which has negative eigenvalues, too: `clients.privacy.private_gram`.
-    """
+    """Return the k leading eigenpairs above zero of a Gram matrix (d, d), perhaps with noise."""
     _check_count(num_eigenvectors, len(gram))
     values, vectors = scipy.linalg.eigh(gram.astype(np.float64), driver="evd")
     return _spectrum(values[::-1], vectors[:, ::-1], num_eigenvectors, len(gram))
@@ -120,10 +115,7 @@ def _check_count(num_eigenvectors: int, dimension: int) -> None:
 
 
 def _spectrum(values: Float64, vectors: Float64, num_eigenvectors: int, size: int) -> Spectrum:
-    """Return the eigenpairs that are not zero, with signs as `leading_spectrum` fixes them.
-
-    `size` is that of the matrix of which they are.
-    """
+    """Return the eigenpairs that are not zero of a matrix of this `size`, with fixed signs."""
     # What float32 features cannot tell from zero.
     nothing = max(values[0], 0) * size * np.finfo(np.float32).eps
     if not values[0] > nothing:

@@ -23,9 +23,8 @@ def why_little_to_compare(
 ) -> str:
     """Return why a client's features say little of which clients are similar; empty: nothing.
 
-    Random Fourier features all have one size, however large a column of the samples is beside the
-    others. There the samples are judged, (n, …), without their columns' means, which turn all
-    features equally, unless only one column varies. `columns` are the columns' names.
+    Random Fourier features all have one size, so for these the samples, (n, …), are judged, without
+    their columns' means, unless only one column varies. `columns` are the columns' names.
     """
     rows = samples.reshape(len(samples), -1)
     if name != "fourier" or np.count_nonzero((rows != rows[0]).any(axis=0)) < 2:
@@ -36,15 +35,11 @@ def why_little_to_compare(
 def why_uninformative(features: NDArray[Any], names: Sequence[str] = ()) -> str:
     """Return why features, (n, d), say little of which clients are similar; empty: they may.
 
-    By the share of a column, not of the first eigenvalue: features are not centred, so that one is
-    large where all is well. `names` are the columns' names.
+    By the share of a column, not of the first eigenvalue, which is large where all is well.
 
     Examples
     --------
-    >>> features = np.array([[1, 900], [0, -700], [-1, 800]], np.float32)
-    >>> why_uninformative(features)
-    'column 1 of its features holds nearly all that there is: bring all columns to one scale'
-    >>> why_uninformative(features, ("age", "income"))
+    >>> why_uninformative(np.array([[1, 900], [0, -700], [-1, 800]], np.float32), ("age", "income"))
     'column income of its features holds nearly all that there is: bring all columns to one scale'
     """
     if len(features) > 1 and (features == features[0]).all():

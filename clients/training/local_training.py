@@ -1,8 +1,7 @@
 """Training by local objective: what a client optimises, sends, stores and tests.
 
-The server names the objective with each message, and its `train` and `personalise`
-(fl_core/objectives) do the rest. Any ClientApp follows that trains by `train_by_objective` and
-tests by `load_tested_model`, with any training loop, `Fit`.
+The server names the objective with each message (fl_core/objectives). Any ClientApp follows that
+trains by `train_by_objective` and tests by `load_tested_model`, with any training loop, `Fit`.
 """
 
 from __future__ import annotations
@@ -25,10 +24,7 @@ UserDefined = Collection[type[LocalObjective]]
 
 
 def read_objective(message: Message, user_defined: UserDefined = ()) -> LocalObjective:
-    """Return a message's local objective; without any, the plain one.
-
-    A ValueError says that this client does not know it, or that an option is missing.
-    """
+    """Return a message's local objective, or the plain one; a ValueError if it is unknown here."""
     said = message.content.config_records.get(protocol.CONFIG, ConfigRecord())
     objective = str(said.get(protocol.OBJECTIVE, "plain"))
     version = "install the server's version of this app here."
@@ -56,13 +52,9 @@ def _private_layers_in(message: Message) -> tuple[str, ...]:
 
 
 def train_by_objective(
-    message: Message,
-    personal: Personal,
-    model: nn.Module,
-    fit: Fit,
-    user_defined: UserDefined = (),
+    message: Message, personal: Personal, model: nn.Module, fit: Fit, user_defined: UserDefined = ()
 ) -> tuple[ArrayRecord, float]:
-    """Train by the objective that a message names; return what is shared, and the loss.
+    """Train by the objective that a message names; return what is shared, and the mean loss.
 
     Parameters
     ----------
@@ -76,13 +68,6 @@ def train_by_objective(
         Trains a model: see `Fit`, and `Loop` for objectives with a loop of their own.
     user_defined : collection of type
         Objectives that a message may name by `LocalObjective.sent_name`.
-
-    Returns
-    -------
-    ArrayRecord
-        The shared model after its training, and what goes beside it, by the names of the message.
-    float
-        Its mean loss, as `fit` returns it.
 
     Raises
     ------
@@ -99,16 +84,9 @@ def train_by_objective(
 
 
 def load_tested_model(
-    message: Message,
-    personal: Personal,
-    model: nn.Module,
-    fit: Fit,
-    user_defined: UserDefined = (),
+    message: Message, personal: Personal, model: nn.Module, fit: Fit, user_defined: UserDefined = ()
 ) -> None:
-    """Give a model the weights that this client tests and saves, for the shared ones of a message.
-
-    Parameters are as in `train_by_objective`.
-    """
+    """Give a model the weights that this client tests and saves; as `train_by_objective`."""
     objective, local = _loaded(message, personal, model, fit, user_defined)
     objective.personalise(model, local)
 
@@ -127,10 +105,7 @@ def _loaded(
 
 
 def whole_model(message: Message, personal: Personal, shared: ArrayRecord) -> ArrayRecord:
-    """Return a shared model with this client's private layers, or the message's first ones.
-
-    A ValueError says that there are neither.
-    """
+    """Return a shared model with this client's, or the message's first, private layers."""
     arrays = split(shared, [protocol.BESIDE])[0]
     if not _private_layers_in(message):
         return ArrayRecord(arrays)

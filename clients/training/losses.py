@@ -29,15 +29,9 @@ Measure = Callable[[torch.Tensor, torch.Tensor], float]
 
 def loss_of(path: str, labels: torch.Tensor) -> Loss:
     """Return the loss of an import path; where it is empty, the usual one for such labels."""
-    if not path:
-        return squared_error if labels.is_floating_point() else F.cross_entropy
-    loss = load_user_function("loss", path)
-    return partial(_of_numbers, loss) if labels.is_floating_point() else loss
-
-
-def squared_error(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return the mean squared error of predictions, (n, 1), of numbers, (n,)."""
-    return _of_numbers(F.mse_loss, outputs, labels)
+    if labels.is_floating_point():
+        return partial(_of_numbers, load_user_function("loss", path) if path else F.mse_loss)
+    return load_user_function("loss", path) if path else F.cross_entropy
 
 
 def _of_numbers(loss: Loss, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -45,10 +39,7 @@ def _of_numbers(loss: Loss, outputs: torch.Tensor, labels: torch.Tensor) -> torc
 
 
 def mean_per_sample(loss: Loss) -> Loss:
-    """Return the mean of the losses of each sample by itself, for any loss function; 0 of none.
-
-    So no sample's gradient depends on another sample, as noise that is counted for each needs it.
-    """
+    """Return the mean of each sample's loss by itself, as noise for each needs it."""
 
     def mean(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         total = 0 * outputs.sum()
@@ -60,10 +51,9 @@ def mean_per_sample(loss: Loss) -> Loss:
 
 
 def measure_of(path: str, scaling: Scaling | None = None) -> Measure | None:
-    """Return the metric of an import path; none where it is empty.
+    """Return the metric of an import path, of numbers in their unit; none where it is empty.
 
-    Its function gets outputs as a user-defined loss does, on the CPU, but numbers in their unit. A
-    ValueError says that the function fails, or that its result is no finite number.
+    A ValueError says that the function fails, or that its result is no finite number.
     """
 
     def measured(outputs: torch.Tensor, labels: torch.Tensor) -> float:

@@ -26,23 +26,12 @@ def compare_candidate(
 ) -> MetricRecord:
     """Compare a strategy's model with those before it, and store its scores for those to come.
 
-    Parameters
-    ----------
-    context : Context
-        Its state stores the scores of one draw; others are dropped.
-    label, draw : str, list of int
-        Which strategy, and the seed and the fold of its validation samples.
-    scores : NDArray, shape (n,)
-        Of each validation sample, as `clients.training.train.each_score` returns them.
-    loss : float
-        On the same samples; NaN: not sent.
-
-    Returns
-    -------
-    MetricRecord
-        `num-examples`, n; `score`, the mean; `loss`; and, by the label of every other strategy with
-        scores of these samples, two numbers: on how many only this one is right, and only the
-        other; or, of numbers, the mean and the variance (n − 1) of how much farther off it is.
+    `label` is the strategy, `draw` the seed and the fold of its validation samples; the scores of
+    one draw are stored. `scores`, (n,), and `loss` are as `clients.training.train.each_score`; a
+    loss of NaN is not sent. The result has `num-examples`, n; `score`, the mean; `loss`; and, by
+    the label of every other strategy with scores of these samples, two numbers: on how many only
+    this one is right, and only the other; or, of numbers, the mean and the variance (n − 1) of how
+    much farther off it is.
     """
     state = context.state
     about = state.config_records.get(_ABOUT, ConfigRecord())

@@ -1,7 +1,6 @@
 """What a client stores from round to round: in its context, and on a device's disk.
 
-It never leaves the client. It belongs to one training, by an identity that comes with each message,
-so that another strategy, seed or run does not read it.
+It never leaves the client. By an identity in each message, it belongs to one training.
 """
 
 from __future__ import annotations
@@ -27,15 +26,7 @@ _MOST_TRAININGS = 8
 
 
 class Personal:
-    """A client's store for the training of a message.
-
-    Parameters
-    ----------
-    context : Context
-        Its `state` holds it between messages.
-    folder : Path, optional
-        Where a device stores it beyond the end of the process and the run.
-    """
+    """A client's store for a message's training: in its context, and in a device's `folder`."""
 
     def __init__(self, message: Message, context: Context, folder: Path | None = None) -> None:
         config = message.content.config_records.get(protocol.CONFIG, ConfigRecord())
@@ -58,10 +49,7 @@ class Personal:
             self._state.pop(_ABOUT, None)
 
     def load(self) -> ArrayRecord | None:
-        """Return the arrays that are stored for this training; None if there are none yet.
-
-        A ValueError says that a device's file cannot be read.
-        """
+        """Return the arrays that are stored for this training; None if there are none yet."""
         self.forget_others()
         about = self._state.config_records.get(_ABOUT)
         if about is not None and int(str(about[_ROUND])) <= self._newest:
@@ -90,14 +78,11 @@ class Personal:
                 save_file(protocol.to_arrays(arrays), temporary, metadata=said)
 
     def save_for_checkpoint(self) -> None:
-        """Store what is on disk for a run that resumes after this round (a checkpoint).
-
-        The one for the checkpoint before stays, too: this one may not be complete yet.
-        """
+        """Store what is on disk for a run that resumes after this round, beside the last such."""
         if self._folder is None or self.load() is None:
             return
         latest = self._folder / f"{_LATEST}.safetensors"
-        if latest.exists() and _round_of(latest) <= self.round:
+        if latest.exists() and _opened(latest)[0] <= self.round:
             with replacing(self._folder / f"round-{self.round:09}.safetensors") as temporary:
                 shutil.copyfile(latest, temporary)
         for path in sorted(self._folder.glob("round-*.safetensors"))[:-2]:
@@ -107,16 +92,12 @@ class Personal:
         if self._folder is None or not self._folder.is_dir():
             return None
         paths = self._folder.glob("[!.]*.safetensors")
-        rounds = {path: _round_of(path) for path in paths}
+        rounds = {path: _opened(path)[0] for path in paths}
         fit = [path for path, number in rounds.items() if number <= self._newest]
         if not fit:
             return None
         newest = max(fit, key=lambda path: (rounds[path], path.name))
         return _opened(newest, arrays=True)[1]
-
-
-def _round_of(path: Path) -> int:
-    return _opened(path)[0]
 
 
 def _opened(path: Path, *, arrays: bool = False) -> tuple[int, ArrayRecord]:

@@ -27,8 +27,7 @@ class Scores(NamedTuple):
     """How well a model does on a client's test samples; shares are in [0, 1].
 
     Macro-F1 and balanced accuracy are plain means over the classes of the test samples, of F1 (2 ·
-    right / (labelled + predicted as the class)) and of the share that was recognised. A prediction
-    of any other class is an error; that class has no F1.
+    right / (labelled + predicted as the class)) and of the share that was recognised.
     """
 
     loss: float  # mean cross-entropy, or a user-defined loss
@@ -39,11 +38,7 @@ class Scores(NamedTuple):
 
 
 class Errors(NamedTuple):
-    """How far a model is off the numbers of a client's test samples, in their unit.
-
-    As in scikit-learn, R² of equal numbers is 1 if all are predicted right, else 0; None for one
-    sample.
-    """
+    """How far a model is off the numbers of a client's test samples; R² is scikit-learn's."""
 
     loss: float  # mean squared error, or a user-defined loss
     rmse: float
@@ -85,18 +80,14 @@ def train(
     generator: torch.Generator,
     add_term: GradientTerm = no_term,
 ) -> float:
-    """Train `model` in place on one client's samples; return the last epoch's loss per sample.
-
-    Without an epoch, that is NaN.
+    """Train `model` in place on a client's samples; return the last epoch's mean loss, or NaN.
 
     Parameters
     ----------
     model : nn.Module
         Takes pixels in [0, 1] and returns one logit per class; of a number, the number, (n, 1).
-    images : torch.Tensor, uint8, shape (n, C, H, W)
-        On the model's device, as the labels.
-    labels : torch.Tensor, int64 or float32, shape (n,)
-        Classes, or numbers.
+    images, labels : torch.Tensor
+        On the model's device: uint8, (n, C, H, W); int64 classes or float32 numbers, (n,).
     generator : torch.Generator
         Draws the order of the samples in each epoch, on the CPU.
     add_term : callable
@@ -138,12 +129,7 @@ class UsualTraining:
     """The usual training of a client (`fl_core.objectives.objective.Loop`), on its samples.
 
     Each call draws again, from the same seed, the order of the samples and what a model draws, such
-    as dropout.
-
-    Parameters
-    ----------
-    read_data, read_settings : callable
-        Return samples and labels, as in `train`, and settings; called once, when they are needed.
+    as dropout. Samples and labels, as in `train`, and settings are read when they are needed.
     """
 
     def __init__(
@@ -190,10 +176,7 @@ class UsualTraining:
 
 
 def split_batches(order: torch.Tensor, size: int) -> tuple[torch.Tensor, ...]:
-    """Return the batches of an epoch; a last batch of one sample joins the one before it.
-
-    Batch normalisation cannot train on one sample.
-    """
+    """Return an epoch's batches; a single last sample, which no batch norm takes, joins another."""
     batches = torch.split(order, size)
     if size == 1 or len(batches) == 1 or len(batches[-1]) > 1:
         return batches
@@ -202,10 +185,7 @@ def split_batches(order: torch.Tensor, size: int) -> tuple[torch.Tensor, ...]:
 
 @torch.inference_mode()
 def evaluate(
-    model: nn.Module,
-    images: torch.Tensor,
-    labels: torch.Tensor,
-    loss: str = "",
+    model: nn.Module, images: torch.Tensor, labels: torch.Tensor, loss: str = ""
 ) -> Scores | Errors:
     """Test a model on a client's samples, in one pass; `loss` is as in `loss_of`."""
     return _found(_outputs(model, images), labels, loss)
@@ -220,10 +200,7 @@ def evaluate_both(
     loss: str = "",
     measure: Measure | None = None,
 ) -> tuple[Scores | Errors, Scores | Errors | None]:
-    """Test a model as `evaluate` does, and by another test; it sees a sample of both once.
-
-    `measure` is as in `measure_of`.
-    """
+    """Test a model as `evaluate` does, and by another test; `measure` is as in `measure_of`."""
     outputs = _outputs(model, images)
     found = _found(outputs, labels, loss, measure)
     if other is None:
@@ -241,8 +218,7 @@ def each_score(
 ) -> tuple[NDArray[np.uint8] | NDArray[np.float32], float]:
     """Return a model's score of each sample, shape (n,), and its loss on all, in one pass.
 
-    A score is 1 if the model is right and 0 if it is wrong, uint8; of a number, how far the model
-    is off, float32. Parameters are as in `evaluate`.
+    A score is 1 or 0, right or wrong, uint8; of a number, how far the model is off, float32.
     """
     outputs = _outputs(model, images)
     whole = _found(outputs, labels, loss).loss

@@ -253,7 +253,7 @@ PROVIDERS: dict[str, Callable[[Setting], Any]] = {
         lambda seed: _arrays_of(initial_model(setting._replace(seed=seed))), setting.seed
     ),
     "common_layers": lambda setting: common_layers(
-        setting.config.of_strategies["common-layers"], initial_model(setting), setting.config.model
+        setting.config.of_strategies["common-layers"], initial_model(setting)
     ),
     "encoder": lambda setting: _encoder_of(setting)[0],
     "encoder_note": lambda setting: _encoder_of(setting)[1],

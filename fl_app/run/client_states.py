@@ -21,7 +21,7 @@ from flwr.serverapp import Grid
 
 from fl_core.messages import protocol
 from strategies import ClusteredStrategy
-from strategies.rounds.ask import Request, reply_as_it_is
+from strategies.rounds.ask import Request
 from strategies.rounds.participants import draw_testers
 
 logger = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ def restore_states(
         protocol.query(protocol.RESTORE_STATE),
         {client: nodes[client] for client in states if client in nodes},
         content_of,
-        reply_as_it_is,
+        lambda _, reply: reply,
         timeout,
     )
     for client, reason in request.ask(grid).failures.items():
@@ -127,7 +127,8 @@ def repeat_test(
     # Clients that joined later have no model of it.
     nodes = [client for client in training.registry.nodes if client in training.model_of_client]
     clients = draw_testers(nodes, strategy.fraction_evaluate, strategy.seed, training.round)
+    entries = {**sent, **strategy.objective_entries}
     request = training.model_request(
-        protocol.EVALUATE, clients, reply_as_it_is, {**sent, **strategy.objective_entries}, timeout
+        protocol.EVALUATE, clients, lambda _, reply: reply, entries, timeout
     )
     training.record_failures(request.ask(grid).failures, protocol.EVALUATE)

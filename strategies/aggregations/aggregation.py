@@ -21,8 +21,7 @@ class Aggregation(Stateful, ABC):
     """From the current models and the clients' updates to the next models."""
 
     name: ClassVar[str] = ""  # by which a configuration pairs it with a clustering
-    # Whether there is a model for each client, not for each cluster
-    per_client: ClassVar[bool] = False
+    per_client: ClassVar[bool] = False  # whether there is a model for each client
     # Whether clients count by their number of samples: the default for pairs of no paper.
     weighted: bool = False
 
@@ -36,10 +35,7 @@ class Aggregation(Stateful, ABC):
 
 
 class PerCluster(Aggregation):
-    """An aggregation that makes each cluster's model from the updates of its clients.
-
-    A cluster without updates keeps its model.
-    """
+    """An aggregation of each cluster's updates; a cluster without any keeps its model."""
 
     def __call__(self, state: Round) -> list[NDArrays]:
         """Return each cluster's model, in any order of the updates."""
@@ -58,11 +54,7 @@ class PerCluster(Aggregation):
 
 @dataclass(frozen=True)
 class ClusterMean(PerCluster):
-    """FedAvg inside each cluster (RCC-PFL, Algorithm 1, line 9).
-
-    The plain mean over the cluster's clients, as in RCC-PFL, or `weighted` by their numbers of
-    samples.
-    """
+    """FedAvg in each cluster (RCC-PFL, Algorithm 1, line 9), or `weighted` by samples."""
 
     name: ClassVar[str] = "mean"
     weighted: bool = False
@@ -78,9 +70,7 @@ class GraphMean(Aggregation):
 
     A client's next model is the mean of the models that its neighbours, itself included, have
     trained; without any, it keeps its model. If `weighted`, weights are the numbers of samples, the
-    paper's p_j. In a clustering without a graph, the clients of a cluster are neighbours, and the
-    models are those of `ClusterMean`, but for a new cluster without updates: its clients keep
-    theirs.
+    paper's p_j. In a clustering without a graph, the clients of a cluster are neighbours.
     """
 
     name: ClassVar[str] = "graph"

@@ -26,17 +26,17 @@ class LpsGps(Aggregation):
 
     Each cluster's local parameter server (LPS) runs FedAvg. Every `local_rounds` rounds, the LPSs
     send their common layers to the global parameter server (GPS), which averages them, weighted by
-    the number of samples of each LPS's clients, and sends them back; the other layers stay. Lines 4
-    to 7 loop over all LPSs: one without an update since the last exchange shares what it has.
+    the number of samples of each LPS's clients, and sends them back. Lines 4 to 7 loop over all
+    LPSs: one without an update since the last exchange shares what it has.
     """
 
     name: ClassVar[str] = "lps-gps"
     # Names of modules: `conv1` stands for all arrays below it
     common_layers: tuple[str, ...] = option(
         "paper",
-        replace(LAYER_NAMES, allowed='"paper", "conv", or names of modules separated by commas'),
-        "the layers that all clusters share; `conv`: the convolutions; `paper`: these, or a "
-        "perceptron's first layer (`logistic-regression` has only one layer and shares nothing)",
+        replace(LAYER_NAMES, allowed='"paper", or names of modules separated by commas'),
+        "the layers that all clusters share; `paper`: the convolutions, or a perceptron's first "
+        "layer (`logistic-regression` has only one layer and shares nothing)",
         default=MISSING,
     )
     local_rounds: int = option(1, COUNT, "rounds in the clusters for each exchange between them")
@@ -72,27 +72,19 @@ class LpsGps(Aggregation):
         return [name for name in model if is_within(name, self.common_layers)]
 
 
-def common_layers(layers: str, model: nn.Module, model_name: str) -> tuple[str, ...]:
+def common_layers(layers: str, model: nn.Module) -> tuple[str, ...]:
     """Return the names of the modules that MT-HFL's clusters share.
 
     "paper" stands for the convolutions, or, in a perceptron, the first layer (section IV); a one-
-    layer model has nothing to share, as the last layer belongs to a task. "conv" stands for the
-    convolutions. Otherwise, `layers` are names of modules, separated by commas. A ValueError says
-    that `model`, named `model_name`, has no such module, or no convolution.
+    layer model has nothing to share, as the last layer belongs to a task. Otherwise, `layers` are
+    names of modules, separated by commas.
     """
     from torch import nn  # noqa: PLC0415 - only some servers need torch
 
+    if layers != "paper":
+        names = tuple(layers.split(","))
+        check_layers("common-layers", names, model.state_dict())
+        return names
     all_layers = [n for n, m in model.named_modules() if list(m.parameters(recurse=False))]
     convolutions = tuple(n for n, m in model.named_modules() if isinstance(m, nn.Conv2d))
-    if layers == "paper":
-        return convolutions or tuple(all_layers[:1] if len(all_layers) > 1 else ())
-    if layers == "conv":
-        if not convolutions:
-            raise ValueError(
-                f'common-layers is "conv", but {model_name} has no convolution: its layers are '
-                f"{', '.join(all_layers)}."
-            )
-        return convolutions
-    names = tuple(layers.split(","))
-    check_layers("common-layers", names, model.state_dict())
-    return names
+    return convolutions or tuple(all_layers[:1] if len(all_layers) > 1 else ())

@@ -15,6 +15,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from logging import getLogger
 from typing import ClassVar
 
@@ -38,8 +39,8 @@ _BLOCK = 2**21  # numbers of all clients that are looked at together: 16 MiB
 class Robust(PerCluster):
     """An aggregation that needs a majority of honest clients in each cluster.
 
-    With fewer than `fewest` answers in a cluster, no outlier can be detected: their plain mean is
-    taken, and the log says so, once for each number of answers.
+    With fewer than `fewest` answers in a cluster their plain mean is taken, and the log says so
+    once.
     """
 
     fewest: ClassVar[int] = 3
@@ -72,7 +73,7 @@ class Median(Robust):
 
     def of_enough(self, updates: Sequence[Update]) -> NDArrays:
         """Return each parameter's median; of an even number, the mean of the two in the middle."""
-        return _by_array(updates, _median)
+        return _by_array(updates, partial(np.median, axis=0))
 
 
 @dataclass(frozen=True)
@@ -116,25 +117,27 @@ class Krum(_Tolerant):
     """The one model that is nearest to its n − f − 2 nearest ones (Blanchard et al., section 3).
 
     `tolerated` is f/n, the share of malicious clients. The paper needs n ≥ 2f + 3; where there are
-    fewer clients, f is smaller. Running statistics do not tell models apart: of these, the median
-    of all is taken.
+    fewer clients, f is smaller. Of running statistics, the median of all is taken.
     """
 
     name: ClassVar[str] = "krum"
     fewest: ClassVar[int] = 5
+    averages_best: ClassVar[bool] = False
 
     def of_enough(self, updates: Sequence[Update]) -> NDArrays:
         """Return the plain mean of the models that are selected."""
         count = len(updates)
         malicious = self._malicious(count, (count - 3) // 2)
-        squares = squared_distances(updates)
+        # From the model that the first update received, so that differences lose no digits.
+        origin = updates[0].received
+        products = inner_products([model_vector(update.arrays, origin) for update in updates])
+        lengths = products.diagonal()
+        squares = np.maximum(lengths[:, None] + lengths - 2 * products, 0)
         nearest = np.sort(squares, axis=1)[:, 1 : count - malicious - 1]  # the first is itself
-        best = np.argsort(nearest.sum(axis=1), kind="stable")[: self._selected(count, malicious)]
+        selected = count - malicious if self.averages_best else 1
+        best = np.argsort(nearest.sum(axis=1), kind="stable")[:selected]
         mean = mean_model([updates[i].arrays for i in sorted(best)], [1] * len(best))
-        return {**mean, **_by_array(updates, _median, RUNNING_STATISTICS)}
-
-    def _selected(self, count: int, malicious: int) -> int:
-        return 1
+        return {**mean, **_by_array(updates, partial(np.median, axis=0), RUNNING_STATISTICS)}
 
 
 @dataclass(frozen=True)
@@ -142,37 +145,13 @@ class MultiKrum(Krum):
     """The mean of the n − f best models by Krum's measure (Blanchard et al., section 5)."""
 
     name: ClassVar[str] = "multi-krum"
-
-    def _selected(self, count: int, malicious: int) -> int:
-        return count - malicious
-
-
-def squared_distances(updates: Sequence[Update]) -> Float64:
-    """Return the squared distances of trained models, shape (n, n).
-
-    Models are taken from the one that the first update received, so that differences lose no
-    digits. Buffers are left out.
-    """
-    origin = updates[0].received
-    products = inner_products([model_vector(update.arrays, origin) for update in updates])
-    lengths = products.diagonal()
-    squares: Float64 = np.maximum(lengths[:, None] + lengths - 2 * products, 0)
-    return squares
-
-
-def _median(values: Float64) -> Float64:
-    median: Float64 = np.median(values, axis=0)
-    return median
+    averages_best: ClassVar[bool] = True
 
 
 def _by_array(
     updates: Sequence[Update], combined: Callable[[Float64], Float64], ends: tuple[str, ...] = ("",)
 ) -> NDArrays:
-    """Apply `combined` to each parameter of a name with one of these ends, in columns of blocks.
-
-    Block by block, since all numbers of thousands of models at once, as float64 and sorted, would
-    need several times the memory of the models.
-    """
+    """Apply `combined` to the parameters of names with these ends, in blocks that fit memory."""
     width = max(1, _BLOCK // len(updates))
     found = {}
     for name, array in updates[0].arrays.items():

@@ -49,10 +49,9 @@ def average_relevance(relevances: NDArray[np.floating]) -> Float64:
 
 
 def closest_clusters(scores: NDArray[np.floating], clusters: ArrayLike) -> NDArray[np.int64]:
-    """Return, for each newcomer, the cluster with the highest mean score.
+    """Return the cluster with the highest mean score for each of n newcomers, the first of equals.
 
-    The first of equals. `scores`, shape (n, K), say how near each newcomer is to each client,
-    higher is nearer; `clusters`, shape (K,), are these clients'.
+    `scores`, shape (n, K), are those of K clients; `clusters`, shape (K,), are these clients'.
     """
     numbers, means = mean_scores(scores, clusters)
     return np.asarray(numbers[means.argmax(axis=1)], np.int64)
@@ -61,10 +60,7 @@ def closest_clusters(scores: NDArray[np.floating], clusters: ArrayLike) -> NDArr
 def mean_scores(
     scores: NDArray[np.floating], clusters: ArrayLike
 ) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
-    """Return the clusters, ascending, and the mean scores of each one's clients, shape (n, M).
-
-    The arguments are those of `closest_clusters`.
-    """
+    """Return the clusters, ascending, and their mean scores (`closest_clusters`), shape (n, M)."""
     numbers, members = np.unique(clusters, return_inverse=True)
     shares = np.eye(len(numbers))[members] / np.bincount(members)
     return numbers, scores @ shares
@@ -94,27 +90,18 @@ def half_way(similarity: Float64, clusters: NDArray[np.int64]) -> Float64:
 def agglomerate(
     similarity: Float64, num_clusters: NumClusters, method: str = "average"
 ) -> Grouping:
-    """Group clients by agglomerative clustering on the distance 1 − R (RCC-PFL, Procedure 1).
-
-    As `agglomerate_distances`. R, `similarity`, is symmetric and at most 1.
-    """
+    """Group clients by R, at most 1: on the distance 1 − R (RCC-PFL, Procedure 1)."""
     return agglomerate_distances(np.clip(1 - similarity, 0, None), num_clusters, method)
 
 
 def agglomerate_distances(
     distances: Float64, num_clusters: NumClusters, method: str = "average"
 ) -> Grouping:
-    """Group clients by agglomerative clustering.
+    """Group clients by agglomerative clustering, by one of `LINKAGES`.
 
-    Parameters
-    ----------
-    distances : NDArray[np.float64], shape (K, K)
-        Symmetric, not negative. The diagonal is not used.
-    num_clusters : int, "elbow" or "silhouette"
-        M, exactly this many clusters, ties or not; or see `choose_num_clusters` and
-        `best_silhouette`. A ValueError says that there are fewer clients.
-    method : str
-        One of `LINKAGES`.
+    `distances`, shape (K, K), are symmetric and not negative, but for the diagonal. `num_clusters`
+    is M, exactly this many clusters, ties or not; or one of `COUNT_RULES`. A ValueError says that
+    there are fewer clients.
     """
     count = len(distances)
     if not isinstance(num_clusters, str) and not 1 <= num_clusters <= count:
@@ -135,8 +122,7 @@ def agglomerate_distances(
 def cut_dendrogram(merges: Float64, num_clusters: int) -> NDArray[np.int64]:
     """Stop merging when `num_clusters`, 1 to K, are left; return canonical labels, shape (K,).
 
-    Scipy's `cut_tree` and `fcluster` go by height, which ties and the inversions of centroid and
-    median linkage make ambiguous; the order of the merges never is.
+    Scipy's `cut_tree` and `fcluster` go by height, in which ties and inversions are ambiguous.
     """
     count = len(merges) + 1
     first_member = list(range(count))
@@ -148,11 +134,10 @@ def cut_dendrogram(merges: Float64, num_clusters: int) -> NDArray[np.int64]:
 
 
 def choose_num_clusters(merges: Float64) -> int:
-    """Return the number of clusters at the widest gap between successive merge heights.
+    """Return the number of clusters, 2 to K − 1, at the widest gap between merge heights.
 
-    Cutting the dendrogram anywhere in that gap gives the same clusters, so this choice depends
-    least on where one cuts. It lies between 2 and K − 1, and is 2 for two clients: the height of
-    the first merge says how much clients of one kind differ, not how many kinds there are.
+    So it depends least on where one cuts. Of two clients it is 2: the height of the first merge
+    says how much clients of one kind differ, not how many kinds there are.
     """
     if len(merges) == 1:
         return 2
@@ -172,25 +157,18 @@ def number_within(merges: Float64, height: float) -> int:
 
 
 def gaps(merges: Float64) -> Float64:
-    """Return how wide the gap between merges is that leaves 2, 3, …, K − 1 clusters.
-
-    Of two clients, the height of their one merge; of one, nothing.
-    """
+    """Return the gaps between merges that leave 2, …, K − 1 clusters; of two, their one height."""
     heights = merge_heights(merges)
     return heights if len(heights) < 2 else np.diff(heights)[::-1]
 
 
 def k_means(
-    points: Float64,
-    num_clusters: int,
-    seed: int,
-    starts: int = 10,
-    centres: Float64 | None = None,
+    points: Float64, num_clusters: int, seed: int, starts: int = 10, centres: Float64 | None = None
 ) -> NDArray[np.int64]:
     """Return the canonical labels of k-means, the best of `starts` by k-means++, shape (K,).
 
-    With `centres`, one for each cluster, it starts from these, and labels are their indices. If
-    `num_clusters` is more than the number of different points, each of these is a cluster.
+    With `centres` it starts from these, and labels are their indices. There are no more clusters
+    than different points.
     """
     # On a device, each message starts a process, which imports this file but never needs sklearn.
     from sklearn.cluster import KMeans  # noqa: PLC0415 - it takes a second

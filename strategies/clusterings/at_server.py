@@ -35,10 +35,9 @@ def group_by_eigenpairs(
     separate: bool,
     rng: np.random.Generator,
 ) -> RelevanceGroups:
-    """Group K clients, as `group_by_relevance` does; `separate` their outliers.
+    """Group K clients by so many eigenvectors, as `group_by_relevance` does; `separate` outliers.
 
-    `num_eigenvectors` of each client are compared. `rng` draws landmarks, and with which others
-    each of many clients is compared. No client reports a score, so none is rejected.
+    `rng` draws landmarks. No client reports a score, so none is rejected.
     """
     count = len(spectra.widths)
     kinds = strangers(spectra, rng) if separate else np.full(count, -1)

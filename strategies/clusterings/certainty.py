@@ -1,8 +1,7 @@
 """How certain a grouping is: how the same clients are grouped on resampled data.
 
-What the resamples share is what the data say; the rest is chance (B. Efron, "Bootstrap Methods:
-Another Look at the Jackknife", 1979; for clusters: S. Monti et al., "Consensus Clustering", 2003).
-Resamples agree as well where clients could not be distinguished, which
+B. Efron, "Bootstrap Methods: Another Look at the Jackknife", 1979; S. Monti et al., "Consensus
+Clustering", 2003. Resamples agree as well where clients could not be distinguished, which
 `why_no_structure` detects. Pure functions over arrays; docs/grouping.md has how reliable this is.
 """
 
@@ -32,11 +31,6 @@ def why_no_structure(labels: Int64, similarity: Float64) -> str:
     """Return why clusters distinguish no clients; empty: they may.
 
     `similarity`, shape (n, n), is of the clients that were compared, symmetric, in [0, 1].
-
-    Examples
-    --------
-    >>> why_no_structure(np.array([0, 1]), np.array([[1, 0.2], [0.2, 1]]))
-    'two clients have one score, and no other to compare it with'
     """
     if len(similarity) < 2:
         return "only one client was compared"
@@ -64,8 +58,7 @@ class Doubt(NamedTuple):
 class Certainty:
     """The certainty of the clusters of K clients."""
 
-    # The share of the resamples in which each client is in its cluster, shape (K,)
-    of_client: Float64
+    of_client: Float64  # the share of the resamples with its cluster, shape (K,)
     votes: Float64  # the share with each cluster, shape (K, C + 1); the last column: alone
 
     def doubts(self, labels: Int64) -> list[Doubt]:
@@ -82,15 +75,7 @@ class Certainty:
 
 
 def pair_shares(resamples: Sequence[Int64]) -> Float64:
-    """Return in how many of the resamples each pair of clients is together, shape (K, K).
-
-    Resamples are clusters under any names, shapes (K,); at least one.
-
-    Examples
-    --------
-    >>> pair_shares([np.array([0, 0, 1]), np.array([0, 1, 1])])[1].tolist()
-    [0.5, 1.0, 0.5]
-    """
+    """Return in how many of B clusterings each pair of clients is together, shape (K, K)."""
     count = len(resamples[0])
     together = np.zeros((count, count))
     for labels in resamples:
@@ -102,11 +87,9 @@ def certainty(labels: Int64, resamples: Sequence[Int64]) -> Certainty:
     """Return how often each client is with its cluster, and with others.
 
     In a resample, a client is with the cluster of which the largest share of the other clients is
-    together with it; of equals, with its cluster, so that two clusters that become one make no
-    client uncertain. A client without any others is alone; if it is a cluster by itself, that is
-    its cluster. Where all are one cluster, one with fewer than half of the others is alone, too.
-
-    `labels`, shape (K,), has each of 0 to C − 1; resamples are as of `pair_shares`.
+    together with it; of equals, with its cluster. A client without any others is alone; if it is a
+    cluster by itself, that is its cluster. Where all are one cluster, one with fewer than half of
+    the others is alone, too. `labels`, shape (K,), has each of 0 to C − 1; resamples have any.
     """
     clients = np.arange(len(labels))
     num_clusters = int(labels.max()) + 1

@@ -32,16 +32,14 @@ from strategies.rounds.updates import (
 class RecursiveBipartition(GroupedByTraining):
     """Sattler et al.'s clustered federated learning (2021, Algorithms 1 and 2).
 
-    A cluster is split when ‖mean of updates‖ < ε₁, so it is near a stationary point of its clients'
-    common objective, while max ‖update‖ > ε₂, so the point does not suit all of them. The two parts
-    are those with the lowest maximal cosine similarity across, which single linkage finds; the
-    authors' code (felisat/clustered-federated-learning) takes "complete" linkage. Thresholds are in
-    proportion to the longest mean update seen, as the paper advises, and so fit any model and
-    learning rate.
+    A cluster is split when ‖mean of updates‖ < ε₁, near a stationary point of the common objective,
+    while max ‖update‖ > ε₂, so that the point does not suit all. The two parts have the lowest
+    maximal cosine similarity across: single linkage; the authors' code
+    (felisat/clustered-federated-learning) takes "complete". Thresholds are shares of the longest
+    mean update so far, as the paper advises.
 
-    In the paper all clients train in every round. Where only some do, the mean and the two parts
-    are of the last update of each client of the cluster, and the maximum is of the round's updates.
-    So that each has an update, a client trains in every round until it has sent its first.
+    In the paper all clients train in every round. Where only some do, the mean and the parts are of
+    each client's last update, and a client trains in every round until it has sent one.
     """
 
     name: ClassVar[str] = "bipartition"
@@ -107,10 +105,7 @@ class RecursiveBipartition(GroupedByTraining):
 
 @dataclass
 class StableBipartition(RecursiveBipartition):
-    """Ours: CFL by average linkage, which with wrong labels cuts single clients off least.
-
-    A split into a part of fewer than `min_size` clients is put off.
-    """
+    """Ours: average linkage cuts single clients with wrong labels off least, and larger parts."""
 
     name: ClassVar[str] = "stable-bipartition"
     split_linkage: Literal["single", "complete", "average"] = "average"

@@ -14,12 +14,9 @@ import numpy as np
 from flwr.app import ConfigRecordValues
 from numpy.typing import NDArray
 
-from fl_core.text import listed
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.round_state import Clusters, Resamples, Round
 from strategies.rounds.state import Stateful, state_field
-
-_MOST_LISTED = 20  # clients in a sentence
 
 
 class Clustering(Stateful, ABC):
@@ -35,27 +32,18 @@ class Clustering(Stateful, ABC):
     # "updates": no more than what they send when they train; "nothing": not even that is used.
     shares: ClassVar[str] = "updates"
     compares_raw: ClassVar[bool] = False  # what is shared comes from samples, not from features
-    # Whether it makes exactly as many clusters as requested, and so needs as many clients. A
-    # clustering that cannot choose the number has no default for its field `num_clusters`.
-    exact_number: ClassVar[bool] = False
-    # The words that its field `num_clusters` may hold instead of a number.
+    exact_number: ClassVar[bool] = False  # whether it makes exactly as many clusters as requested
+    # Words for its field `num_clusters`, which has no default if it cannot choose the number.
     count_rules: ClassVar[tuple[str, ...]] = ()
     needs_tasks: ClassVar[bool] = False  # whether it needs the clients' true tasks, of a simulation
-    # When clusters change, True: cluster c retains its model, also for clients that join it (IFCA);
-    # False: clusters are new sets of clients, and each starts from the mean of its clients' models
-    # (FedHC).
+    # When clusters change, True: a cluster retains its model, also for clients that join it (IFCA);
+    # False: each new cluster starts from the mean of its clients' models (FedHC).
     retains_models: ClassVar[bool] = False
-    # Whether results have grouping.json, with each client's certainty, and pictures of groups.
-    shows_groups: ClassVar[bool] = False
+    shows_groups: ClassVar[bool] = False  # whether results have grouping.json and its pictures
     trains_together: ClassVar[bool] = True  # whether clients train with others at all
-    # Whether it knows nothing of a client before its first update: such clients then train in every
-    # round until they have sent one.
+    # Whether clients must have trained to be grouped: until then they train in every round.
     knows_by_training: ClassVar[bool] = False
-
-    @property
-    def note(self) -> str:
-        """Return a sentence for the table of results; empty: nothing is to be said."""
-        return ""
+    note: str = ""  # a sentence for the table of results
 
     def needs_all_clients(self, number: int) -> bool:
         """Return whether all clients train in a round, not only those that are drawn."""
@@ -65,12 +53,8 @@ class Clustering(Stateful, ABC):
     def find(self, conversation: Conversation) -> Clusters:
         """Return the clusters of `conversation.nodes` before round 1, asking clients as needed.
 
-        Raises
-        ------
-        ValueError
-            If there are more clusters than clients that answered.
-        RuntimeError
-            If no client answers.
+        A ValueError says that clusters are more than clients, a RuntimeError that no client
+        answers.
         """
 
     def before_training(self, state: Round, conversation: Conversation) -> Clusters:
@@ -98,10 +82,7 @@ class Clustering(Stateful, ABC):
     def with_resamples(
         self, clusters: Clusters, regroup: Callable[[Any], Resamples | None]
     ) -> Clusters:
-        """Return clusters with how they would be on resampled data: by default, unchanged.
-
-        `regroup` groups resampled data as this clustering does.
-        """
+        """Return clusters with how they would be on data that `regroup` resamples and groups."""
         return clusters
 
     def training_entries(self, client: int) -> dict[str, ConfigRecordValues]:
@@ -128,8 +109,7 @@ class GivenClusters(Clustering):
     needs_tasks: ClassVar[bool] = True
     retains_models: ClassVar[bool] = True
     labels: Mapping[int, int]  # from client index to any cluster number
-    # From a round on, other labels
-    later: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    later: Mapping[int, Mapping[int, int]] = field(default_factory=dict)  # from a round on
     _now: Mapping[int, int] = state_field(dict)
     _names: dict[int, int] = state_field(dict)
 
@@ -157,10 +137,8 @@ class GivenClusters(Clustering):
     def _look_up(self, clients: Sequence[int]) -> Clusters:
         unknown = [client for client in clients if client not in self._now]
         if unknown:
-            known = listed([str(client) for client in sorted(self._now)], _MOST_LISTED, ", ")
             raise ValueError(
-                f"no cluster is given for client {unknown[0]}, only for {known or 'none'}: give "
-                "one for each client that takes part."
+                f"no cluster is given for client {unknown[0]}: give one for each that takes part."
             )
         names = self._names
         found = {c: names.setdefault(self._now[c], len(names)) for c in clients}
@@ -174,7 +152,6 @@ class RandomClusters(GivenClusters):
     name: ClassVar[str] = "random"
     labels: Mapping[int, int] = field(init=False)
     later: Mapping[int, Mapping[int, int]] = field(init=False, default_factory=dict)
-    # Of the clusters; the sum is at least the number of clients
     sizes: Sequence[int]  # type: ignore[misc] # the fields above are no arguments
     seed: int  # type: ignore[misc]
 

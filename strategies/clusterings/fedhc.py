@@ -40,14 +40,11 @@ Reference = Literal["initial", "received"]
 class UpdateClustering(GroupedByTraining):
     """Ward's method on how far clients' training moves their models (FedHC, section 3).
 
-    The paper compares "the gradient of the local model" without saying against which model, by the
-    distance 1 − cos(g_i, g_j). Since ‖u − v‖² = 2(1 − cos) for unit vectors, Ward's method is exact
-    on these. With `initial`, g_i is the movement since the model that all clients started from, so
-    clients of different clusters stay comparable. With `received`, g_i is the movement of the last
-    round alone.
-
-    A client that does not take part in a round has its last movement. Those that have never sent an
-    update share a cluster that starts from the initial model, and train in the next round.
+    The paper compares "the gradient of the local model", without saying against which model, by 1 −
+    cos(g_i, g_j). Since ‖u − v‖² = 2(1 − cos) for unit vectors, Ward's method is exact on these.
+    With `initial`, g_i is the movement since the model that all started from, so clients of
+    different clusters stay comparable. A client that does not take part has its last movement.
+    Those that have never sent an update share a cluster that starts from the initial model.
     """
 
     name: ClassVar[str] = "update"
@@ -81,11 +78,7 @@ class UpdateClustering(GroupedByTraining):
             clients,
             grouping.labels,
             comparison=Comparison(
-                tuple(clients),
-                similarity,
-                grouping.merges,
-                "cosine of updates",
-                round=state.number,
+                tuple(clients), similarity, grouping.merges, "cosine of updates", round=state.number
             ),
         )
         unknown = [client for client in state.clusters.of_client if client not in self._vectors]
@@ -95,10 +88,7 @@ class UpdateClustering(GroupedByTraining):
 def agglomerate_directions(
     vectors: Sequence[Vector], num_clusters: NumClusters
 ) -> tuple[Float64, Grouping]:
-    """Return vectors' cosines, shape (n, n), and Ward's grouping of their unit vectors.
-
-    There are at most as many clusters as vectors.
-    """
+    """Return vectors' cosines, shape (n, n), and Ward's grouping of their unit vectors."""
     similarity = cosine_similarities(inner_products(vectors))
     number = num_clusters if isinstance(num_clusters, str) else min(num_clusters, len(vectors))
     return similarity, agglomerate_distances(np.sqrt(2 * (1 - similarity)), number, "ward")

@@ -20,13 +20,7 @@ from strategies.rounds.conversation import Conversation
 from strategies.rounds.means import cluster_models
 from strategies.rounds.round_state import Clusters, Round
 from strategies.rounds.state import state_field
-from strategies.rounds.updates import (
-    Float64,
-    Vector,
-    coordinates,
-    inner_products,
-    model_vector,
-)
+from strategies.rounds.updates import Float64, Vector, coordinates, inner_products, model_vector
 
 _STARTS = 20  # of the first k-means of `AllModelsClustering`, of which the best counts
 
@@ -36,10 +30,8 @@ class ModelClustering(Clustering):
     """k-means over the parameters of client models, one step a round (Xie et al., FedSEM).
 
     The first round's models are grouped by k-means++; from then on, each participant is assigned to
-    the nearest cluster model (the E-step), and the aggregation moves that model (the M-step).
-
-    In the paper all clients take part in every round. Where only a share does, a client trains in
-    every round until it has sent a first model, so that the first grouping is of all.
+    the nearest cluster model (the E-step), and the aggregation moves that model (the M-step). Where
+    not all take part, a client trains in every round until it has sent a first model.
     """
 
     name: ClassVar[str] = "model"
@@ -76,10 +68,9 @@ class ModelClustering(Clustering):
 
 @dataclass
 class AllModelsClustering(ModelClustering):
-    """k-means over all clients' last models, in each round from the last round's centres.
+    """k-means over all clients' last or initial models, each round from the last centres.
 
-    So FLT's authors compare with FedSEM (hjraad/FLT, `clustering_multi_center`). A client that has
-    not trained yet has the initial model.
+    So FLT's authors compare with FedSEM (hjraad/FLT, `clustering_multi_center`).
     """
 
     name: ClassVar[str] = "all-models"
@@ -106,8 +97,8 @@ class AllModelsClustering(ModelClustering):
     def _labels(self, points: Float64, before: Float64) -> NDArray[np.int64]:
         """Return labels by k-means from the centres `before`: a cluster keeps its number.
 
-        Where there may be more clusters, each of the others starts at the point that is farthest
-        from all centres; where there are fewer different points, at the centres nearest to any.
+        More clusters start at the points that are farthest from all centres; fewer, at the nearest
+        ones.
         """
         number = min(self.num_clusters, len(np.unique(points, axis=0)))
         if not len(before):

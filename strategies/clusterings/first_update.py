@@ -31,13 +31,7 @@ from strategies.rounds.conversation import Conversation
 from strategies.rounds.means import cluster_models
 from strategies.rounds.round_state import Clusters, Comparison, Round, Update
 from strategies.rounds.state import state_field
-from strategies.rounds.updates import (
-    Vector,
-    coordinates,
-    inner_products,
-    last_layer,
-    model_vector,
-)
+from strategies.rounds.updates import Vector, coordinates, inner_products, last_layer, model_vector
 
 Float64 = NDArray[np.float64]
 
@@ -48,8 +42,7 @@ class OnceByTraining(GroupedByTraining):
 
     The papers' training before round 1 is round 1 here. A client that has not trained yet waits in
     an extra cluster with the initial model. It trains that, joins a cluster before the next test or
-    round, and continues with that cluster's model; what it trained alone is averaged into none
-    (with `lps-gps`, into the common layers).
+    round, and continues with that cluster's model; what it trained alone is in no cluster's mean.
     """
 
     retains_models: ClassVar[bool] = True
@@ -79,9 +72,8 @@ class OnceByTraining(GroupedByTraining):
         models = cluster_models(state)[: self._found]
         if len(fresh) < len(waiting):
             models.append(state.initial)  # for those who wait on: not what the others trained
-        joined = clusters.with_clients(
-            dict(zip(fresh, labels.tolist(), strict=True)), dict(zip(fresh, late, strict=False))
-        )
+        placed = dict(zip(fresh, labels.tolist(), strict=True))
+        joined = clusters.with_clients(placed, dict(zip(fresh, late, strict=False)))
         return replace(joined, models=models)
 
     def after_training(self, state: Round) -> Clusters:
@@ -101,9 +93,9 @@ class OnceByTraining(GroupedByTraining):
         """Let those that have waited and trained join a cluster."""
         return self.before_training(state, conversation)
 
-    @abstractmethod
     def move(self, update: Update) -> Vector:
-        """Return the vector by which a client is compared, shape (p,)."""
+        """Return how far the whole model has moved, by which a client is compared, shape (p,)."""
+        return model_vector(update.received, update.arrays)
 
     @abstractmethod
     def group(self, clients: Sequence[int], moves: Sequence[Vector]) -> Clusters:
@@ -115,8 +107,7 @@ class OnceByTraining(GroupedByTraining):
     ) -> tuple[NDArray[np.int64], Sequence[Float64]]:
         """Return the cluster that each of n others joins; and its nearness, for `Comparison.late`.
 
-        `moves` and `known` are the movements of these and of the K grouped clients; `members`,
-        shape (K,), are the clusters of the latter.
+        `known` are the movements of the K grouped clients, `members`, shape (K,), their clusters.
         """
 
 
@@ -124,8 +115,7 @@ class OnceByTraining(GroupedByTraining):
 class FirstUpdateClustering(OnceByTraining):
     """Agglomerative clustering of round 1's change of the last layer (FedClust).
 
-    The paper's distance between two last layers is that between their movements, since both come
-    from one model. Later clients join the cluster with the nearest clients on average.
+    Since all start from one model, layers differ as their movements do.
     """
 
     name: ClassVar[str] = "first-update"
@@ -167,17 +157,12 @@ class FirstDirectionClustering(OnceByTraining):
     """k-means of round 1's updates along the directions that they have in common (FedGroup).
 
     A client's coordinates are the cosines between its update and the M leading singular vectors of
-    all updates (`decomposed_cosines`), so the length of an update does not matter. Later clients
-    join the cluster with the mean update in round 1 at the smallest angle.
+    all updates. Later clients join the cluster with the mean update at the smallest angle.
     """
 
     name: ClassVar[str] = "first-direction"
     num_clusters: int  # type: ignore[misc] # M, an upper bound; no default, on purpose
     seed: int = 0
-
-    def move(self, update: Update) -> Vector:
-        """Return how far the whole model has moved."""
-        return model_vector(update.received, update.arrays)
 
     def group(self, clients: Sequence[int], moves: Sequence[Vector]) -> Clusters:
         """Run k-means on the coordinates."""
@@ -198,11 +183,10 @@ class FirstDirectionClustering(OnceByTraining):
 
 
 def decomposed_cosines(products: Float64, count: int) -> Float64:
-    """Return the cosines of n vectors with their `count` leading singular vectors.
+    """Return the cosines of n vectors with `count` leading singular vectors, (n, min(count, n)).
 
     Between these, FedGroup takes Euclidean distances: EDC. `products` are the vectors' inner
-    products. The result has shape (n, min(count, n)); 0 for a vector of zeros. The sign of a column
-    is arbitrary.
+    products. A vector of zeros has 0; the sign of a column is arbitrary.
 
     Examples
     --------

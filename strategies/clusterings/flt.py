@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, NamedTuple, get_args
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 from flwr.app import ConfigRecordValues, RecordDict
@@ -46,23 +46,21 @@ _LARGEST = 1e6  # embeddings of pixels in [0, 1] are small; squares of larger on
 class SignatureClustering(Clustering):
     """Clients encode their images and send k centroids; the server relates them on a manifold.
 
-    Dynamic: clients that train send how far their data have moved since they were last asked (δ).
-    Once it has been above `change_threshold` for more than `max_changed` of them, or every
-    `refresh_every` rounds, all clients are asked again, newcomers included. Until then, a newcomer
-    joins the cluster with the mean embedding nearest to its embedding.
+    Clients that train send how far their data have moved since they were last asked (δ). Once it
+    has been above `change_threshold` for more than `max_changed` of them, or every `refresh_every`
+    rounds, all clients are asked again. Until then, newcomers join the cluster with the nearest
+    mean embedding.
     """
 
     name: ClassVar[str] = "signature"
     needs_packages: ClassVar[tuple[str, ...]] = ("umap",)
     shares: ClassVar[str] = "centroids"
     exact_number: ClassVar[bool] = True
-    # Of an autoencoder; without fine-tuning only `encoder.…` is sent
-    encoder: NDArrays = field(compare=False, repr=False)
+    encoder: NDArrays = field(compare=False, repr=False)  # or the whole autoencoder's arrays
     count_rules: ClassVar[tuple[str, ...]] = COUNT_RULES
     num_clusters: NumClusters = "elbow"  # C; "elbow": from Ward's dendrogram of the graph's rows
     num_centroids: int = option(5, COUNT, "centroids that each client sends")  # k
-    # γ: clients that are within it are neighbours
-    threshold: float = option(
+    threshold: float = option(  # γ
         THRESHOLD,
         number(float, 0),
         "how close two clients' centroids must be on the manifold; the paper has 1",
@@ -75,8 +73,7 @@ class SignatureClustering(Clustering):
         "`matching` each with another, as its authors' code has it with one centroid for each "
         "class (`num-centroids`)",
     )
-    # Enc1, trained on data like the clients', is refreshed; Enc2, on others, always
-    fine_tune: FineTune = option(
+    fine_tune: FineTune = option(  # Enc1, of data like the clients', is refreshed; Enc2, always
         "always",
         one_of(get_args(FineTune)),
         "when clients fit the encoder to their images, for five epochs; `refresh`: when they are "
@@ -87,15 +84,14 @@ class SignatureClustering(Clustering):
         number(float, 0),
         "a client's data have changed if their mean has moved by this share of their spread",
     )
-    # λ; None: flags are ignored
-    max_changed: int | None = option(
+    max_changed: int | None = option(  # λ
         0,
         or_none(NATURAL, "never"),
         "ask clients again once the data of more than this many have changed",
     )
     refresh_every: int = option(0, NATURAL, "ask clients again every so many rounds; 0: never")  # τ
     seed: int = 0
-    encoder_note: str = ""
+    encoder_note: str = ""  # a warning about the images that the encoder was pre-trained on
     _signatures: dict[int, Float32] = state_field(dict)
     _means: NDArray[np.float64] = field(init=False, repr=False, compare=False)
     _changed: set[int] = state_field(set)
@@ -104,10 +100,9 @@ class SignatureClustering(Clustering):
     _sketches: dict[int, list[float]] = state_field(dict)
     _fine_tuned: bool = state_field(bool)
 
-    @property
-    def note(self) -> str:
-        """Return a warning about the images that the encoder was pre-trained on, if any."""
-        return self.encoder_note
+    def __post_init__(self) -> None:
+        """Show the warning in the table of results."""
+        self.note = self.encoder_note
 
     def find(self, conversation: Conversation) -> Clusters:
         """Form the clients' relatedness (FCR, Algorithm 2)."""
@@ -151,13 +146,8 @@ class SignatureClustering(Clustering):
         self._signatures |= signatures
         # Means alone are embedded: how near a newcomer is to each client is unknown.
         unknown = np.full(len(clusters.compared), np.nan)
-        return clusters.with_clients(
-            {
-                client: nearest_cluster(signature, self._means)
-                for client, signature in signatures.items()
-            },
-            dict.fromkeys(signatures, unknown),
-        )
+        placed = {c: nearest_cluster(one, self._means) for c, one in signatures.items()}
+        return clusters.with_clients(placed, dict.fromkeys(signatures, unknown))
 
     def training_entries(self, client: int) -> dict[str, ConfigRecordValues]:
         """Return the sketch of the images from which the client made its signature."""
@@ -165,10 +155,7 @@ class SignatureClustering(Clustering):
         return {protocol.IMAGE_SKETCH: known} if known else {}
 
     def _ask(
-        self,
-        conversation: Conversation,
-        clients: Sequence[int] | None,
-        width: int | None = None,
+        self, conversation: Conversation, clients: Sequence[int] | None, width: int | None = None
     ) -> dict[int, Float32]:
         epochs = _ENCODER_EPOCHS if self._fine_tuned else 0
         sent = {n: a for n, a in self.encoder.items() if epochs or n.startswith("encoder.")}
@@ -179,8 +166,8 @@ class SignatureClustering(Clustering):
             clients,
             width,
         )
-        self._sketches |= {client: answer.sketch for client, answer in answers.items()}
-        return {client: answer.centroids for client, answer in answers.items()}
+        self._sketches |= {client: sketch for client, (_, sketch) in answers.items()}
+        return {client: centroids for client, (centroids, _) in answers.items()}
 
     def _relate(self, number: int = 0) -> Clusters:
         signatures = self._signatures
@@ -203,30 +190,23 @@ class SignatureClustering(Clustering):
         )
 
 
-class Signature(NamedTuple):
-    """A client's answer."""
-
-    centroids: Float32  # shape (1 to k, e)
-    sketch: list[float]  # by which the client measures δ; empty if it sent none
-
-
 def ask_signatures(
     conversation: Conversation,
     content: RecordDict,
     options: Mapping[str, int],
     clients: Sequence[int] | None,
     width: int | None = None,
-) -> dict[int, Signature]:
-    """Ask clients for centroids of `width` numbers (None: the most common width), by index."""
+) -> dict[int, tuple[Float32, list[float]]]:
+    """Return clients' centroids of `width` numbers (None: the most common width), and sketches."""
     most = options[protocol.NUM_CENTROIDS]
     found = conversation.query(
         protocol.SIGNATURE,
-        lambda answer: Signature(_read_centroids(answer, most, width), _sketch(answer)),
+        lambda answer: (_read_centroids(answer, most, width), _sketch(answer)),
         content,
         options,
         clients=clients,
     )
-    widths = {client: signature.centroids.shape[1] for client, signature in found.items()}
+    widths = {client: centroids.shape[1] for client, (centroids, _) in found.items()}
     similar = conversation.exclude_uncommon_sizes(protocol.SIGNATURE, widths, _WIDTH)
     return {client: found[client] for client in similar}
 

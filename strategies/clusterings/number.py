@@ -1,8 +1,7 @@
 """The number of groups: silhouettes of all cuts of a dendrogram, and a test for one group.
 
-Pure functions over arrays; labels are never used. docs/grouping.md has where they are wrong. The
-silhouette is undefined for one cluster, so whether there is more than one group is tested first.
-That test is from no paper.
+The silhouette is undefined for one cluster, so a test from no paper comes first. Pure functions
+over arrays; labels are never used. docs/grouping.md has where they are wrong.
 """
 
 from __future__ import annotations
@@ -42,15 +41,12 @@ class Evidence(NamedTuple):
 
 
 def evidence(similarity: Float64, merges: Float64, formula: str) -> Evidence:
-    """Weigh the numbers of groups.
+    """Weigh the numbers of groups by R, shape (K, K), symmetric, in [0, 1], and its dendrogram.
 
     The paper's relevance has an absolute scale, on which noise within a group and distance between
     groups differ, so `second_eigenvalue` decides whether there is one group. Missed energy is
     relative: where all clients are similar, chance is stretched to the same scale, but then makes
     no compact groups, so the highest silhouette decides.
-
-    `similarity` is R, shape (K, K), symmetric, in [0, 1], by this `formula`; its diagonal is not
-    used. `merges` are as of `silhouettes`.
     """
     distances = np.clip(1 - similarity, 0, None)
     np.fill_diagonal(distances, 0)
@@ -62,10 +58,7 @@ def evidence(similarity: Float64, merges: Float64, formula: str) -> Evidence:
 
 
 def best_silhouette(distances: Float64, merges: Float64) -> int:
-    """Return the number of clusters, 2 to K − 1, with the highest mean silhouette.
-
-    Of equals, the lowest; 2 for two clients, for which the silhouette is not defined.
-    """
+    """Return the number of clusters, 2 to K − 1, with the highest mean silhouette, or the first."""
     return _number_of_highest(silhouettes(distances, merges))
 
 
@@ -76,10 +69,10 @@ def _number_of_highest(scores: Float64) -> int:
 def silhouettes(distances: Float64, merges: Float64) -> Float64:
     """Return the mean silhouette of 2, 3, …, K − 1 clusters (P. J. Rousseeuw, 1987).
 
-    Scikit-learn's costs K² for one cut; here it is that for all together, since a merge moves few:
-    the mean distance to two clusters that become one lies between those to either, so that a client
-    that was nearest to a third still is. `distances`, shape (K, K), are symmetric with a zero
-    diagonal; `merges`, shape (K − 1, 4), are their dendrogram, as scipy writes it.
+    Scikit-learn's costs K² for one cut, this for all together, since a merge moves few: the mean
+    distance to two clusters that become one lies between those to either, so a client that was
+    nearest to a third still is. `distances`, shape (K, K), have a zero diagonal; `merges` are
+    scipy's.
     """
     count = len(distances)
     clients = np.arange(count)
@@ -115,10 +108,8 @@ def second_eigenvalue(similarity: Float64) -> float:
     D are S's row sums. Of clients that are exchangeable, R is one value plus noise of deviation σ:
     the value makes λ₁ = 1 and nothing else, the noise λ₂ ≈ 2σ/(mean·√K), which is small for any K.
     M groups of one size with relevance w within and b between make λ₂ = (w − b)/(w + (M − 1) b)
-    where they are large, for any K. A zero diagonal would subtract about 1/K.
-
-    `similarity` is R, shape (K, K), symmetric, not negative; its diagonal is not used. Of fewer
-    than three clients it is 0.
+    where they are large, for any K. A zero diagonal would subtract about 1/K. Of two clients it is
+    0.
     """
     count = len(similarity)
     if count < 3:

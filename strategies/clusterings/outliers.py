@@ -1,9 +1,6 @@
 """Protect a clustering by relevance from clients that lie, or are outliers (`outliers=separate`).
 
-From no paper; docs/comparing-clients.md has what it was measured on, and the numbers that are set
-here. Strangers are separated by their eigenvectors, before clients compare themselves. Clients with
-scores that contradict the others' are not trusted, and join a cluster by the others' scores.
-Clusters of very few clients do not count towards the number of clusters.
+From no paper; docs/comparing-clients.md has what it was measured on, and the numbers of this file.
 """
 
 from __future__ import annotations
@@ -71,17 +68,10 @@ def group_without_outliers(
     """Group the clients that can be trusted, as `group_by_relevance` does, then the others.
 
     A client that is not trusted joins the cluster that finds it most relevant, if it is near; else
-    it stays alone. Strangers are in clusters of those of their kind. Both, and clusters of at most
-    a hundredth of the clients, come on top of a requested number of clusters.
-
-    Parameters
-    ----------
-    scores, num_clusters, linkage, formula
-        As of `group_by_relevance`.
-    kinds : NDArray[np.int64], shape (K,)
-        As of `strangers`.
-    self_reported : bool
-        Whether row i is reported by client i, and so compared with the others' scores of it.
+    it stays alone. Strangers are in clusters of those of their kind (`kinds`, as of `strangers`).
+    Both, and clusters of at most a hundredth of the clients, come on top of a requested number of
+    clusters. With `self_reported`, row i is client i's, and is compared with the others' scores of
+    it.
     """
     compared = usual = np.flatnonzero(kinds < 0)
     if self_reported:
@@ -113,11 +103,10 @@ def strangers(spectra: Spectra, rng: np.random.Generator) -> Int64:
     """Return the kind of each client that shares nothing with most others, shape (K,); −1: none.
 
     Two clients share cos²θ, θ being the smallest angle between the spans of their leading
-    eigenvectors: how much of any direction in the one the other captures at most. A client is a
-    stranger if it shares very little with the median client. Strangers that are similar have the
-    same number, from 0. But a kind is none if a quarter of all clients are of it, or if half of it
-    are related to another client: it is a task, or part of one. If half of all clients are
-    strangers, none is. `rng` draws with which others each of many clients is compared.
+    eigenvectors. A stranger shares very little with the median client; similar ones have the same
+    number, from 0. But a kind is none if a quarter of all clients are of it, or if half of it are
+    related to another client: it is a task, or part of one. If half of all clients are strangers,
+    none is. `rng` draws with which others each of many clients is compared.
     """
     count, spectra = len(spectra.widths), spectra.leading(_LEADING)
 
@@ -183,11 +172,10 @@ def trusted_clients(scores: NDArray[np.floating]) -> Int64:
 def _disagreements(said: Float64) -> tuple[Float64, Float64, float]:
     """Return how far each client's scores are from the others' scores of it, and what is usual.
 
-    All score a client of few images low, while it scores as others do. So r(i, j) − r(j, i) is
-    taken without the means of i's and j's. Returned are the root of each client's mean square of
-    what is left; how far the mean of its scores is from the median client's, or from that of the
-    others' scores of it, whichever is nearer; and the standard deviation of all that is left, by
-    its median, which a few liars hardly change.
+    All score a client of few images low, so r(i, j) − r(j, i) is taken without the means of i's and
+    j's. Returned are each client's root mean square of what is left; how far its mean score is from
+    the median client's or the others' of it, whichever is nearer; and the deviation of all that is
+    left.
     """
     count = len(said)
     others = ~np.eye(count, dtype=bool)
@@ -213,10 +201,7 @@ def _agreements(said: Float64) -> Float64:
 
 
 def near_clusters(opinions: NDArray[np.floating], similarity: Float64, clusters: Int64) -> Int64:
-    """Return the cluster that each of n clients is near to; −1: none.
-
-    `opinions`, shape (K, n): how relevant K clients of some `clusters` find them.
-    """
+    """Return which of K clients' `clusters` n others, `opinions` (K, n), are near to; −1: none."""
     _, near = mean_scores(opinions.T, clusters)
     best = near.argmax(axis=1)
     return np.where(near.max(axis=1) >= half_way(similarity, clusters)[best], best, -1)
@@ -226,8 +211,8 @@ def number_beside_few(merges: Float64, number: int, *, is_chosen: bool) -> int:
     """Return into how many clusters to cut when those of a hundredth of the clients do not count.
 
     With thousands of clients some are alone by chance. The cut in the widest gap is taken that
-    leaves `number` that count, or, if a rule chose the number, two at least; unless the gap at
-    `number` is far wider.
+    leaves `number` that count, or two at least if a rule chose it, unless the gap at `number` is
+    far wider.
     """
     count = len(merges) + 1
     few = count // _FEW

@@ -54,7 +54,7 @@ class LinearSignatureClustering(OneShotClustering):
             protocol.MAPPED_CENTROIDS: int(self.coordinates == "pixels"),
         }
         answers = ask_signatures(conversation, RecordDict(), options, clients, width)
-        return {client: answer.centroids for client, answer in answers.items()}
+        return {client: centroids for client, (centroids, _) in answers.items()}
 
     def distances(self, some: Answers, others: Answers) -> NDArray[np.float64]:
         """Return FLT's distances of centroids."""

@@ -26,8 +26,8 @@ from strategies.clusterings.agglomeration import (
     number_within,
 )
 from strategies.clusterings.one_shot import Answers, OneShotClustering
-from strategies.clusterings.spectrum_answers import DIMENSIONS, read_eigenvectors
 from strategies.rounds.conversation import Conversation
+from strategies.rounds.replies import DIMENSIONS, read_eigenvectors
 
 Float64 = NDArray[np.float64]
 Measure = Literal["smallest", "sum"]
@@ -37,12 +37,10 @@ Measure = Literal["smallest", "sum"]
 class PrincipalAngleClustering(OneShotClustering):
     """Clients upload p singular vectors, once; the server groups by the angles between them.
 
-    The left singular vectors of a client's data matrix, samples as columns, are the eigenvectors
-    that `spectral` clusterings share, too, and the same query asks for them. Nothing is sent back.
-    As in the paper, a sample is its pixels or numbers, whatever `features` is.
-
-    A newcomer joins the cluster that is nearest on average, or, if none is within `threshold`, is
-    grouped with other such newcomers. The authors' average linkage is SciPy's "weighted".
+    The left singular vectors of a client's data matrix are the eigenvectors that `spectral` shares.
+    As in the paper, a sample is its pixels or numbers. A newcomer joins the cluster that is nearest
+    on average, or, if none is within `threshold`, is grouped with other such newcomers. The
+    authors' average linkage is SciPy's "weighted".
     """
 
     name: ClassVar[str] = "principal-angle"
@@ -50,8 +48,7 @@ class PrincipalAngleClustering(OneShotClustering):
     compares_raw: ClassVar[bool] = True
     similarity_name: ClassVar[str] = "closeness by principal angles"
     num_eigenvectors: int = 3  # p
-    # Equation 2, or equation 3
-    measure: Measure = option(
+    measure: Measure = option(  # equation 2, or equation 3
         "smallest",
         one_of(get_args(Measure)),
         "the distance of clients: by their smallest principal angle, or by the sum of the angles "

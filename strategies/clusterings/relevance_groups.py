@@ -42,19 +42,11 @@ def group_by_relevance(
     linkage: str = "average",
     formula: str = PAPER,
 ) -> RelevanceGroups:
-    """Group clients by their relevance to each other.
+    """Group clients by their relevance, r(i, j) of client j to client i, shape (K, K).
 
-    Parameters
-    ----------
-    scores : NDArray, shape (K, K)
-        r(i, j), of client j to client i.
-    num_clusters : int, "auto", "elbow" or "silhouette"
-        M, exactly so many; or what chooses it, which is not in the paper. A ValueError says that
-        there are fewer clients.
-    linkage : str
-        One of `agglomeration.LINKAGES`; the paper names none.
-    formula : str
-        Which relevance it is, by which "auto" decides on one group.
+    `num_clusters` is M, exactly so many; or what chooses it, which is not in the paper, as is its
+    `linkage`. "auto" decides on one group by the relevance's `formula`. A ValueError says that
+    there are fewer clients.
     """
     similarity = average_relevance(scores)  # line 14
     found = agglomerate(similarity, 1 if num_clusters == AUTO else num_clusters, linkage)  # line 15

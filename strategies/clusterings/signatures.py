@@ -38,9 +38,8 @@ _FEWEST_FOR_UMAP = 4  # with fewer points its spectral start fails
 def embed_signatures(signatures: Sequence[Float32], seed: int) -> list[Float64]:
     """Place all clients' centroids in the plane by UMAP, fitted on all of them (lines 12 to 14).
 
-    From each client's centroids, shapes (k_i, e), to points, shapes (k_i, 2). A client's points do
-    not depend on the order of clients, and equal points have one place. Fewer than four different
-    ones, too few for UMAP, are placed by their first two principal components.
+    From shapes (k_i, e) to (k_i, 2), in any order of clients; equal points have one place. Fewer
+    than four different ones, too few for UMAP, are placed by their first two principal components.
     """
     points = np.concatenate(signatures).astype(np.float32)
     # UMAP's random numbers go by row: sorted rows make a client's place independent of the order
@@ -102,11 +101,10 @@ def closest_distances(embedded: Sequence[Float64]) -> Float64:
 
 
 def matching_distances(embedded: Sequence[Float64]) -> Float64:
-    """Return A from all points, each matched with one of the other client's.
+    """Return A from all points, each matched with one of the other client's, as the authors' code.
 
-    FLT's authors' code matches: A_ij = min over π of √(Σ_r ‖u_ir − u_jπ(r)‖²) / k_i, where π gives
-    each of the k_i points of the client that has fewer another point of j. Arguments and result are
-    as in `closest_distances`.
+    A_ij = min over π of √(Σ_r ‖u_ir − u_jπ(r)‖²) / k_i, where π gives each of the k_i points of the
+    client that has fewer another point of j.
 
     Examples
     --------
@@ -131,15 +129,7 @@ CENTROID_DISTANCES: Mapping[CentroidDistance, Callable[[Sequence[Float64]], Floa
 
 
 def relatedness_graph(distances: Float64, threshold: float = THRESHOLD) -> Bool:
-    """Return the graph Ã, shape (K, K): i and j are linked iff A_ij ≤ γ (Algorithm 2, line 17).
-
-    `distances` is A, symmetric; `threshold` is γ, 0 or more, in the units of UMAP's plane, else a
-    ValueError says so. Every client is linked to itself.
-    """
-    if not threshold >= 0:
-        raise ValueError(
-            f"graph-threshold is {threshold}, but it must be 0 or more, such as {THRESHOLD}."
-        )
+    """Return Ã, shape (K, K): i and j are linked iff A_ij ≤ γ or i = j (Algorithm 2, line 17)."""
     linked: Bool = distances <= threshold
     return linked | np.eye(len(distances), dtype=np.bool_)
 
@@ -155,9 +145,8 @@ def neighbours_in(graph: Bool, clients: Sequence[int]) -> dict[int, frozenset[in
 def group_graph(graph: Bool, num_clusters: NumClusters) -> Grouping:
     """Group clients by Ward's method on their rows of the graph Ã, shape (K, K) (line 19).
 
-    `num_clusters` is C, exactly this many, or a rule. With a rule, the cliques are the clusters if
-    the graph falls into cliques. Otherwise the rule decides, with no fewer clusters than the graph
-    has connected components.
+    `num_clusters` is C, exactly this many, or a rule. With a rule, a graph of cliques has these as
+    clusters; otherwise there are no fewer clusters than connected components.
     """
     rows = graph.astype(np.float64)
     common, sizes = rows @ rows.T, rows.sum(axis=1)
@@ -174,19 +163,15 @@ def group_graph(graph: Bool, num_clusters: NumClusters) -> Grouping:
 
 
 def cluster_means(signatures: Sequence[Float32], labels: NDArray[np.int64]) -> Float64:
-    """Return each cluster's mean embedding, shape (C, e): the mean of its clients' means.
+    """Return each cluster's mean embedding, (C, e): of its clients' means (section III-B4).
 
-    FLT, section III-B4: of the encoder's embeddings, shapes (k_i, e), not of UMAP's plane, where
-    newcomers have no place. `labels`, shape (K,), have each of 0 to C − 1 at least once.
+    Of the encoder's embeddings, not of UMAP's plane, where newcomers have no place.
     """
     means = np.stack([each.mean(axis=0, dtype=np.float64) for each in signatures])
     return np.stack([means[labels == cluster].mean(axis=0) for cluster in range(labels.max() + 1)])
 
 
 def nearest_cluster(signature: Float32, means: Float64) -> int:
-    """Return the cluster with the mean embedding (`cluster_means`) nearest to a newcomer's.
-
-    By L2, the first of equals; `signature` are the newcomer's centroids, shape (k, e).
-    """
+    """Return the cluster with the mean embedding nearest to a newcomer's centroids, (k, e)."""
     mean = signature.mean(axis=0, dtype=np.float64)
     return int(np.linalg.norm(means - mean, axis=1).argmin())

@@ -33,17 +33,17 @@ from strategies.clusterings.relevance_groups import (
     RelevanceGroups,
     group_by_relevance,
 )
-from strategies.clusterings.spectrum_answers import (
+from strategies.rounds.conversation import Conversation
+from strategies.rounds.replies import (
     DIMENSIONS,
-    Eigenvectors,
     read_eigenvalues,
     read_eigenvectors,
     read_relevances,
 )
-from strategies.rounds.conversation import Conversation
 from strategies.rounds.round_state import Clusters, Comparison, Resamples
 from strategies.rounds.state import state_field
 
+Eigenvectors = NDArray[np.float32]  # shape (d, at most k)
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
@@ -64,8 +64,7 @@ class SpectralClustering(Clustering):
     shows_groups: ClassVar[bool] = True
     count_rules: ClassVar[tuple[str, ...]] = (AUTO, *COUNT_RULES)
     num_clusters: NumGroups = "auto"  # M
-    # K; None: as usual with the relevance (`fl_core.relevance.USUAL_EIGENVECTORS`)
-    num_eigenvectors: int | None = None
+    num_eigenvectors: int | None = None  # K; None: as usual with the relevance
     linkage: str = option(
         "average",
         one_of(LINKAGES),
@@ -128,8 +127,8 @@ class SpectralClustering(Clustering):
     def kinds(self, spectra: Sequence[Eigenvectors], rng: np.random.Generator) -> Int64:
         """Return `strangers`; −1 for each client with `outliers=keep`.
 
-        Before clients compare: a score is relative to all that a client was sent, and beside what
-        has nothing in common with it, all others look similar.
+        Before clients compare: beside what has nothing in common with a client, all others look
+        similar.
         """
         if self.outliers != SEPARATE:
             return np.full(len(spectra), -1)
@@ -159,10 +158,7 @@ class SpectralClustering(Clustering):
     def place(
         self, newcomers: Sequence[int], clusters: Clusters, conversation: Conversation
     ) -> Clusters:
-        """Ask newcomers alone, and place each where the eigenvectors are most relevant to it.
-
-        A cluster's relevance to a newcomer is the mean over its clients; of equals, the first wins.
-        """
+        """Ask newcomers alone; each joins the cluster that is most relevant to it on average."""
         known = self._spectra
         dimension = next(iter(known.values())).shape[0]
         # Before they answer: one of them may have been known before, by other eigenpairs.
@@ -183,10 +179,8 @@ class SpectralClustering(Clustering):
         places = {client: place for place, client in enumerate(known)}
         late = scores[:, [places[client] for client in clusters.compared]].astype(np.float64)
         self._spectra = {**known, **{client: fresh[client] for client in answered}}
-        return clusters.with_clients(
-            dict(zip(answered, joined.tolist(), strict=True)),
-            dict(zip(answered, late, strict=True)),
-        )
+        placed = dict(zip(answered, joined.tolist(), strict=True))
+        return clusters.with_clients(placed, dict(zip(answered, late, strict=True)))
 
     def shared_eigenvectors(self) -> Mapping[int, Eigenvectors]:
         """Return each client's eigenvectors, shape (d, k_j)."""

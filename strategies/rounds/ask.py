@@ -85,18 +85,10 @@ class Request(Generic[Reading]):
                 values[client] = self.read(client, content)
             except Exception as error:  # bytes from the network may be anything
                 unreadable.add(client)
-                failures[client] = _problem(error)
+                reason = one_line(str(error))
+                if not isinstance(error, ValueError):
+                    reason = f"its answer cannot be read: {reason}"
+                failures[client] = reason
             else:
                 del failures[client]
         return Answers(values, dict(sorted(failures.items())), unreadable)
-
-
-def reply_as_it_is(client: int, reply: RecordDict) -> RecordDict:
-    """Return a reply unread."""
-    return reply
-
-
-def _problem(error: Exception) -> str:
-    """Return what is wrong with a reply."""
-    said = one_line(str(error))
-    return said if isinstance(error, ValueError) else f"its answer cannot be read: {said}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -26,37 +26,24 @@ class Refusal(NamedTuple):
     reason: str
 
 
-def _none_refused(given: Mapping[int, str]) -> Mapping[int, Refusal]:
-    return {}
-
-
-def _no_name(node: int) -> str:
-    return ""
-
-
 @dataclass(eq=False)
 class ClientRegistry:
     """The clients of a training, which may fail, leave and reconnect.
 
-    With `by_name`, nodes give a name instead of an index. Names get indices in alphabetical order,
-    and newcomers the next ones.
+    With `by_name`, nodes give names. These get indices in alphabetical order, newcomers the next.
     """
 
     nodes: dict[int, int] = field(default_factory=dict)  # from client index to node id, ascending
     by_name: bool = False
     names: dict[int, str] = field(default_factory=dict)  # of the clients that gave one
-    # What else nodes sent when they joined
-    descriptions: dict[int, ConfigRecord] = field(default_factory=dict)
+    descriptions: dict[int, ConfigRecord] = field(default_factory=dict)  # of the nodes that joined
     failures: dict[int, str] = field(default_factory=dict)  # why clients are excluded
-    # All failures so far, also of clients that take part
-    log: FailureLog = field(default_factory=FailureLog)
+    log: FailureLog = field(default_factory=FailureLog)  # also of clients that take part
     round: int = 0  # in which failures happen now; 0 before training
-    # Why nodes are excluded that never gave a usable name
-    unknown: dict[int, str] = field(default_factory=dict)
-    # Which nodes may not use the name that they give
-    refused: Callable[[Mapping[int, str]], Mapping[int, Refusal]] = _none_refused
-    # The name with which a node was registered, by its id; empty: none
-    registered_name: Callable[[int], str] = _no_name
+    unknown: dict[int, str] = field(default_factory=dict)  # why nodes without a name are excluded
+    # Which nodes may not use the name that they give; and that with which a node was registered.
+    refused: Callable[[Mapping[int, str]], Mapping[int, Refusal]] = lambda given: {}
+    registered_name: Callable[[int], str] = lambda node: ""
     _connected: set[int] = field(default_factory=set)
     _attempts: Counter[int] = field(default_factory=Counter)
 
@@ -85,12 +72,17 @@ class ClientRegistry:
     @property
     def unknown_by_name(self) -> dict[str, str]:
         """Return why nodes are excluded that are no client, by what messages name them."""
-        names = {node: self.name_of_node(node) for node in self.unknown}
-        count = Counter(names.values())  # two nodes may be registered with one name
-        return {
-            name if count[name] == 1 else f"{name} (node {node})": self.unknown[node]
-            for node, name in names.items()
-        }
+        return dict(
+            zip(self._distinct_names(list(self.unknown)), self.unknown.values(), strict=True)
+        )
+
+    def _distinct_names(self, nodes: Sequence[int]) -> list[str]:
+        """Name nodes, two of which may be registered with one name."""
+        names = [self.name_of_node(node) for node in nodes]
+        return [
+            name if names.count(name) == 1 else f"{name} (node {node})"
+            for node, name in zip(nodes, names, strict=True)
+        ]
 
     def connected(self) -> list[int]:
         """Return the clients at connected nodes."""
@@ -103,17 +95,12 @@ class ClientRegistry:
         return sorted(new)
 
     def identify_clients(
-        self,
-        answers: Mapping[int, RecordDict],
-        failures: Mapping[int, str],
-        *,
-        twice_is_an_error: bool,
+        self, answers: Mapping[int, RecordDict], failures: Mapping[int, str], *, is_start: bool
     ) -> dict[int, int]:
-        """Return each client's node, by the nodes' answers.
+        """Return each client's node, by the nodes' answers; failures are by node, too.
 
-        Answers and failures are by node. Nodes that failed, and those that may not use their name,
-        will be asked again. Of two nodes with one index, the second is excluded, or a ValueError is
-        raised if `twice_is_an_error`.
+        Nodes that failed will be asked again. Of two nodes with one index, the second is excluded,
+        or, at the start, a ValueError is raised.
         """
         for node, reason in failures.items():
             called = self.name_of_node(node)
@@ -123,44 +110,40 @@ class ClientRegistry:
         found: dict[int, int] = {}
         for node in answers:
             self.unknown.pop(node, None)
+        kind = "name" if self.by_name else "partition-id"
         for node, index in self._indices(answers).items():
             if index is None:
-                logger.warning(
-                    "%s is left out, it gave no %s that can be used",
-                    *(self.name_of_node(node), "name" if self.by_name else "index"),
-                )
-                self._record_unknown(node, "it gave no name that can be used")
-                continue
-            if index in found:
+                reason = f"it gave no {kind} that can be used"
+                logger.warning("%s is left out, %s", self.name_of_node(node), reason)
+                self._record_unknown(node, reason)
+            elif index in found:
+                first, second = self._distinct_names([found[index], node])
                 problem = (
-                    f"nodes {found[index]} and {node} both say that they are "
-                    f"{self.name_of(index)}: give each SuperNode a "
-                    f"{'name' if self.by_name else 'partition-id'} that no other has."
+                    f"{first} and {second} both say that they are {self.name_of(index)}: give each "
+                    f"SuperNode a {kind} that no other has."
                 )
-                if twice_is_an_error and not self.by_name:
+                if is_start and not self.by_name:
                     raise ValueError(problem)
-                logger.warning("%s Node %d is left out.", problem, node)
+                logger.warning("%s The second is left out.", problem)
                 self._ask_again_later(node)
-                continue
-            found[index] = node
-            said = answers[node].config_records
-            self.descriptions[index] = said.get(protocol.CONFIG, ConfigRecord())
+            else:
+                found[index] = node
+                sent = answers[node].config_records
+                self.descriptions[index] = sent.get(protocol.CONFIG, ConfigRecord())
         return dict(sorted(found.items()))
 
     def admit(self, found: Mapping[int, int]) -> list[int]:
-        """Add clients, from client to node, and return the new ones.
-
-        A client that another connected node has already is refused.
-        """
+        """Add clients, by their nodes, unless another connected node is one; return the new."""
         newcomers = []
         client_at = {node: client for client, node in self.nodes.items()}
         for client, node in found.items():
             if client not in self.nodes:
                 newcomers.append(client)
             elif self.nodes[client] != node and self.nodes[client] in self._connected:
+                called, _ = self._distinct_names([node, self.nodes[client]])
                 logger.warning(
-                    "node %d is left out, it says that it is %s, which node %d is already",
-                    *(node, self.name_of(client), self.nodes[client]),
+                    "%s is left out, it says that it is %s, which takes part from another node",
+                    *(called, self.name_of(client)),
                 )
                 self._ask_again_later(node)
                 continue

@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, ConfigRecordValues, RecordDict
 from flwr.serverapp import Grid
 
 from fl_core.messages import protocol
-from strategies.rounds.ask import Answers, Reading, Request, Traffic, reply_as_it_is
+from strategies.rounds.ask import Answers, Reading, Request, Traffic
 from strategies.rounds.client_registry import ClientRegistry
 from strategies.rounds.training import Training
 
@@ -38,22 +38,17 @@ class Conversation:
     def register_clients(self) -> None:
         """Ask every connected node for its client index.
 
-        Of two nodes with the same name, the second is excluded. A ValueError says that two nodes
-        have the same index, a RuntimeError that no node answers.
+        A ValueError says that two nodes have the same index, a RuntimeError that no node answers.
         """
-        found, failures = self._identify_new_nodes(twice_is_an_error=True)
+        found, failures = self._identify_new_nodes(is_start=True)
         if not found:
             reasons = failures or self.registry.failures
             raise RuntimeError("no client answered: " + _first_reason(reasons))
         self.registry.admit(found)
 
     def admit_newcomers(self) -> list[int]:
-        """Ask newly connected nodes for their client index, and return the clients admitted.
-
-        An excluded client is a newcomer when it has reconnected, and once or twice more while it
-        stays connected: it may have been slow.
-        """
-        found, _ = self._identify_new_nodes(twice_is_an_error=False)
+        """Ask newly connected nodes, and those that were slow, and return the clients admitted."""
+        found, _ = self._identify_new_nodes(is_start=False)
         return self.registry.admit(found)
 
     def query(
@@ -69,22 +64,10 @@ class Conversation:
         """Return what is read of each client's answer to a query, by client index, ascending.
 
         A client that fails before training, or when it joins, is excluded: nothing is known about
-        it. In a round that asks all clients again, it stays as it was. A RuntimeError says that all
-        clients are asked and fail before training.
-
-        Parameters
-        ----------
-        action : str
-            The query's name.
-        read : callable
-            From an answer to its value. A ValueError says what is wrong with the answer.
-        content : RecordDict or callable, optional
-            What all clients, or each one, are sent beside the config record.
-        options, clients : optional
-            More entries of the config record; the clients that are asked, by default all.
-        traffic : Traffic, optional
-            Where the bytes count, in a round: clients then stay even if they fail. By default they
-            count as finding clusters.
+        it. In a round that asks all clients again, or counts bytes in `traffic`, it stays. A
+        RuntimeError says that all clients are asked and fail before training. `content` is what all
+        clients, or each one, are sent beside the config record, which has `options`, too. By
+        default all `clients` are asked.
         """
         all_asked = clients is None
         content_of = content if callable(content) else lambda _: content or RecordDict()
@@ -117,10 +100,7 @@ class Conversation:
         traffic: Traffic | None = None,
         timeout: float | None = None,
     ) -> Answers[Reading]:
-        """Send a query to nodes, by client; the caller decides what follows for those that fail.
-
-        Parameters are as in `query`; `timeout` is the conversation's by default.
-        """
+        """Send a query to nodes, by client; parameters are as in `query`."""
         training = self.training
         number = training.round
         config = {**self.config, **(options or {}), protocol.SERVER_ROUND: number}
@@ -142,7 +122,7 @@ class Conversation:
     ) -> list[int]:
         """Exclude the clients without the most common size of answer, and return the others.
 
-        `action` is the query that they answered; `described` has `{}` for a client's size.
+        `described` has `{}` for a client's size.
         """
         counted = list(sizes.values())
         common = max(sorted(set(counted)), key=counted.count, default=0)
@@ -157,19 +137,17 @@ class Conversation:
         models = self.models_at.get(client, ())
         return next((place for place, sent in enumerate(models) if sent is model), None)
 
-    def _identify_new_nodes(
-        self, *, twice_is_an_error: bool
-    ) -> tuple[dict[int, int], dict[int, str]]:
+    def _identify_new_nodes(self, *, is_start: bool) -> tuple[dict[int, int], dict[int, str]]:
         """Return the new clients' nodes, and why other new nodes did not answer."""
         new = self.registry.update_connected(self.grid.get_node_ids())
         if not new:
             return {}, {}
         by_node = {node: node for node in new}
-        answers = self.ask(protocol.DESCRIBE, by_node, lambda _: RecordDict(), reply_as_it_is)
-        found = self.registry.identify_clients(
-            answers.values, answers.failures, twice_is_an_error=twice_is_an_error
+        answers = self.ask(
+            protocol.DESCRIBE, by_node, lambda _: RecordDict(), lambda _, reply: reply
         )
-        return found, answers.failures
+        values, failures = answers.values, answers.failures
+        return self.registry.identify_clients(values, failures, is_start=is_start), failures
 
 
 def _first_reason(failures: Mapping[int, str]) -> str:

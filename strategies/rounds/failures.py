@@ -12,10 +12,7 @@ from fl_core.text import one_line
 
 @dataclass(frozen=True)
 class Failure:
-    """A step at which a client failed for the same reason in some rounds.
-
-    `step` is "train", "evaluate" or the name of a query; round 0 is before training.
-    """
+    """A step (train, evaluate or a query) at which a client failed for one reason."""
 
     client: int
     step: str

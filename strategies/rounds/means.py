@@ -12,10 +12,7 @@ from strategies.rounds.round_state import Clusters, Round
 
 
 def cluster_models(state: Round) -> list[NDArrays]:
-    """Return one model for each cluster: the mean of its clients' models.
-
-    Where every client has a separate model, a cluster without clients gets the first one.
-    """
+    """Return each cluster's model: the mean of its clients' models; of an empty one, the first."""
     if not state.per_client:
         return list(state.models)
     held = dict(zip(state.clusters.of_client, state.models, strict=True))
@@ -26,10 +23,10 @@ def cluster_models(state: Round) -> list[NDArrays]:
 def mean_held_models(
     held: Mapping[int, NDArrays], members: Sequence[Iterable[int]], otherwise: NDArrays
 ) -> list[NDArrays]:
-    """Return the models with which new clusters start: each the mean of its clients' models.
+    """Return the models with which new clusters start: each the mean of its members' models.
 
-    `held` has each client's model, none of newcomers; `members` are the clients of each new
-    cluster; those of newcomers only start from `otherwise`.
+    `held` has each client's model, none of newcomers; clusters of these alone start from
+    `otherwise`.
     """
     models = []
     for clients in members:
@@ -63,8 +60,7 @@ def models_after_joining(
 def mean_model(models: Sequence[NDArrays], weights: Sequence[float]) -> NDArrays:
     """Return the weighted mean of models, summed in float64 and cast back to each array's type.
 
-    Integer buffers (a batch-norm's step count), and masks, are rounded. Models have the same names
-    and shapes; weights are not negative, with a positive sum, else a ValueError says so.
+    Integers and masks are rounded. A ValueError says that the sum of the weights is not positive.
     """
     total = float(sum(weights))
     if not 0 < total < float("inf"):

@@ -24,21 +24,17 @@ def draw_participants(
     """Return the clients that train in the present round, ascending: a share of the connected ones.
 
     With `untrained`, all connected clients that have never trained are added. Those of `without`
-    are never drawn, and do not reduce the number of the others. At least `at_least` are drawn, if
-    possible. A RuntimeError says that no client is left.
+    are never drawn, and do not reduce the number of the others. A RuntimeError says that none is
+    left.
     """
     nodes = training.registry.nodes
     there = training.registry.connected() or list(nodes)
     # If none of these is connected, all are asked: who is left out must not end the run.
     clients = [c for c in there if c not in without] or [c for c in nodes if c not in without]
-    if not clients and nodes:
-        raise RuntimeError(
-            "all clients are excluded from secure sums, for the reasons in the warnings: correct "
-            "what they send, or set secure-aggregation to false."
-        )
     if not clients:
         raise RuntimeError(
-            "no client is left to train: start those that are missing, then resume the run"
+            "no client is left to train: start those that are missing, or correct what they send "
+            "to secure sums, then resume the run"
         )
     absent = sorted(set(nodes) - set(there))
     training.record_failures(dict.fromkeys(absent, "it is not connected"), protocol.TRAIN)

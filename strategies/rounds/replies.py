@@ -26,6 +26,8 @@ _MOST_STATISTIC = 1e12
 _LARGEST = float(np.finfo(np.float32).max)  # of what samples can be
 _MOST_COMPARED, _LONGEST_LABEL = 500, 500
 _LARGEST_DISTANCE = 1e30  # between two models: intervals of means are many times as wide
+_LEAST_EIGENVALUE = 1e-30  # of the largest one
+DIMENSIONS = "its features have {} dimensions"
 NO_ANSWER = "no answer in time"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _TRACEBACK = re.compile(r'^  File ".*", line \d+', re.MULTILINE)
@@ -39,11 +41,7 @@ _REASONS = {
 
 
 def error_text(message: Message) -> str:
-    """Return what failed, in a few words.
-
-    Of a traceback, as Ray sends it with a simulated client's exception, that is its last sentence.
-    A text of one word is preceded by the exception's name.
-    """
+    """Return what failed, in a few words: of a traceback, as Ray sends it, the last sentence."""
     code = message.error.code
     reason = _REASONS.get(code) or message.error.reason or f"error code {code}"
     raised, text = "", reason
@@ -89,9 +87,8 @@ Tests = tuple[dict[str, float], dict[str, float], dict[str, list[float]]]
 def read_tests(content: RecordDict, metrics: Metrics) -> Tests:
     """Return a client's scores, those of a second test, and its comparisons, if it sent any.
 
-    Scores are the main metric and, if sent, the others, the loss and the number of samples, by
-    their names in the message; a loss that is not finite is left out. A ValueError says that a
-    score is missing or impossible. For comparisons, see `RoundReport.validated`.
+    Scores are by name; a loss that is not finite is left out. A ValueError says that a score is
+    missing or impossible. For comparisons, see `RoundReport.validated`.
     """
     other = content.metric_records.get(protocol.OTHER_TEST)
     first = _read_test(protocol.metrics_of(content), metrics)
@@ -130,11 +127,7 @@ def _read_comparisons(sent: MetricRecord, metrics: Metrics) -> dict[str, list[fl
 
 
 def _can_be(pair: Sequence[float], count: float, of_numbers: bool) -> bool:
-    """Return whether two models can have compared so on `count` samples.
-
-    For classes, a pair is the number of samples on which only the one and only the other is right.
-    For numbers, it is the mean and the variance of the difference between their errors.
-    """
+    """Return whether two models can have compared so on `count` samples (`paired_comparison`)."""
     if len(pair) != 2 or not (np.abs(pair) <= _LARGEST_DISTANCE).all():
         return False
     first, second = map(float, pair)
@@ -191,3 +184,42 @@ def _implausible(name: str, array: NDArray[Any], initial: NDArray[Any]) -> str |
             "high"
         )
     return None
+
+
+def read_eigenvectors(content: RecordDict, k: int, dimension: int | None) -> NDArray[np.float32]:
+    """Return a client's eigenvectors, or raise a ValueError."""
+    vectors = protocol.array_in(content, protocol.EIGENVECTORS)
+    if vectors.ndim != 2 or not 1 <= vectors.shape[1] <= k:
+        raise ValueError(f"its eigenvectors have shape {vectors.shape}, not (d, 1 to {k})")
+    if vectors.dtype.kind != "f" or not np.isfinite(vectors).all():
+        raise ValueError("its eigenvectors are not all finite numbers")
+    if dimension is not None and len(vectors) != dimension:
+        raise ValueError(f"{DIMENSIONS.format(len(vectors))}, the others' {dimension}")
+    products = vectors.astype(np.float64).T @ vectors
+    if not np.allclose(products, np.eye(len(products)), atol=1e-3):
+        raise ValueError("its eigenvectors are not orthonormal")
+    return np.ascontiguousarray(vectors, np.float32)
+
+
+def read_eigenvalues(content: RecordDict) -> NDArray[np.float64]:
+    """Return a client's eigenvalues, shape (k_j,), or raise a ValueError."""
+    values = protocol.array_in(content, protocol.EIGENVALUES)
+    count = protocol.array_in(content, protocol.EIGENVECTORS).shape[1]
+    if values.shape != (count,) or values.dtype not in (np.float32, np.float64):
+        said = f"{values.dtype} of shape {values.shape}"
+        raise ValueError(f"its eigenvalues are {said}, not float32 of shape ({count},)")
+    # What is smaller than float32 can tell from nothing is left out by clients.
+    within = np.isfinite(values) & (values > _LEAST_EIGENVALUE * values.max())
+    if not within.all() or (np.diff(values) > 0).any():
+        raise ValueError("its eigenvalues are not finite, positive and descending")
+    return values.astype(np.float64)
+
+
+def read_relevances(content: RecordDict, count: int) -> list[float]:
+    """Return how relevant a client finds `count` others, or raise a ValueError."""
+    scores = protocol.numbers(content, protocol.RELEVANCES)
+    if len(scores) != count:
+        raise ValueError(f"its answer does not hold {count} relevances")
+    if not all(0 <= score <= 1 + 1e-6 for score in scores):  # NaN fails as well
+        raise ValueError("its relevances are not all numbers in [0, 1]")
+    return scores

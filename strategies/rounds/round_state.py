@@ -25,8 +25,7 @@ class Comparison:
     merges: NDArray[np.float64]  # the dendrogram, as scipy writes it, shape (n − 1, 4)
     measure: str = "relevance"  # what `similarity` is
     formula: str = ""  # of a relevance: `relevance` in docs/options.md
-    # Similarity of newcomers to those compared, shape (n,); NaN: unknown
-    late: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)
+    late: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)  # of newcomers, or NaN
     round: int = 0  # the round of the data compared; 0: before training
 
 
@@ -34,8 +33,7 @@ class Comparison:
 class Resamples:
     """How clients were grouped on resampled data."""
 
-    # Of `Clusters.of_client`'s clients in each of B groupings, shape (B, K)
-    labels: NDArray[np.int64]
+    labels: NDArray[np.int64]  # of `Clusters.of_client`'s clients in B groupings, shape (B, K)
     drawn: str  # what was resampled
     numbers: tuple[int, ...] = ()  # the number of clusters chosen in each; empty: unknown
 
@@ -46,13 +44,10 @@ class Clusters:
 
     of_client: dict[int, int]  # from client index, ascending, to cluster
     num_clusters: int | None = None  # needed where clusters may be empty (IFCA)
-    # In a graph (FLT): the clients that each averages with, itself included
-    neighbours: Mapping[int, frozenset[int]] | None = None
+    neighbours: Mapping[int, frozenset[int]] | None = None  # in a graph (FLT), itself included
     models: Sequence[NDArrays] = ()  # one for each cluster, where the clustering makes them
-    # The models of empty clusters, where only clients have models
-    unheld: Mapping[int, NDArrays] = field(default_factory=dict)
-    # Why a client is an outlier, where the clustering detects them
-    outliers: Mapping[int, str] = field(default_factory=dict)
+    unheld: Mapping[int, NDArrays] = field(default_factory=dict)  # empty clusters' models
+    outliers: Mapping[int, str] = field(default_factory=dict)  # why clients are outliers
     comparison: Comparison | None = None
     resamples: Resamples | None = None
     # Why a client's data say little of which others are similar; None: unknown
@@ -103,9 +98,8 @@ class Clusters:
     ) -> Clusters:
         """Return clusters with further clients, `placed` from client to cluster.
 
-        In a graph, a newcomer and the clients of its cluster become neighbours; a client that
-        changes its cluster loses its former neighbours. `late` is as in `Comparison`, where clients
-        that were compared have a row already.
+        In a graph, a newcomer and its cluster become neighbours; a client that moves loses its own.
+        `late` is as in `Comparison`, where clients that were compared have a row already.
         """
         of_client = dict(sorted({**self.of_client, **placed}.items()))
         neighbours = None
@@ -164,8 +158,7 @@ class Round:
     # One per cluster; if `per_client`, one per client, in the order of `clusters.of_client`
     models: Sequence[NDArrays]
     updates: Sequence[Update] = ()  # by client, ascending; empty before the round's training
-    # Of each client that has trained so far
-    num_examples: Mapping[int, float] = field(default_factory=dict)
+    num_examples: Mapping[int, float] = field(default_factory=dict)  # of those that have trained
     participants: tuple[int, ...] = ()  # the clients that train in this round
     per_client: bool = False  # whether the aggregation gives every client a separate model
     initial: NDArrays = field(default_factory=dict)  # the model that the training started from

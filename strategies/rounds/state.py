@@ -20,10 +20,7 @@ class Stateful:
     """A part of a strategy with state: its clustering, or its aggregation."""
 
     def memory(self) -> dict[str, Any]:
-        """Return the state for a checkpoint: plain values and arrays.
-
-        By default, the fields of a dataclass that are not arguments of its constructor.
-        """
+        """Return the state for a checkpoint: plain values and arrays that are no arguments."""
         all_fields = getattr(self, "__dataclass_fields__", {}).values()
         names = [f.name for f in all_fields if not f.init and hasattr(self, f.name)]
         return {name: copy(getattr(self, name)) for name in names}

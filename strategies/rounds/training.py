@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, ConfigRecordValues, MetricRecord, RecordDict
-from flwr.serverapp.strategy import Result
 
 from fl_core.messages import protocol
 from fl_core.messages.protocol import NDArrays
@@ -36,19 +35,15 @@ class RoundReport:
     round: int  # from 1
     num_rounds: int
     train_loss: float = float("nan")  # mean over the clients that trained; NaN if none did
-    # Test scores by their name in messages, then by client; empty without a test
-    scores: dict[str, dict[int, float]] = field(default_factory=dict)
-    # Scores of a second test
-    other_scores: dict[str, dict[int, float]] = field(default_factory=dict)
+    scores: dict[str, dict[int, float]] = field(default_factory=dict)  # by name, then by client
+    other_scores: dict[str, dict[int, float]] = field(default_factory=dict)  # of a second test
     # Under "", the number of compared samples, the score and the loss; under another
     # strategy's label, two numbers (`clients.training.paired_comparison`)
     validated: dict[int, dict[str, list[float]]] = field(default_factory=dict)
-    # Of each client that trained in this round
-    samples: dict[int, float] = field(default_factory=dict)
+    samples: dict[int, float] = field(default_factory=dict)  # of those that trained
     clusters: dict[int, int] = field(default_factory=dict)  # after the round's training
     bytes: int = 0  # payload of all clients so far, for finding clusters and training
-    # Why clients are excluded from secure sums
-    left_out_of_sums: dict[int, str] = field(default_factory=dict)
+    left_out_of_sums: dict[int, str] = field(default_factory=dict)  # why, of secure sums
     is_regression: bool = False  # whether clients predict a number
     user_metric: str = ""  # the name of a user-defined metric
 
@@ -127,22 +122,18 @@ class Training:
     initial: NDArrays = field(default_factory=dict)  # the model that the training started from
     clusters: Clusters = field(default_factory=lambda: Clusters({}))  # as of the last round
     identity: str = ""  # by which clients know which personal state belongs to it
-    # The first private layers, which clients get once
-    private: NDArrays = field(default_factory=dict)
+    private: NDArrays = field(default_factory=dict)  # first private layers: clients get them once
     holders: set[int] = field(default_factory=set)  # clients that have private layers
     trained: set[int] = field(default_factory=set)  # clients that have trained in some round
-    # One per cluster, or per client, in the order of `clusters`
+    # One per cluster, or per client, in the order of `clusters`; and as they are sent
     models: list[NDArrays] = field(default_factory=list, init=False)
-    # The models as they are sent
     records: list[ArrayRecord] = field(default_factory=list, init=False)
-    # Of each client that has trained so far
-    num_examples: dict[int, float] = field(default_factory=dict)
+    num_examples: dict[int, float] = field(default_factory=dict)  # of those that have trained
     reports: list[RoundReport] = field(default_factory=list)
     pre_round_traffic: Traffic = field(default_factory=Traffic)
     train_traffic: Traffic = field(default_factory=Traffic)
     evaluate_traffic: Traffic = field(default_factory=Traffic)
-    # Between MT-HFL's servers, all LPSs together
-    server_traffic: Traffic = field(default_factory=Traffic)
+    server_traffic: Traffic = field(default_factory=Traffic)  # between MT-HFL's servers
     seconds: Seconds = field(default_factory=Seconds)
 
     @property
@@ -165,18 +156,19 @@ class Training:
 
     def begin_round(self, num_rounds: int, metrics: Metrics) -> None:
         """Add the report of the next round."""
-        report = RoundReport(self.round + 1, num_rounds, is_regression=metrics.is_regression)
-        self.reports.append(replace(report, user_metric=metrics.user_metric))
+        report = RoundReport(self.round + 1, num_rounds)
+        report.is_regression, report.user_metric = metrics.is_regression, metrics.user_metric
+        self.reports.append(report)
         self.registry.round = self.round
 
     def as_checkpoint(self) -> dict[str, Any]:
         """Return it as plain values and arrays, for `fl_core.models.checkpoint`."""
         unique = {id(model): model for model in (self.initial, *self.models)}
-        places = {identity: place for place, identity in enumerate(unique)}
+        places = list(unique)
         return {
             "round": self.round,
             "models": list(unique.values()),
-            "model-numbers": [places[id(model)] for model in self.models],
+            "model-numbers": [places.index(id(model)) for model in self.models],
             "clusters": _plain(self.clusters),
             "failures": dict(self.registry.failures),
             "failure-log": dict(self.registry.log.rounds),
@@ -219,12 +211,10 @@ class Training:
         traffic: Traffic | None = None,
         config_of: Callable[[int], Mapping[str, ConfigRecordValues]] = lambda client: {},
     ) -> Request[Reading]:
-        """Return a request that sends clients their models.
+        """Return a request that sends clients their models, that with the most samples first.
 
-        The client with the most samples comes first: in a simulation, no long training then starts
-        when the other workers have nothing left to do. `config` and `config_of` (from client to
-        entries) make up the config record. A client that is sent `protocol.STORED_MODEL` has the
-        model already (IFCA).
+        In a simulation, no long training then starts when other workers have nothing left to do.
+        A client that is sent `protocol.STORED_MODEL` has the model already (IFCA).
         """
         numbers, known = self.model_of_client, self.num_examples
 
@@ -241,11 +231,6 @@ class Training:
         nodes = {client: self.registry.nodes[client] for client in ordered}
         counted = Traffic() if traffic is None else traffic
         return Request(message_type, nodes, content_of, read, timeout, counted, str(self.round))
-
-    def models_of(self, clients: Iterable[int]) -> dict[int, NDArrays]:
-        """Return the model of each of some clients."""
-        numbers = self.model_of_client
-        return {client: self.models[numbers[client]] for client in clients}
 
     def record_failures(self, failures: Mapping[int, str], step: str) -> None:
         """Record which clients failed at a step of the present round; they stay in the training."""
@@ -297,10 +282,7 @@ class Training:
         self.records = [known[id(model)] for model in models]
 
     def regroup(self, clusters: Clusters, retains_models: bool) -> None:
-        """Change to other clusters, and give each the model it starts with.
-
-        Clients without a cluster join the largest one; for `retains_models`, see `Clustering`.
-        """
+        """Change to other clusters, with all clients, and give each the model it starts with."""
         clusters = clusters.with_all_clients(list(self.registry.nodes))
         if clusters is self.clusters:
             return
@@ -330,6 +312,7 @@ class Training:
 
     def as_compared(self, participants: Iterable[int], updates: Iterable[Update] = ()) -> Round:
         """Return the view that clusterings have of it: models, without what travels beside them."""
+        updates = tuple(updates)
         whole = self.as_round(participants, updates)
         if not split(self.initial, [protocol.BESIDE])[1]:
             return whole
@@ -337,52 +320,18 @@ class Training:
         def alone(arrays: NDArrays) -> NDArrays:
             return split(arrays, [protocol.BESIDE])[0]
 
-        return replace(
-            whole,
-            models=[alone(model) for model in whole.models],
-            initial=alone(self.initial),
-            updates=tuple(
-                replace(one, arrays=alone(one.arrays), received=alone(one.received))
-                for one in whole.updates
-            ),
-        )
+        updates = [
+            replace(one, arrays=alone(one.arrays), received=alone(one.received)) for one in updates
+        ]
+        models = [alone(model) for model in whole.models]
+        return replace(whole, models=models, initial=alone(self.initial), updates=tuple(updates))
 
     def as_round(self, participants: Iterable[int], updates: Iterable[Update] = ()) -> Round:
         """Return the view that aggregations have of it."""
         return Round(
-            number=self.round,
-            clusters=self.clusters,
-            models=self.models,
-            updates=tuple(updates),
-            num_examples=self.num_examples,
-            participants=tuple(participants),
-            per_client=self.per_client,
-            initial=self.initial,
+            *(self.round, self.clusters, self.models, tuple(updates), self.num_examples),
+            *(tuple(participants), self.per_client, self.initial),
         )
-
-
-def first_model(record: ArrayRecord) -> NDArrays:
-    """Return the arrays of the initial model; a ValueError if a parameter is complex."""
-    model = protocol.to_arrays(record)
-    for name, array in model.items():
-        if array.dtype.kind == "c":
-            raise ValueError(
-                f"the model's {name} is {array.dtype}, but parameters must be real numbers: store "
-                "its real and its imaginary part as two parameters."
-            )
-    return model
-
-
-def offset_rounds(done: int, result: Result) -> None:
-    """Let a result's rounds be numbered after the `done` rounds of the training before."""
-    for metrics in (
-        result.train_metrics_clientapp,
-        result.evaluate_metrics_clientapp,
-        result.evaluate_metrics_serverapp,
-    ):
-        later = {number + done: record for number, record in metrics.items()}
-        metrics.clear()
-        metrics.update(later)
 
 
 def _plain(clusters: Clusters) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Models and updates as vectors, for the clusterings that compare them.
 
-Vectors are float32, and products of them are summed in float64, some columns at a time: the vectors
-of hundreds of clients are in memory once.
+Vectors are float32; products are summed in float64, in blocks that fit memory.
 """
 
 from __future__ import annotations
@@ -36,10 +35,7 @@ def trained_names(model: NDArrays) -> list[str]:
 def model_vector(
     model: NDArrays, origin: NDArrays | None = None, layer: Collection[str] | None = None
 ) -> Vector:
-    """Return a model's parameters as one vector, float32, minus those of `origin`.
-
-    With `layer`, of the arrays of these names only.
-    """
+    """Return a model's parameters, or a `layer`'s, minus those of `origin`: one float32 vector."""
     names = trained_names(model) if layer is None else layer
     vector = np.empty(sum(model[name].size for name in names), np.float32)
     start = 0
@@ -52,13 +48,7 @@ def model_vector(
 
 
 def last_layer(model: NDArrays) -> list[str]:
-    """Return the names of the last layer's parameters.
-
-    Examples
-    --------
-    >>> last_layer(dict.fromkeys(["hidden.weight", "output.weight", "output.bias"], np.ones(1)))
-    ['output.weight', 'output.bias']
-    """
+    """Return the names of the last layer's parameters."""
     names = trained_names(model)
     return [name for name in names if layer_of(name) == layer_of(names[-1])]
 
@@ -80,8 +70,8 @@ def inner_products(vectors: Sequence[Vector], others: Sequence[Vector] | None = 
 def coordinates(products: Float64) -> Float64:
     """Return n vectors along their principal directions, longest first, shape (n, n).
 
-    `products` are their inner products; the sign of a column is arbitrary. Distances and angles of
-    the rows are those of the vectors; equal vectors have equal rows.
+    `products` are their inner products; the sign of a column is arbitrary. Rows have the distances
+    and angles of the vectors; equal vectors have equal rows.
     """
     squares, directions = np.linalg.eigh(products)
     lengths = np.sqrt(np.maximum(squares[::-1], 0))

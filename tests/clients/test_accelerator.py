@@ -4,11 +4,8 @@ import torch
 from clients.accelerator import gpu_name, torch_device
 from clients.settings import AUTO, CPU, CUDA, TrainingSettings
 from clients.training.train import evaluate, train
-from fl_app.simulation import node
 from fl_core.data.datasets import load_dataset
 from fl_core.models.build import build_model
-from fl_core.partitions.federation import simulate_federation
-from fl_core.partitions.settings import FederationSettings
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 
@@ -36,18 +33,6 @@ def test_without_a_gpu_auto_is_the_cpu_and_cuda_an_error(monkeypatch):
     assert torch_device(AUTO).type == torch_device(CPU).type == CPU
     with pytest.raises(ValueError, match=r'device is "cuda", but .* set device to auto or cpu'):
         torch_device(CUDA)
-
-
-def test_a_federation_moves_once_and_stays(monkeypatch):
-    dataset = load_dataset("mnist-5k")
-    settings = FederationSettings(dataset="mnist-5k", num_clients=4, seed=0, noise="none")
-    federation = simulate_federation(settings)
-    assert node._resident(federation, torch.device(CPU)) is federation
-    moved = []
-    monkeypatch.setattr(type(dataset), "to", lambda self, device: moved.append(device) or self)
-    there = [node._resident(federation, torch.device("meta")) for _ in range(3)]
-    assert moved == [torch.device("meta")]
-    assert there[0] is there[2]
 
 
 def digits(count=96):

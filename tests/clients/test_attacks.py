@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from clients.attacks import corrupt_update, flip_labels, random_basis, random_centroids
+from clients.attacks import corrupt_update, flip_labels, random_basis
 
 RECEIVED = {
     "weight": np.array([[1.0, 2.0]], np.float32),
@@ -68,16 +68,3 @@ def test_a_random_basis_is_orthonormal(shape):
     assert np.allclose(basis.T @ basis, np.eye(shape[1]), atol=1e-6)
     assert np.array_equal(basis, random_basis(shape, rng()))
     assert not np.array_equal(basis, random_basis(shape, rng(1)))
-
-
-def test_random_centroids_look_like_the_true_ones():
-    like = rng(1).uniform(0, 4, (5, 128)).astype(np.float32)
-    made = random_centroids((500, 128), like, rng())
-    assert made.shape == (500, 128)
-    assert made.dtype == np.float32
-    assert made.mean() == pytest.approx(like.mean(), abs=0.05)
-    assert made.std() == pytest.approx(like.std(), rel=0.02)
-    assert np.array_equal(made, random_centroids((500, 128), like, rng()))
-    # No coordinate remembers where the true centroids were.
-    far = random_centroids((500, 2), np.array([[0.0, 10.0]]), rng())
-    assert np.allclose(far.mean(axis=0), 5, atol=1)

@@ -15,7 +15,6 @@ from clients.signatures.pretraining import (
     read_autoencoder,
     save_autoencoder,
 )
-from fl_core.data.datasets import load_dataset
 
 
 def pictures(count=8, channels=1, height=28, width=28, seed=0):
@@ -42,27 +41,6 @@ def one_thread():
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path))
     return tmp_path
-
-
-def test_by_hand_the_gray_encoder_is_flts():
-    # 1→16 and 16→4 channels of 3×3, with biases; 4·7·7 → 128; the way back 128 → 196, then
-    # 4→16 and 16→1 of 2×2.
-    autoencoder = build_autoencoder(1, seed=0)
-    encoder = (9 * 16 + 16) + (16 * 9 * 4 + 4) + (196 * 128 + 128)
-    decoder = (128 * 196 + 196) + (4 * 16 * 4 + 16) + (16 * 4 + 1)
-    assert sum(p.numel() for p in autoencoder.encoder.parameters()) == encoder
-    assert sum(p.numel() for p in autoencoder.parameters()) == encoder + decoder
-    assert {name.split(".")[0] for name in autoencoder.state_dict()} == {"encoder", "decoder"}
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_the_seed_decides_the_weights_and_leaves_torchs_generator(channels):
-    before = torch.random.get_rng_state()
-    same = [build_autoencoder(channels, seed=3).state_dict() for _ in range(2)]
-    other = build_autoencoder(channels, seed=4).state_dict()
-    assert torch.equal(before, torch.random.get_rng_state())
-    assert all(torch.equal(same[0][name], same[1][name]) for name in other)
-    assert not torch.equal(same[0]["encoder.latent.weight"], other["encoder.latent.weight"])
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -118,11 +96,6 @@ def test_images_that_do_not_fit(images, message):
         fit(autoencoder, images, 1, draws())
 
 
-def test_no_autoencoder_for_two_channels():
-    with pytest.raises(ValueError, match="have 2 channels"):
-        build_autoencoder(2, seed=0)
-
-
 @pytest.mark.parametrize("channels", [1, 3])
 def test_a_file_gives_the_autoencoder_back(tmp_path, channels):
     first, path = build_autoencoder(channels, seed=5), tmp_path / "folder" / "own.safetensors"
@@ -142,63 +115,6 @@ def test_the_encoder_alone_can_encode():
     first, images = build_autoencoder(1, seed=5), pictures(3)
     alone = {n: t for n, t in first.state_dict().items() if n.startswith("encoder.")}
     assert np.array_equal(encode(load_autoencoder(alone, 1), images), encode(first, images))
-
-
-def change(weights, what):
-    match what:
-        case "missing":
-            del weights["decoder.up1.bias"]
-        case "unknown":
-            weights["decoder.more"] = torch.zeros(1)
-        case "shape":
-            weights["encoder.conv1.weight"] = torch.zeros(16, 1, 5, 5)
-        case "type":
-            weights["encoder.conv1.bias"] = torch.zeros(16, dtype=torch.float64)
-        case "value":
-            weights["encoder.conv1.bias"][3] = float("nan")
-
-
-@pytest.mark.parametrize(
-    ("what", "message"),
-    [
-        (
-            "missing",
-            'missing, unknown, or of another type or shape, for example "decoder.up1.bias"',
-        ),
-        ("unknown", '"decoder.more"'),
-        ("shape", '"encoder.conv1.weight"'),
-        ("type", '"encoder.conv1.bias"'),
-        ("value", "not finite"),
-    ],
-)
-def test_weights_that_are_not_such_an_autoencoders(tmp_path, what, message):
-    weights = {n: t.contiguous().clone() for n, t in build_autoencoder(1, 0).state_dict().items()}
-    change(weights, what)
-    with pytest.raises(ValueError, match=message):
-        load_autoencoder(weights, 1)
-    path = tmp_path / "bad.safetensors"
-    save_file(weights, path)
-    with pytest.raises(ValueError, match=message) as caught:
-        pretrained_autoencoder(str(path), 1)
-    assert str(path) in str(caught.value)
-
-
-def test_files_that_cannot_be_read(tmp_path):
-    path = tmp_path / "bad.safetensors"
-    with pytest.raises(FileNotFoundError, match="does not exist"):
-        read_autoencoder(path, 1)
-    path.write_bytes(b"not one of these")
-    with pytest.raises(ValueError, match="not in safetensors format"):
-        read_autoencoder(path, 1)
-    save_autoencoder(build_autoencoder(3, 0), path)
-    with pytest.raises(ValueError, match="autoencoder for 1 channels"):
-        read_autoencoder(path, 1)
-
-
-@pytest.mark.parametrize("source", ["", "folder", "imagenet", "encoder.pth"])
-def test_no_such_source(cache, source):
-    with pytest.raises(ValueError, match=f'encoder is "{source}", but it must be a .safet'):
-        pretrained_autoencoder(source, 1)
 
 
 def no_network(*_):
@@ -246,12 +162,6 @@ def test_a_warning_names_an_encoder_of_the_clients_images(
     assert choose_source(source, 1, dataset) == (chosen, expected)
 
 
-def test_colour_images_have_no_encoder_without_files(monkeypatch):
-    monkeypatch.setattr(module, "load_dataset", no_network)
-    with pytest.raises(FileNotFoundError, match="no network"):
-        choose_source("auto", 3, "cifar10")
-
-
 @pytest.mark.faults
 def test_pretraining_is_remembered_and_a_broken_file_is_made_again(cache, monkeypatch):
     first = pretrained_autoencoder("mnist-5k", 1, epochs=1)
@@ -284,17 +194,26 @@ def test_other_images_under_the_same_name_make_another_encoder(cache, monkeypatc
     assert len([*cache.glob("*.safetensors")]) == 2
 
 
-@pytest.mark.slow
-@pytest.mark.faults
-def test_pretraining_on_real_images_learns_digits(cache):
-    dataset = load_dataset("mnist-5k")
-    trained = pretrained_autoencoder("mnist-5k", 1, epochs=3)
-    pixels = dataset.test_samples.float() / 255
-    with torch.no_grad():
-        error = float(((trained(pixels) - pixels) ** 2).mean())
-    assert error < 0.5 * float(pixels.var())  # a gray mean image has all of the variance
-    found = encode(trained, dataset.test_samples)
-    labels = dataset.test_labels.numpy()
-    nearest = ((found[:, None] - found[None]) ** 2).sum(-1)
-    np.fill_diagonal(nearest, np.inf)
-    assert (labels[nearest.argmin(axis=1)] == labels).mean() > 0.75  # by chance 0.1
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"decoder.up1.bias": None}, "decoder.up1.bias"),
+        ({"decoder.more": torch.zeros(1)}, "decoder.more"),
+        ({"encoder.conv1.weight": torch.zeros(16, 1, 5, 5)}, "encoder.conv1.weight"),
+        ({"encoder.conv1.bias": torch.full((16,), torch.nan)}, "not all finite"),
+    ],
+)
+def test_weights_that_are_not_such_an_autoencoders(tmp_path, changed, message):
+    weights = {**build_autoencoder(1, 0).state_dict(), **changed}
+    save_file({n: t.contiguous() for n, t in weights.items() if t is not None}, tmp_path / "bad")
+    with pytest.raises(ValueError, match=f"bad cannot be used .*{message}"):
+        read_autoencoder(tmp_path / "bad", 1)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    path = tmp_path / "bad.safetensors"
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        read_autoencoder(path, 1)
+    path.write_bytes(b"not one of these")
+    with pytest.raises(ValueError, match=r"bad\.safetensors cannot be used"):
+        pretrained_autoencoder(str(path), 1)

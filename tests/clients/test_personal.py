@@ -44,11 +44,6 @@ def test_another_training_finds_nothing_and_leaves_nothing(other):
     assert not len(client.state)
 
 
-def test_without_a_training_nothing_is_stored():
-    with pytest.raises(ValueError, match="belongs to no training"):
-        personal(asked(1, identity=""), context()).save(record(1))
-
-
 def test_a_device_that_restarts_has_it_on_its_disk(tmp_path):
     personal(asked(1), context(), tmp_path).save(record(1))
     assert value(personal(asked(2), context(), tmp_path).load()) == 1

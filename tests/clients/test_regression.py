@@ -12,7 +12,7 @@ from torch import nn
 from clients.client import Client
 from clients.handlers import answer_training, as_metrics
 from clients.settings import TrainingSettings
-from clients.training.train import Errors, evaluate, train
+from clients.training.train import Errors, evaluate
 from fl_core.data.scaling import Scaling
 from fl_core.messages import protocol
 from tests.local_messages import context, message
@@ -36,10 +36,6 @@ def test_of_a_constant_number_r2_is_scikit_learns(guesses, r2):
     assert r2_score(np.zeros(3), np.float32(guesses) - np.float32(0.1)) == r2
 
 
-def test_one_sample_has_no_r2():
-    assert errors_of([2], [5]) == Errors(9, 3, 3, None)
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_errors_are_those_of_scikit_learn_in_any_order(seed):
     guesses, truths = np.random.default_rng(seed).normal(5, 3, (2, 9)).astype(np.float32)
@@ -48,21 +44,6 @@ def test_errors_are_those_of_scikit_learn_in_any_order(seed):
     assert found.mae == pytest.approx(mean_absolute_error(truths, guesses))
     assert found.r2 == pytest.approx(r2_score(truths, guesses))
     assert errors_of(guesses[::-1].tolist(), truths[::-1].tolist()) == pytest.approx(found)
-
-
-def test_one_step_of_sgd_by_hand():
-    """From ŷ = 0·x + 0, with x = 1, 3 and y = 2, 4: ∂w = −2·(2 + 12)/2, ∂b = −2·(2 + 4)/2."""
-    model = nn.Linear(1, 1)
-    nn.init.zeros_(model.weight)
-    nn.init.zeros_(model.bias)
-    samples, labels = torch.tensor([[1.0], [3.0]]), torch.tensor([2.0, 4.0])
-    settings = TrainingSettings(
-        optimizer="sgd", learning_rate=0.1, weight_decay=0.0, batch_size=2, local_epochs=1
-    )
-    loss = train(model, samples, labels, settings, torch.Generator())
-    assert loss == pytest.approx((4 + 16) / 2)
-    assert model.weight.item() == pytest.approx(1.4)
-    assert model.bias.item() == pytest.approx(0.6)
 
 
 def test_what_is_sent_of_errors_does_not_tell_the_clients_scale():

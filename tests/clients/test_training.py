@@ -1,5 +1,3 @@
-from math import isnan
-
 import pytest
 import torch
 from sklearn.metrics import f1_score, recall_score
@@ -67,15 +65,6 @@ def test_the_same_as_a_plain_loop(optimizer):
     assert loss == pytest.approx(torch.cat(losses).mean().item(), rel=1e-5)
     for name, value in reference.state_dict().items():
         assert torch.allclose(state[name], value, atol=1e-6)
-
-
-def test_no_epoch_trains_nothing():
-    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
-    before = model[1].weight.detach().clone()
-    usual = UsualTraining(data, TrainingSettings, 7)
-    assert isnan(usual(model, epochs=0))
-    assert torch.equal(model[1].weight, before)
-    assert list(usual.batches(0)) == []
 
 
 def test_a_clients_seed_alone_decides_and_the_global_generator_goes_on_where_it_was():

@@ -4,7 +4,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies.aggregations.aggregation import ClusterMean, GraphMean
-from strategies.aggregations.lps_gps import LpsGps
 from strategies.catalogue import ROBUST
 from strategies.rounds.means import cluster_models, mean_held_models, mean_model
 from strategies.rounds.round_state import Clusters, Round, Update
@@ -40,21 +39,6 @@ def test_a_cluster_of_which_no_client_answers_retains_its_model_itself(aggregati
     """Or it would be written again in every round, for each of them."""
     models = [model(1, 1), model(2, 2)]
     assert combine(aggregation, models, [update(0, 0, (9, 9))])[1] is models[1]
-
-
-@settings(max_examples=50)
-@given(st.permutations(range(6)), st.booleans())
-def test_the_order_of_replies_changes_no_bit(order, weighted):
-    rng = np.random.default_rng(0)
-    updates = [
-        Update(i, i % 2, {"w": rng.normal(size=50).astype(np.float32)}, i + 1) for i in range(6)
-    ]
-    models = [{"w": np.zeros(50, np.float32)}] * 2
-    mean = ClusterMean(weighted)
-    expected = combine(mean, models, updates)
-    shuffled = combine(mean, models, [updates[i] for i in order])
-    for a, b in zip(expected, shuffled, strict=True):
-        assert np.array_equal(a["w"], b["w"])
 
 
 def test_integer_buffers_retain_their_type_and_scalars_their_shape():
@@ -126,10 +110,6 @@ def test_graph_means_are_of_what_was_trained_not_of_means_made_before():
     assert [m["w"].tolist() for m in again] == [m["w"].tolist() for m in found]
 
 
-AGGREGATIONS = {"mean": ClusterMean(True), "graph": GraphMean(), "lps-gps": LpsGps(("w",))}
-AGGREGATIONS |= {kind.name: kind() for kind in ROBUST}
-
-
 @settings(max_examples=60)
 @given(st.data(), st.integers(1, 8), st.booleans())
 def test_on_cliques_graph_means_are_cluster_means_with_absent_clients(data, count, weighted):
@@ -147,13 +127,6 @@ def test_on_cliques_graph_means_are_cluster_means_with_absent_clients(data, coun
     means = combine(ClusterMean(weighted), before, updates, clusters=clusters)
     for client, cluster in enumerate(labels):
         assert np.array_equal(graph[client]["w"], means[cluster]["w"])
-
-
-def test_models_that_stay_are_passed_on_unless_they_are_a_clusters():
-    # What thousands of absent clients hold in common is one object, sent and stored once.
-    models = [model(1)] * 4
-    found = combine(GraphMean(), models, [update(0, 0, (5,))], clusters=chain(4))
-    assert found[2] is found[3] is models[2]
 
 
 # Models when clusters change.

@@ -9,7 +9,7 @@ from fl_app.config.run_config import OPTIONS, USUAL_VALUES, parse_config
 from fl_app.config.strategy_factory import PROVIDERS, Setting, build_strategy, check_strategy
 from fl_core.options import BY_STRATEGY, key_of
 from fl_core.partitions.federation import simulate_federation
-from strategies import ClusterMean, LossClustering, SingleCluster
+from strategies import ClusterMean, SingleCluster
 from strategies import catalogue as c
 from tests.app_runs import DEFAULTS, untrained_encoder
 from tests.toy_app import ENCODER, draw_model
@@ -137,11 +137,6 @@ def test_what_a_line_decides_has_the_default_that_says_so():
     assert {OPTIONS[key].default for key in decided} == {BY_STRATEGY}
 
 
-def test_a_pair_weights_clients_as_its_aggregation_does_by_itself():
-    weighted = {name: c.system_of(name).weighted for name in ("own+mean", "single+graph")}
-    assert weighted == {"own+mean": False, "single+graph": True}
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -177,39 +172,12 @@ def test_an_argument_that_no_client_takes_is_refused():
         c.make_strategy("mt-hfl", 3)
 
 
-def test_ifcas_clustering_is_one_clustering_with_two_names():
-    free, enforced = (c.CLUSTERINGS[name](2, draw_model) for name in ("loss", "loss-inhabited"))
-    assert isinstance(free, LossClustering)
-    assert (
-        (free.enforce, enforced.enforce)
-        == (False, True)
-        == (free.exact_number, enforced.exact_number)
-    )
-
-
-def test_only_given_and_random_clusters_need_the_tasks():
-    needing = {name for name, clustering in c.CLUSTERINGS.items() if clustering.needs_tasks}
-    assert needing == {"tasks", "random"}
-
-
-def test_what_noise_protects_or_need_not():
-    silent = {n for n, one in c.CLUSTERINGS.items() if one.shares in ("eigenvectors", "nothing")}
-    assert silent == {"spectral", "fedkin", "principal-angle", "tasks", "random", "single", "own"}
-
-
 @pytest.mark.parametrize("name", [name for name, system in c.SYSTEMS.items() if system.paper])
 def test_a_systems_paper_is_at_the_head_of_a_file_of_it(name):
     system = c.SYSTEMS[name]
     author, year = system.paper.replace(",", "").split()[:: len(system.paper.split()) - 1]
     heads = [sys.modules[part.__module__].__doc__ for part in system.parts]
     assert any(author in head and year in head for head in heads)
-
-
-def test_the_baselines_group_no_client_by_what_they_share():
-    baselines = {"optimum", "random", "single", "local"}
-    assert {name for name in c.UNGROUPED if not c.SYSTEMS[name].paper} == baselines
-    assert {"fedavg", "fedprox", "ditto", "fedper", "fedrep", "fedbn"} < {*c.UNGROUPED}
-    assert c.SYSTEMS["single"] == c.System(SingleCluster, ClusterMean, False)
 
 
 def test_fedavg_and_what_follows_it_weight_clients_by_samples_unless_their_paper_does_not():

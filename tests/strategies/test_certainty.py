@@ -48,23 +48,6 @@ def test_a_client_lands_where_it_is_with_the_larger_share():
     assert certainty(labels(0, 0, 0, 1, 1), [labels(0, 0, 1, 0, 1)]).of_client[0] == 1  # a tie
 
 
-def test_clusters_that_become_one_are_no_doubt_about_anybody():
-    assert certainty(FOUND, [labels(0, 0, 0, 0)]).of_client.tolist() == [1, 1, 1, 1]
-
-
-def test_a_cluster_of_one_is_sure_while_it_stays_alone():
-    found = certainty(labels(0, 0, 1), [labels(0, 0, 1), labels(0, 1, 1)])
-    assert found.of_client.tolist() == [0.5, 0.5, 0.5]
-    assert found.votes[2].tolist() == [0.5, 0.5, 0.0]
-
-
-@pytest.mark.parametrize(("found", "drawn"), [((0,), (0,)), ((0, 0, 0), (4, 4, 4))])
-def test_one_client_and_one_cluster_are_sure(found, drawn):
-    sure = certainty(np.array(found), [np.array(drawn)])
-    assert sure.of_client.tolist() == [1.0] * len(found)
-    assert not sure.doubts(np.array(found))
-
-
 def test_of_one_cluster_those_that_a_resample_parts_from_most_others_are_in_doubt():
     """Client 0 is with one of four others, client 2 two: half of them, and that is enough."""
     found = certainty(labels(0, 0, 0, 0, 0), [labels(0, 0, 1, 1, 1), labels(0, 0, 0, 0, 0)])

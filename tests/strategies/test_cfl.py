@@ -13,7 +13,7 @@ from strategies import (
     make_strategy,
 )
 from tests.local_grid import LocalGrid
-from tests.toy_app import TASKS, groups, run, toy_app
+from tests.toy_app import groups, run, toy_app
 
 # The mean is never twice the longest mean, and updates are not that short.
 ALWAYS = {"mean_norm": 2, "max_norm": 0.1}
@@ -50,13 +50,6 @@ def test_by_hand_a_cluster_is_split_exactly_when_both_norms_say_so(mean_norm, ma
     assert split(clustering, {0: (4, 0), 1: (4, 0)}) == {0: 0, 1: 0}
     # Now updates (1, 3) and (1, −3), each √10 long, with mean (1, 0).
     assert groups(split(clustering, {0: (1, 3), 1: (1, -3)})) == parts
-
-
-def test_by_hand_updates_as_long_as_the_bound_are_no_reason_to_split():
-    clustering = RecursiveBipartition(0.5, 1)
-    assert split(clustering, {0: (4, 0), 1: (4, 0)}) == {0: 0, 1: 0}
-    assert split(clustering, {0: (0, 4), 1: (0, -4)}) == {0: 0, 1: 0}
-    assert groups(split(clustering, {0: (0, 5), 1: (0, -5)})) == [[0], [1]]
 
 
 def test_by_hand_parts_must_be_large_enough():
@@ -109,12 +102,6 @@ def test_by_hand_all_clusters_of_a_round_are_judged_by_the_same_longest_mean(num
     assert groups(split(clustering, steps, of_client)) == [[0], [1], [2, 3]]
 
 
-def test_clients_that_never_sent_an_update_follow_the_larger_part():
-    of_client = {0: 0, 1: 0, 2: 0, 3: 0, 4: 0}
-    steps = {1: (1, 0), 2: (-1, 0.1), 4: (1, 0.1)}
-    assert split(RecursiveBipartition(**ALWAYS), steps, of_client) == {0: 0, 1: 0, 2: 1, 3: 0, 4: 0}
-
-
 # Six clients, all of which send (4, ±3) first: 5 long each, with mean (4, 0), no reason to split.
 SIX = {client: (4, 3 if client % 2 else -3) for client in range(6)}
 TOGETHER = dict.fromkeys(SIX, 0)
@@ -154,18 +141,6 @@ def test_the_smallest_part_counts_those_that_sat_out():
         clustering = StableBipartition(min_size=min_size)
         split(clustering, SIX)
         assert groups(split(clustering, FOUR, TOGETHER)) == parts
-
-
-def test_all_train_once_and_then_a_share_of_them():
-    strategy, grid = make_strategy("cfl", fraction_train=0.4), LocalGrid(toy_app(TASKS), 7)
-    run(strategy, grid, rounds=3)
-    trained = [m.metadata.group_id for m in grid.sent if m.metadata.message_type == "train"]
-    assert [trained.count(number) for number in ("1", "2", "3")] == [7, 3, 3]
-
-
-@pytest.mark.parametrize("steps", [{0: (1, 0)}, {0: (0, 0), 1: (0, 0)}])
-def test_one_client_and_still_standing_clients_are_not_split(steps):
-    assert set(split(RecursiveBipartition(**ALWAYS), steps).values()) == {0}
 
 
 def test_by_hand_each_part_goes_on_with_its_mean():

@@ -16,7 +16,7 @@ def join(registry, names, refused=None):
     registry.refused = lambda given: refused or {}
     registry.update_connected([*registry.nodes.values(), *names])
     answers = {node: called(name) for node, name in names.items()}
-    return registry.admit(registry.identify_clients(answers, {}, twice_is_an_error=False))
+    return registry.admit(registry.identify_clients(answers, {}, is_start=False))
 
 
 LOOK_ALIKES = [" berlin", "berlin ", "ber  lin", "ber\u3164lin", "berlin\ufe0f", "ber\u2060lin", ""]
@@ -33,7 +33,7 @@ def test_a_name_that_looks_like_another_is_none(name, caplog):
 def test_why_a_node_never_said_who_it_is_is_known_until_it_does():
     registry = ClientRegistry(by_name=True)
     registry.update_connected([7, 8])
-    registry.identify_clients({8: called("")}, {7: "its disk\nis full"}, twice_is_an_error=False)
+    registry.identify_clients({8: called("")}, {7: "its disk\nis full"}, is_start=False)
     assert registry.unknown == {7: "its disk is full", 8: "it gave no name that can be used"}
     again = registry.copy()
     join(again, {7: "berlin"})
@@ -42,7 +42,7 @@ def test_why_a_node_never_said_who_it_is_is_known_until_it_does():
 
 def test_two_unknown_nodes_with_one_registered_name_are_both_named():
     registry = ClientRegistry(by_name=True, registered_name={7: "berlin", 8: "berlin"}.get)
-    registry.identify_clients({}, {7: "disk full", 8: "no data"}, twice_is_an_error=False)
+    registry.identify_clients({}, {7: "disk full", 8: "no data"}, is_start=False)
     assert registry.unknown_by_name == {
         "berlin (node 7)": "disk full",
         "berlin (node 8)": "no data",
@@ -52,13 +52,7 @@ def test_two_unknown_nodes_with_one_registered_name_are_both_named():
 def test_a_client_that_fails_at_a_later_roll_call_is_not_unknown():
     registry = ClientRegistry(by_name=True)
     join(registry, {7: "berlin"})
-    registry.identify_clients({}, {7: "its disk is full"}, twice_is_an_error=False)
-    assert registry.unknown == {}
-
-
-def test_who_has_an_index_is_never_unknown():
-    registry = ClientRegistry()
-    registry.identify_clients({}, {7: "its disk is full"}, twice_is_an_error=False)
+    registry.identify_clients({}, {7: "its disk is full"}, is_start=False)
     assert registry.unknown == {}
 
 

@@ -35,17 +35,6 @@ def test_missed_energy_groups_clients_of_a_handful_of_images_where_the_papers_fo
 
 @needs_data
 @pytest.mark.slow
-@pytest.mark.faults  # a core's ten seconds each
-@pytest.mark.parametrize("seed", range(3))
-def test_missed_energy_groups_five_tasks_of_cifar10_where_the_papers_formula_fails(seed):
-    cell = relevance_search.Cell("cifar10", "label", 5, seed)
-    found = relevance_search.adjusted_rands(cell, relevance_search.FORMULAS)
-    assert found["paper"] < 1
-    assert found[relevance_search.MISSED_ENERGY] == 1
-
-
-@needs_data
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dataset", "partition"), [("mnist", "label"), ("fashion-mnist", "quantity")]
 )
@@ -53,16 +42,6 @@ def test_missed_energy_groups_five_tasks_of_cifar10_where_the_papers_formula_fai
 def test_full_data_sets_are_grouped_perfectly_and_their_number_is_found(dataset, partition, tasks):
     cell = Cell(dataset, "hog", 20, partition, tasks, 0)
     assert score(cell) == PERFECT[tasks]
-
-
-@needs_data
-@pytest.mark.slow
-@pytest.mark.faults
-@pytest.mark.parametrize(
-    ("partition", "tasks"), [("label", 2), ("label", 3), ("quantity", 2), ("quantity", 3)]
-)
-def test_cifar10_is_grouped_perfectly(partition, tasks):
-    assert score(Cell("cifar10", "hog", 20, partition, tasks, 0)).given == 1
 
 
 def test_the_grid_shows_the_lowest_score():

@@ -9,7 +9,7 @@ from scipy.spatial.distance import cdist
 from strategies import Clusters, Round, Update, UpdateClustering, make_strategy
 from strategies.rounds import updates as u
 from tests.local_grid import LocalGrid, Visits
-from tests.toy_app import TASKS, fail, groups, in_rounds, run, toy_app, weights, with_arrays
+from tests.toy_app import TASKS, groups, in_rounds, run, toy_app, with_arrays
 
 
 def model(values):
@@ -130,20 +130,6 @@ def test_every_client_trains_in_the_first_round_and_a_newcomer_in_its_first():
     assert groups(strategy.clusters.of_client) == [[0, 2, 5], [1, 4], [3, 6]]
 
 
-def test_a_newcomer_does_not_start_from_the_model_of_one_that_comes_back():
-    placed = UpdateClustering(2).place([1, 3, 4], Clusters({0: 0, 1: 1, 2: 0}), None)
-    assert placed.of_client == {0: 0, 1: 1, 2: 0, 3: 2, 4: 2}
-
-
-def test_by_hand_means_are_weighted_by_samples():
-    # Clients 0 and 1 (10 and 20 images) go right, client 2 goes up: (1·10 + 4·20)/30 = 3.
-    steps = {0: (1, 0), 1: (4, 0), 2: (2, 9)}
-    strategy = make_strategy("fedhc", 2)
-    result = run(strategy, LocalGrid(toy_app(step=lambda c, t: steps[c]), 3))
-    assert strategy.clusters.of_client == {0: 0, 1: 0, 2: 1}
-    assert weights(result) == [3, 2]
-
-
 def test_by_hand_a_new_cluster_in_which_no_client_trained_starts_from_what_its_clients_held():
     # Round 1, at 0°, 45° and 63°: {0} at (4, 0); {1, 2} at (20·(4, 4) + 30·(2, 4))/50 = (2.8, 4).
     # Round 2: only client 2 trains, down to (2.8, 0), so that 0° and 45° are together; they leave
@@ -159,13 +145,3 @@ def test_by_hand_a_new_cluster_in_which_no_client_trained_starts_from_what_its_c
     ]
     assert result.arrays["0/w"].numpy() == pytest.approx([3.4, 2])
     assert result.arrays["1/w"].numpy() == pytest.approx([2.8, 0])
-
-
-def test_a_fixed_number_waits_until_there_are_as_many_directions():
-    strategy = make_strategy("fedhc", 3)
-    app = toy_app([0, 1, 2], {("train", c): in_rounds(1, corrupt=fail) for c in (1, 2)})
-    run(strategy, LocalGrid(app, 3), rounds=2)
-    assert [len(groups(report.clusters)) for report in strategy.reports] == [
-        2,
-        3,
-    ]  # first client 0, and those of which nothing is known

@@ -2,12 +2,11 @@
 
 import numpy as np
 
-from experiments.last_models import MeanOfLastTrained
 from experiments.output_layers import OutputLayersOfAll
-from strategies import AllModelsClustering, ClusteredStrategy, make_strategy
+from strategies import AllModelsClustering, make_strategy
 from strategies.rounds.round_state import Clusters, Round, Update
 from tests.local_grid import LocalGrid
-from tests.toy_app import TASKS, fail, groups, run, toy_app, weights
+from tests.toy_app import fail, groups, run, toy_app, weights
 
 
 def model(*values):
@@ -51,21 +50,6 @@ def test_one_client_and_one_that_never_answers_which_has_the_initial_model():
     app = toy_app([0] * 3, {("train", 2): fail}, step=lambda client, task: steps[client])
     run(strategy, LocalGrid(app, 3), 2)
     assert groups(strategy.clusters.of_client) == [[0, 2], [1]]
-
-
-def test_it_goes_on_as_if_it_had_not_stopped():
-    def strategy():
-        return ClusteredStrategy(AllModelsClustering(2), MeanOfLastTrained(), fraction_train=0.5)
-
-    whole, first, second = strategy(), strategy(), strategy()
-    grid = LocalGrid(toy_app(TASKS), len(TASKS))
-    run(whole, grid, 6)
-    run(first, grid, 3)
-    second.resume(first.checkpoint())
-    run(second, grid, 6)
-    assert second.clusters.of_client == whole.clusters.of_client
-    for one, other in zip(second.training.models, whole.training.models, strict=True):
-        assert all(np.array_equal(one[name], other[name]) for name in whole.training.initial)
 
 
 def test_by_hand_the_output_layer_alone_is_compared():

@@ -164,11 +164,3 @@ def test_newcomers_are_compared_with_what_round_1_moved_and_nothing_later(name):
     strategy = make_strategy(name, 2)
     run(strategy, Visits(app, 4, {3: {0, 1}}), rounds=2)
     assert strategy.clusters.of_client == {0: 0, 1: 0, 2: 1, 3: 0}
-
-
-def test_by_hand_who_comes_later_joins_by_mean_distance_and_not_by_mean_closeness():
-    # 0 and 10 from the two of one cluster, 5 on average, and 4 from the one of the other: 1/(1 + d)
-    # would be (1 + 1/11)/2 and 1/5.
-    known, members = np.array([[0.0, 0], [10, 0], [0, 4]]), np.array([0, 0, 1])
-    labels, _ = FirstUpdateClustering(2).nearest(np.zeros((1, 2)), known, members)
-    assert labels.tolist() == [1]

@@ -160,13 +160,6 @@ def test_a_client_that_fails_when_all_are_asked_again_stays_in(caplog):
     assert 4 in strategy.reports[1].tested
 
 
-def test_the_flag_of_a_client_that_failed_when_asked_again_counts_no_more():
-    corrupt = {**flagging([1, 2, 3, 4]), ("query.signature", 0): in_rounds(2)}
-    grid = LocalGrid(toy_app([0, 1, 0], corrupt), 3)
-    run(make_strategy("flt", ENCODER, 2), grid, rounds=5)
-    assert asked_in(grid) == {client: [0, 2] for client in range(3)}
-
-
 @pytest.mark.parametrize(
     ("shift", "flagged"),
     [
@@ -265,3 +258,10 @@ def test_a_client_with_invalid_centroids_is_named_and_the_others_go_on(word, cor
     run(strategy, LocalGrid(toy_app(TASKS, {("query.signature", 4): corrupt}), 7))
     assert strategy.failures == {4: word}
     assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0, 3: 2, 5: 0, 6: 2}
+
+
+def test_the_flag_of_a_client_that_failed_when_asked_again_counts_no_more():
+    corrupt = {**flagging([1, 2, 3, 4]), ("query.signature", 0): in_rounds(2)}
+    grid = LocalGrid(toy_app([0, 1, 0], corrupt), 3)
+    run(make_strategy("flt", ENCODER, 2), grid, rounds=5)
+    assert asked_in(grid) == {client: [0, 2] for client in range(3)}

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
 from strategies import (
     ClusteredStrategy,
     ClusterMean,
@@ -160,19 +159,6 @@ def test_a_client_is_sent_all_models_once_and_then_only_which_of_them_to_train()
     assert weights(result) == [3, 10 + 3 * 2.5]
 
 
-def test_bytes_are_m_models_down_and_one_up():
-    strategy = make_strategy("ifca-pfl", 2, draw_model)
-    run(strategy, LocalGrid(toy_app([0, 1, 1]), 3), rounds=2)
-    model = sum(len(array.data) for array in MODEL.values())
-    assert strategy.training.train_traffic.down == 2 * 3 * 2 * model
-    losses, metrics = 2 * 8 + len("losses"), 16 + len("num-examples") + len("loss")
-    assert strategy.training.train_traffic.up == 2 * 3 * (losses + model + metrics)
-    assert strategy.training.pre_round_traffic.down == 0
-    assert strategy.training.pre_round_traffic.up == 3 * (
-        8 + len("client-index")
-    )  # the registration
-
-
 def test_participants_are_asked_in_each_round_and_all_clients_before_each_test():
     grid = Notes(toy_app([0, 1, 1, 0]), 4)
     strategy = make_strategy("ifca", 2, draw_model, fraction_train=0.5, evaluate_every=2)
@@ -286,29 +272,3 @@ def test_more_clusters_than_clients_only_where_they_may_be_empty():
         run(make_strategy("ifca-pfl", 3, draw_model), LocalGrid(toy_app([0, 1]), 2))
     result = run(make_strategy("ifca", 3, draw_model), LocalGrid(toy_app([0, 1]), 2))
     assert weights(result) == [1, 12, 20]
-
-
-@pytest.mark.parametrize("combining", [ClusterMean, GraphMean])
-@pytest.mark.parametrize("initial", ["drawn", "warm"])
-@pytest.mark.parametrize("after", range(1, 4))
-def test_a_training_resumed_in_any_phase_ends_as_an_undisturbed_one(
-    after, combining, initial, tmp_path
-):
-    def make(on_round):
-        clustering = LossClustering(2, draw_model, initial_models=initial)
-        return ClusteredStrategy(clustering, combining(), fraction_train=0.7, on_round=on_round)
-
-    def note(report):
-        if report.round == after:
-            save_checkpoint(tmp_path / "c", undisturbed.checkpoint())
-
-    undisturbed = make(note)
-    expected = run(undisturbed, LocalGrid(toy_app([0, 1, 1, 0]), 4), rounds=5)
-    resumed = make(lambda report: None)
-    resumed.resume(load_checkpoint(tmp_path / "c"))
-    found = run(resumed, LocalGrid(toy_app([0, 1, 1, 0]), 4), rounds=5)
-    for name in expected.arrays:
-        assert found.arrays[name].numpy().tobytes() == expected.arrays[name].numpy().tobytes()
-    assert resumed.reports == undisturbed.reports
-    assert resumed.training.train_traffic == undisturbed.training.train_traffic
-    assert resumed.training.pre_round_traffic == undisturbed.training.pre_round_traffic

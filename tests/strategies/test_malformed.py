@@ -12,7 +12,6 @@ from fl_core.metrics import OF_A_NUMBER, OF_CLASSES
 from strategies import GivenClusters, RandomClusters, make_strategy
 from strategies.rounds.client_registry import ClientRegistry
 from strategies.rounds.conversation import Conversation
-from strategies.rounds.means import mean_model
 from strategies.rounds.replies import read_tests, read_update
 from strategies.rounds.round_state import Clusters
 from strategies.rounds.training import Training
@@ -77,18 +76,6 @@ def test_a_model_that_cannot_be_read_is_left_out_of_the_round(kind, caplog):
     assert "client 1 could not train in round 1" in caplog.text
 
 
-def test_what_an_array_says_of_its_shape_is_not_trusted():
-    def lie(message, context, answer):
-        true = answer.content[protocol.ARRAYS]["eigenvectors"]
-        lying = Array(true.dtype, (), true.stype, true.data)
-        answer.content[protocol.ARRAYS] = ArrayRecord({"eigenvectors": lying})
-        return answer
-
-    strategy = make_strategy("rcc-pfl", 2, num_eigenvectors=3)
-    run(strategy, LocalGrid(toy_app([0, 1, 0], {("query.spectrum", 1): lie}), 3))
-    assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0}
-
-
 def declares_fewer(record):
     """Return eigenpairs, less one by what is said of them, and what is said is not true."""
     true, values = record["eigenvectors"], record["eigenvalues"].numpy()
@@ -148,11 +135,6 @@ def test_one_clients_negative_variances_do_not_corrupt_its_clusters_mean():
     assert good.arrays["norm.running_var"].tolist() == [0, 2]
     with pytest.raises(ValueError, match="running_var holds negative variances"):
         read_update(1, 0, answer(running_var=[1, -1e-6]), sent, sent)
-
-
-def test_a_mean_refuses_weights_without_a_finite_sum():
-    with pytest.raises(ValueError, match="finite one, but theirs is inf"):
-        mean_model([{"w": np.ones(1)}] * 2, [1.7e308, 1.7e308])
 
 
 @pytest.mark.parametrize("clustering", [GivenClusters({0: 0, 1: 1}), RandomClusters([1, 1], 0)])

@@ -43,13 +43,6 @@ def test_by_hand_common_layers_are_averaged_with_the_samples_of_each_lps():
     assert [int(model["steps"]) for model in models] == [1, 1]
 
 
-def test_by_hand_clients_that_count_equally():
-    # LPS 0: (1 + 3)/2 = 2, for two clients; GPS: (2·(2, 0) + 1·(2, 2))/3 = (2, 2/3).
-    models, _ = after(1, weighted_mean=False)
-    assert values(models, "head.w") == [[2, 0], [2, 2]]
-    assert np.allclose(values(models, "conv.w"), [[2, 2 / 3]] * 2)
-
-
 @pytest.mark.parametrize("weighted", [True, False])
 def test_all_layers_common_is_one_model_for_any_weights(weighted):
     models, _ = after(1, layers=("conv", "head"), weighted_mean=weighted)
@@ -117,25 +110,18 @@ def test_a_name_stands_for_what_is_below_it_and_not_for_longer_names():
     assert [list(model) for model in found] == [list(model) for model in models]
 
 
-def test_before_anybody_has_trained_nothing_is_averaged():
-    models = [{"w": np.array([1.0])}, {"w": np.array([3.0])}]
-    found = LpsGps(("w",))(state(models, examples={}, clusters=Clusters({0: 0, 1: 1})))
-    assert values(found, "w") == [[1], [3]]
-
-
 @pytest.mark.parametrize(
     ("expected", "model", "common"),
     [
         ("paper", "cnn", ("conv1", "conv2")),
         ("paper", "mlp", ("hidden",)),
         ("paper", "logistic-regression", ()),
-        ("conv", "cnn", ("conv1", "conv2")),
         ("output", "mlp", ("output",)),
     ],
 )
 def test_the_layers_that_clusters_share(expected, model, common):
     side = (3, 32, 32) if model == "cnn" else (1, 28, 28)
-    assert common_layers(expected, build_model(model, side, 10, seed=0), model) == common
+    assert common_layers(expected, build_model(model, side, 10, seed=0)) == common
 
 
 def test_by_hand_where_clients_count_equally_their_samples_do_not_count_at_the_gps():

@@ -99,14 +99,6 @@ def test_by_hand_in_a_graph_a_newcomer_starts_from_its_clusters_mean_and_is_link
     }
 
 
-def test_a_newcomer_of_low_index_is_listed_first():
-    grid = Visits(toy_app(), 3, {0: {0, 1}})
-    result = run(make_strategy("local"), grid, rounds=2)
-    # Client 0 has trained once (+1), clients 1 and 2 twice (+2 and +3 a round).
-    listed = result.evaluate_metrics_clientapp[2]["accuracy-per-client"]
-    assert listed == [0.001, 0.004, 0.006]
-
-
 @every_path
 def test_a_node_that_vanishes_and_returns_goes_on_where_it_was(make, caplog):
     grid = Visits(toy_app(TASKS), 7, {4: {2}})
@@ -172,11 +164,8 @@ def test_an_index_that_another_node_has_is_refused(caplog):
     grid = Visits(app, 7, {6: {0, 1}})
     strategy = make_strategy("single")
     run(strategy, grid, rounds=2)
-    node, other = grid.node_of(6), grid.node_of(0)
-    assert (
-        f"node {node} is left out, it says that it is client 0, which node {other} is"
-        in caplog.text
-    )
+    node = grid.node_of(6)
+    assert f"node {node} is left out, it says that it is client 0, which takes" in caplog.text
     assert grid.rounds_of(0) == [1, 2]
     assert not grid.rounds_of(6)
 
@@ -253,9 +242,3 @@ def test_a_client_that_comes_back_to_another_cluster_is_no_neighbour_of_those_th
     near = {0: frozenset({0, 1}), 1: frozenset({0, 1}), 2: frozenset({2})}
     found = Clusters({0: 0, 1: 0, 2: 1}, neighbours=near).with_clients({1: 1, 3: 1})
     assert found.neighbours == {0: {0}, 1: {1, 2, 3}, 2: {1, 2, 3}, 3: {1, 2, 3}}
-
-
-def test_a_client_that_comes_back_to_its_cluster_retains_its_neighbours_elsewhere():
-    near = {0: frozenset({0, 1}), 1: frozenset({0, 1, 2}), 2: frozenset({1, 2})}
-    clusters = Clusters({0: 0, 1: 0, 2: 1}, neighbours=near)
-    assert clusters.with_clients({1: 0}).neighbours == near

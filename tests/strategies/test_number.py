@@ -50,16 +50,6 @@ def test_of_clients_that_are_all_similar_it_is_nought_for_any_number_of_them(cou
     assert number(blocks(np.zeros(count, int))) == 1
 
 
-def test_by_hand_three_clients_one_of_them_separate():
-    """Between 0 and 1 0.8, to client 2 0.2; the means of rows are 0.5, 0.5, 0.2; D 1.5, 1.5, 0.6.
-
-    The eigenvector (1, 1, x) is found by hand: A = [[1/3, 8/15, a], [·, 1/3, a], [a, a, 1/3]], a =
-    0.2/√0.9; its trace is 1, its eigenvalues 1, 1/3 − 8/15 = −1/5, and so 1/5.
-    """
-    similarity = np.array([[1, 0.8, 0.2], [0.8, 1, 0.2], [0.2, 0.2, 1]])
-    assert second_eigenvalue(similarity) == pytest.approx(0.2)
-
-
 def test_noise_within_one_group_is_as_the_semicircle_says():
     """2σ/(mean·√K), for any level of each client: K = 400, σ = 0.05, mean 0.5."""
     rng = np.random.default_rng(3)

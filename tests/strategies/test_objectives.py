@@ -6,15 +6,12 @@ import numpy as np
 import pytest
 
 from fl_core.messages import protocol
-from fl_core.models.build import build_model
 from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
 from fl_core.models.layers import named_layers
 from fl_core.objectives.ditto import Ditto
-from fl_core.objectives.known import OBJECTIVES
 from fl_core.objectives.plain import Plain
 from fl_core.objectives.private_head import PrivateHead
 from fl_core.objectives.private_layers import PrivateLayers
-from fl_core.objectives.private_norms import PrivateNorms, norm_layers
 from fl_core.objectives.prox import Prox
 from fl_core.objectives.scaffold import Scaffold
 from strategies import (
@@ -23,7 +20,6 @@ from strategies import (
     LpsGps,
     SingleCluster,
     UpdateClustering,
-    make_strategy,
 )
 from strategies.catalogue import AGGREGATIONS
 from tests.local_grid import LocalGrid, Visits
@@ -262,39 +258,6 @@ def test_secure_sums_are_over_what_is_shared(local):
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_what_clients_are_sent():
-    names = list(INITIAL)
-    entries = {name: one.message_entries(names) for name, one in STATEFUL.items()}
-    assert entries == {
-        "ditto": {"objective": "ditto", "ditto-weight": 0.5},
-        "private-layers": {"objective": "private-layers", "private-layers": ["output"]},
-        "private-head": {
-            "objective": "private-head",
-            "private-layers": ["output"],
-            "head-epochs": 2,
-            "body-epochs": 1,
-        },
-    }
-    assert Prox().message_entries(names) == {"objective": "prox", "prox-weight": 1.0}
-    assert Plain().message_entries(names) == {}
-    assert {one.name for one in OBJECTIVES.values()} == set(OBJECTIVES)
-
-
-@pytest.mark.parametrize(
-    ("made", "local"),
-    [
-        (make_strategy("fedprox", prox_weight=0.1), Prox(0.1)),
-        (make_strategy("ditto", ditto_weight=3.0), Ditto(3.0)),
-        (make_strategy("fedper", private_layers="body"), PrivateLayers("body")),
-        (make_strategy("fedrep", head_epochs=3, body_epochs=2), PrivateHead("last", 3, 2)),
-        (make_strategy("fedbn", norm_layers="bn1,bn2"), PrivateNorms("bn1,bn2")),
-    ],
-)
-def test_the_classes_are_one_model_for_all_with_their_objective(made, local):
-    assert made.local == local
-    assert isinstance(made.clustering, SingleCluster)
-
-
 def test_layers_by_name():
     names = ["conv.weight", "norm.weight", "norm.running_mean", "block.0.weight", "fc.bias"]
     assert named_layers("x", "last", names) == ("fc",)
@@ -303,9 +266,3 @@ def test_layers_by_name():
         named_layers("private-layers", "con", names)
     with pytest.raises(ValueError, match='x is "conv,norm,block,fc", which is all layers'):
         named_layers("x", "conv,norm,block,fc", names)
-
-
-def test_norm_layers_are_found_by_what_they_are():
-    assert norm_layers(build_model("cnn-norm", (1, 28, 28), 10, 0)) == "norm1,norm2"
-    with pytest.raises(ValueError, match="needs norm layers, but mlp has none"):
-        norm_layers(build_model("mlp", (1, 28, 28), 10, 0), "mlp")

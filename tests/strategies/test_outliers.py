@@ -155,16 +155,6 @@ def test_false_eigenvectors_are_detected_with_any_scores(formula, false):
     assert np.delete(found.labels, liars).tolist() == [0] * 10
 
 
-def test_strangers_that_are_like_each_other_share_a_cluster():
-    scores, kinds = scores_of(TASKS), np.full(24, -1)
-    kinds[[4, 11, 20]] = 0, 1, 0
-    found = grouped(scores, 3, kinds)
-    assert found.labels[4] == found.labels[20] != found.labels[11]
-    assert found.labels.max() == 4
-    assert index_of_honest(TASKS, found.labels, [4, 11, 20]) == 1
-    assert found.outliers == dict.fromkeys([4, 11, 20], SHARES_NOTHING)
-
-
 def test_strangers_come_after_those_that_stay_alone():
     scores, kinds = scores_of(TASKS), np.full(24, -1)
     scores[4] = scores[:, 4] = 0.005

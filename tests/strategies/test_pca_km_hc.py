@@ -1,7 +1,6 @@
 """PCA + k-means + HC: centroids in each client's principal coordinates, and no encoder."""
 
 import numpy as np
-import pytest
 
 from strategies import make_strategy
 from tests.local_grid import LocalGrid
@@ -36,13 +35,6 @@ def test_by_hand_the_distance_is_that_of_the_closest_centroids():
     assert weights(result) == [2.5, 2]  # (1·10 + 3·30)/40
 
 
-@pytest.mark.parametrize("number", [3, "elbow", "silhouette"])
-def test_interleaved_tasks_are_found(number):
-    strategy = make_strategy("pca-km-hc", number)
-    run(strategy, LocalGrid(toy_app(TASKS), 7))
-    assert list(strategy.clusters.of_client.values()) == TASKS
-
-
 def test_clients_are_sent_no_encoder_and_asked_once():
     grid = LocalGrid(toy_app(TASKS), 7)
     strategy = make_strategy("pca-km-hc", 3, num_centroids=4)
@@ -62,11 +54,3 @@ def test_centroids_of_another_width_are_left_out_by_name():
     run(strategy, LocalGrid(app, 4))
     assert strategy.failures == {1: "its centroids have 4 numbers, the others' 3"}
     assert list(strategy.clusters.of_client) == [0, 2, 3]
-
-
-@pytest.mark.parametrize(("coordinates", "mapped"), [("components", 0), ("pixels", 1)])
-def test_clients_are_sent_in_which_coordinates_centroids_are_compared(coordinates, mapped):
-    grid = LocalGrid(toy_app(), 3)
-    run(make_strategy("pca-km-hc", 2, coordinates=coordinates), grid)
-    asked = [m for m in grid.sent if m.metadata.message_type == "query.signature"]
-    assert [m.content["config"]["mapped-centroids"] for m in asked] == [mapped] * 3

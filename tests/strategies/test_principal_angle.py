@@ -17,7 +17,7 @@ from strategies.clusterings.agglomeration import number_within
 from tests import objective_app
 from tests.local_grid import LocalGrid, Visits
 from tests.objective_app import Small
-from tests.toy_app import TASKS, groups, run, toy_app, weights, with_arrays
+from tests.toy_app import groups, run, toy_app, with_arrays
 
 
 def lines(*degrees):
@@ -140,20 +140,6 @@ def test_pixels_are_compared_whatever_the_features_are():
         assert found == pytest.approx(smallest, abs=0.1)
 
 
-def test_vectors_go_up_once_and_nothing_comes_down():
-    grid = LocalGrid(toy_app(TASKS), 7)
-    strategy = make_strategy("pacfl", 3, num_eigenvectors=2, threshold=None)
-    run(strategy, grid, rounds=3)
-    asked = [m for m in grid.sent if m.metadata.message_type.startswith("query.")]
-    kinds = [m.metadata.message_type for m in asked]
-    assert kinds == ["query.describe"] * 7 + ["query.spectrum"] * 7
-    assert all(m.content["config"]["num-eigenvectors"] == 2 for m in asked[7:])
-    assert strategy.training.pre_round_traffic.down == 0
-    assert strategy.training.pre_round_traffic.up == 7 * (
-        20 + 128 + 8 * 2 * 4
-    )  # NumPy's header: 128
-
-
 def test_by_hand_newcomers_join_the_nearest_cluster_on_average_or_found_one():
     # There are {0°, 10°} and {60°}. Later come 20° (15° from the first on average), 130° and 135°,
     # both farther than 25° from all, and 5° from each other.
@@ -169,10 +155,3 @@ def test_by_hand_newcomers_join_the_nearest_cluster_on_average_or_found_one():
         make_strategy("pacfl", 2, num_eigenvectors=1, threshold=None), *degrees, away=away, rounds=2
     )
     assert groups(found.of_client) == [[0, 1, 3, 4, 5], [2]]
-
-
-def test_by_hand_a_cluster_that_newcomers_found_starts_from_the_initial_model():
-    strategy = make_strategy("pacfl", 2, num_eigenvectors=1, threshold=25.0)
-    result = run(strategy, Visits(lines(0, 60, 130), 3, {2: {0, 1}}), rounds=2)
-    assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 2}
-    assert weights(result) == [2, 4, 3]

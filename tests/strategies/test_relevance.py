@@ -8,14 +8,12 @@ import pytest
 from flwr.app import Array
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.linalg import subspace_angles
 from sklearn.metrics import adjusted_rand_score
 
 from clients.signatures.spectrum import (
     leading_spectrum,
     relevance,
 )
-from fl_core import relevance as at_server
 from fl_core.relevance import FORMULAS, Spectra, relevances, smallest_angles
 from strategies import SpectralClustering
 from strategies.clusterings import at_server as landmarks
@@ -54,14 +52,6 @@ def test_whole_spectra_say_what_clients_would(formula, k):
         np.testing.assert_allclose(found, answers_of(formula, clients, k), atol=1e-3)
 
 
-def test_blocks_change_nothing(monkeypatch):
-    every = spectra_of(federation(1))
-    whole = [relevances(formula, every, every, 3) for formula in FORMULAS]
-    monkeypatch.setattr(at_server, "_BLOCK", 1)
-    for formula, before in zip(FORMULAS, whole, strict=True):
-        np.testing.assert_allclose(relevances(formula, every, every, 3), before, atol=1e-6)
-
-
 @given(st.integers(0, 2**32 - 1))
 def test_no_client_misses_anything_of_itself(seed):
     """In float32: its rounding must not pass for another client's small miss."""
@@ -83,15 +73,6 @@ def test_two_eigenpairs_by_hand():
     # 2's first eigenvector captures 1 of the 4 that one direction can: it misses 3/4, and is the
     # only other client.
     np.testing.assert_allclose(relevances("missed-energy", both, both, 1), [[1, 0.5], [0.5, 1]])
-
-
-def test_the_smallest_angle_is_scipys():
-    clients = federation(2)
-    every = spectra_of(clients)
-    leading = [c.eigenvectors[:, :4] for c in clients]
-    expected = [[subspace_angles(one, other).min() for other in leading] for one in leading]
-    # Of a client with itself it is 0, where the arccosine loses half of the digits.
-    np.testing.assert_allclose(smallest_angles(every, every, 4), expected, atol=1e-3)
 
 
 @given(st.randoms(use_true_random=False), st.sampled_from(sorted(FORMULAS)))

@@ -1,24 +1,17 @@
 """A run that is cut off and resumed ends with the same models as one that was not."""
 
-from dataclasses import dataclass, field
-from functools import partial
-
 import numpy as np
 import pytest
 
 from fl_core.models.checkpoint import load_checkpoint, save_checkpoint
-from strategies import ClusteredStrategy, ClusterMean, SingleCluster, make_strategy
-from strategies.aggregations.aggregation import Aggregation
-from strategies.catalogue import ROBUST
+from strategies import make_strategy
 from strategies.clusterings.first_update import OnceByTraining
 from tests.local_grid import LocalGrid, Visits
-from tests.samples import sampled
 from tests.toy_app import (
     ENCODER,
     PATHS,
     STRATEGIES,
     TASKS,
-    every_strategy,
     fail,
     groups,
     in_rounds,
@@ -28,9 +21,6 @@ from tests.toy_app import (
 )
 
 ROUNDS = 5
-# What no strategy of a paper has.
-COMBINED = {kind.name: partial(ClusteredStrategy, SingleCluster(), kind()) for kind in ROBUST}
-MAKES = {**STRATEGIES, **COMBINED}
 
 pytestmark = pytest.mark.usefixtures("plane_without_umap")
 
@@ -64,16 +54,9 @@ def same_models(one, other):
         assert found.tobytes() == expected.tobytes()
 
 
-@pytest.mark.parametrize(
-    ("name", "after"),
-    sampled(
-        [*((name, 3) for name in STRATEGIES), *((name, n) for name in PATHS for n in (1, ROUNDS))],
-        3,
-    )
-    + [(name, 3) for name in COMBINED],
-)
+@pytest.mark.parametrize(("name", "after"), [("flt-graph", 1), ("mt-hfl", 3), ("ifca", ROUNDS)])
 def test_a_resumed_run_ends_as_an_undisturbed_one(name, after, tmp_path):
-    make = MAKES[name]
+    make = STRATEGIES[name]
     options = {"fraction_train": 0.6, "seed": 3}
     undisturbed = make(**options)
     expected = run(undisturbed, grid(), ROUNDS)
@@ -95,12 +78,6 @@ def test_a_resumed_run_ends_as_an_undisturbed_one(name, after, tmp_path):
         assert getattr(resumed.training, f"{kind}_traffic") == getattr(
             undisturbed.training, f"{kind}_traffic"
         )
-    assert sorted(found.train_metrics_clientapp) == rounds
-    for round_number in rounds:
-        assert (
-            found.train_metrics_clientapp[round_number]
-            == expected.train_metrics_clientapp[round_number]
-        )
 
 
 def test_what_clients_said_before_the_interruption_is_remembered(tmp_path):
@@ -120,30 +97,6 @@ def test_what_clients_said_before_the_interruption_is_remembered(tmp_path):
     asked = [m for m in again.sent if m.metadata.message_type == "query.signature"]
     assert len(asked) == len(TASKS)
     assert {m.metadata.group_id for m in asked} == {"3"}
-
-
-@dataclass
-class Momentum(Aggregation):
-    """FedAvgM: the weights move on by half of how they moved in the round before."""
-
-    moved: np.ndarray = field(default_factory=lambda: np.zeros(1, np.float32), init=False)
-
-    def __call__(self, state):
-        (before,), (mean,) = state.models, ClusterMean()(state)
-        self.moved = mean["w"] - before["w"] + self.moved / 2
-        return [{**mean, "w": before["w"] + self.moved}]
-
-
-def test_an_aggregation_remembers(tmp_path):
-    def make(**options):
-        return ClusteredStrategy(SingleCluster(), Momentum(), fraction_train=0.6, **options)
-
-    undisturbed = make()
-    expected = run(undisturbed, grid(), ROUNDS)
-    cut_off(make, 2, tmp_path / "c")
-    resumed = make()
-    resumed.resume(load_checkpoint(tmp_path / "c"))
-    same_models(run(resumed, grid(), ROUNDS), expected)
 
 
 @pytest.mark.parametrize("name", ["rcc-pfl", "flt-graph", "pca-km-hc"])
@@ -171,8 +124,10 @@ def turned(client, task):
     return (np.cos(angle), np.sin(angle))
 
 
-@every_strategy
-def test_a_client_that_is_away_when_a_run_goes_on_comes_back_to_it(make, tmp_path):
+@pytest.mark.parametrize("name", [*PATHS, "fedclust"])
+def test_a_client_that_is_away_when_a_run_goes_on_comes_back_to_it(name, tmp_path):
+    make = STRATEGIES[name]
+
     def save(report):
         if report.round == 2:
             save_checkpoint(tmp_path / "c", strategy.checkpoint())

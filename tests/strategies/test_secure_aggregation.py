@@ -153,13 +153,6 @@ def test_two_clients_do_not_train_and_none_ends_the_run(caplog):
             run(optimum(few), grid_of(tasks=few))
 
 
-def test_a_share_that_is_too_small_for_any_sum_ends_the_run():
-    grid = grid_of(tasks=[0] * 8)
-    with pytest.raises(RuntimeError, match=r"fraction-train is 0\.25, which of 8 clients is fewer"):
-        run(optimum([0] * 8, fraction_train=0.25), grid)
-    assert {m.metadata.message_type for m in grid.sent} == {protocol.query(protocol.DESCRIBE)}
-
-
 def test_a_round_without_keys_is_lost_and_a_run_of_such_rounds_fails(caplog):
     corrupt = {(KEYS, client): in_rounds(1, 2) for client in range(8)}
     assert weights(run(optimum(), grid_of(corrupt), 3)) == [3, 7]
@@ -431,23 +424,6 @@ def test_keys_that_all_others_would_refuse_cost_their_client_alone(change, reaso
         f"client 1 failed at public_keys in round 1: {reason}",
         f"client 1 takes part in no secure sum of this run any more: {reason}",
     ]
-
-
-@pytest.mark.parametrize("row", [0, 1])
-def test_two_clients_with_one_key_are_left_out_and_named(row, caplog):
-    sent = []
-
-    def note(arrays):
-        sent.append(arrays["keys"][0].copy())
-
-    def copy(arrays):
-        arrays["keys"][row] = sent[-1]
-
-    tasks = [0] * 5
-    grid = grid_of({(KEYS, 1): with_arrays(note), (KEYS, 3): with_arrays(copy)}, tasks)
-    assert weights(run(optimum(tasks), grid)) == pytest.approx([(1 + 3 + 5) / 3])
-    reason = "failed at public_keys in round 1: another client sent one of its keys, too"
-    assert logged(caplog) == [f"client {client} {reason}" for client in (1, 3)]
 
 
 @pytest.mark.parametrize("name", ["digests", "shares"])

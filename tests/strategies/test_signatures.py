@@ -3,7 +3,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies import make_strategy
 from strategies.clusterings import signatures
 from strategies.clusterings.agglomeration import canonical_labels
 from strategies.clusterings.signatures import (
@@ -15,8 +14,6 @@ from strategies.clusterings.signatures import (
     nearest_cluster,
     relatedness_graph,
 )
-from tests.local_grid import LocalGrid
-from tests.toy_app import ENCODER, run, toy_app
 
 
 def clients(tasks, per_task=5, k=3, spread=0.2, seed=0):
@@ -84,12 +81,6 @@ def test_the_threshold_belongs_to_the_graph():
     assert relatedness_graph(distances, np.inf).all()
 
 
-@pytest.mark.parametrize("threshold", [-0.1, np.nan])
-def test_no_such_threshold(threshold):
-    with pytest.raises(ValueError, match="graph-threshold is"):
-        relatedness_graph(np.zeros((2, 2)), threshold)
-
-
 @pytest.mark.parametrize("num_clusters", [2, "elbow", "silhouette"])
 def test_by_hand_a_path_is_cut_in_the_middle(num_clusters):
     # 0–1–2 3–4–5 with 2–3 linked: the rows of 0 and 1, and of 4 and 5, differ least.
@@ -107,27 +98,6 @@ def test_cliques_are_the_clusters_when_their_number_is_chosen(labels):
     assert np.array_equal(group_graph(cliques(labels), "silhouette").labels, found.labels)
     given_number = group_graph(cliques(labels), len(set(labels)))
     assert np.array_equal(given_number.labels, canonical_labels(labels))
-
-
-@pytest.mark.parametrize("num_clusters", [0, 4])
-def test_no_such_number_of_clusters(num_clusters):
-    with pytest.raises(ValueError, match=f"num-clusters is {num_clusters}, but 3 clients"):
-        group_graph(np.eye(3, dtype=bool), num_clusters)
-
-
-@pytest.mark.faults
-@pytest.mark.slow
-def test_interleaved_tasks_are_found_on_umaps_plane():
-    tasks = [0, 1] * 8  # 16 centroids of each task: UMAP's 15 neighbours are all of their task
-    strategy = make_strategy("flt", ENCODER, threshold=1)
-    run(strategy, LocalGrid(toy_app(tasks), len(tasks)))
-    assert list(strategy.clusters.of_client.values()) == tasks
-
-
-@pytest.mark.parametrize("count", [1, 3, 4, 30])
-def test_equal_signatures_are_in_one_place(count):
-    embedded = embed_signatures([np.ones((2, 8), np.float32)] * count, seed=0)
-    assert not np.concatenate(embedded).any()
 
 
 @pytest.mark.slow

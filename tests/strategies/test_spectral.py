@@ -10,8 +10,6 @@ from scipy.spatial.distance import squareform
 from strategies import SpectralClustering, make_strategy
 from strategies.clusterings import at_server, outliers, spectral
 from strategies.clusterings.agglomeration import canonical_labels
-from strategies.clusterings.relevance_groups import group_by_relevance
-from strategies.rounds.round_state import Clusters
 from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import TASKS, fail, run, toy_app, with_arrays, with_metrics
 
@@ -34,16 +32,6 @@ def test_it_is_scipys_average_linkage_of_the_mean_relevance(seed, count, data):
     found = SpectralClustering(number).group(scores, np.full(count, -1))
     assert found.labels.tolist() == canonical_labels(expected).tolist()
     assert (found.compared.tolist(), found.outliers) == (list(range(count)), {})
-
-
-@settings(max_examples=40)
-@given(st.integers(0, 10**6), SIZES, st.data())
-def test_the_order_of_clients_changes_only_the_names_of_clusters(seed, count, data):
-    number, order = data.draw(st.integers(1, count)), data.draw(st.permutations(range(count)))
-    scores = random_scores(seed, count)
-    labels = group_by_relevance(scores, number).labels
-    again = group_by_relevance(scores[np.ix_(order, order)], number).labels
-    assert again.tolist() == canonical_labels(labels[list(order)]).tolist()
 
 
 def sizes(labels):
@@ -114,8 +102,3 @@ def test_as_many_eigenvectors_as_are_usual_with_the_relevance_unless_a_number_is
     assert SpectralClustering(2).num_shared == 20
     assert SpectralClustering(2, relevance="missed-energy").num_shared == 5
     assert SpectralClustering(2, 7, relevance="missed-energy").num_shared == 7
-
-
-def test_without_resamples_clusters_stay_as_they_are():
-    clusters = Clusters({0: 0})
-    assert SpectralClustering(2).with_resamples(clusters, lambda _: None).resamples is None

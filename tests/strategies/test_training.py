@@ -41,12 +41,6 @@ def test_where_clusters_retain_their_models_a_client_that_joins_one_gets_it():
     assert [held(state, client) for client in range(3)] == [1, 0, 1]  # no client was in cluster 2
 
 
-def test_a_new_cluster_starts_from_the_mean_of_what_its_clients_hold():
-    state = training(False, {0: 0, 1: 1, 2: 1}, [model(1), model(5)])
-    state.regroup(Clusters({0: 0, 1: 0, 2: 1}), retains_models=False)
-    assert [held(state, client) for client in range(3)] == [3, 3, 5]
-
-
 def test_a_cluster_that_retains_its_model_gives_it_to_those_who_join():
     state = training(False, {0: 0, 1: 1, 2: 1}, [model(1), model(5)])
     state.regroup(Clusters({0: 0, 1: 0, 2: 1}, num_clusters=3), retains_models=True)
@@ -61,20 +55,6 @@ def test_clusters_that_come_with_models_go_on_with_these_and_do_not_hold_them(pe
     assert [held(state, client) for client in range(3)] == [8, 7, 7]
     assert state.clusters.models == ()
     assert state.initial["w"].tolist() == [0, 0]
-
-
-@pytest.mark.parametrize("per_client", [False, True])
-def test_a_client_without_a_place_joins_the_largest_cluster(per_client):
-    state = training(per_client, {0: 0, 1: 1}, [model(1), model(5)])
-    state.regroup(Clusters({0: 1, 1: 1}, num_clusters=2), retains_models=False)
-    assert state.clusters.of_client == {0: 1, 1: 1, 2: 1}
-
-
-def test_the_same_model_is_sent_as_the_same_record():
-    state = training(False, {0: 0, 1: 1, 2: 2}, [model(1)] * 3)
-    first = model(7)
-    state.set_models([first, first, model(7)])
-    assert state.records[0] is state.records[1] is not state.records[2]
 
 
 def test_what_clusters_have_worked_out_is_not_in_a_checkpoint():

@@ -199,7 +199,7 @@ def test_a_long_name_of_parts_is_broken_before_its_last_part():
             "yes",
             'weighted-mean is "yes", but it must be true or false, or "paper"',
         ),
-        ("common-layers", "", 'common-layers is "", but it must be "paper", "conv", or names of'),
+        ("common-layers", "", 'common-layers is "", but it must be "paper", or names of'),
         ("encoder", "resnet18", 'encoder is "resnet18", .* a .safetensors file, "auto", or one of'),
         ("max-changed", -1, 'max-changed is -1, .* whole number of at least 0, or "never"'),
     ],

@@ -188,7 +188,7 @@ DP = {"training_epsilon": 1.0}
         ({"strategy": "scaffold"}, "optimizer is adam, but scaffold assumes SGD without momentum"),
         (
             {"strategy": "spectral+graph+scaffold", "optimizer": "sgd"},
-            "scaffold sends arrays beside the model, which the aggregation graph cannot combine",
+            "scaffold needs means of arrays beside the model, and the aggregation graph makes a",
         ),
         ({"strategy": "single+mean+ditoo"}, 'local objective is "ditoo", .*Did you mean ditto'),
         (

@@ -140,7 +140,7 @@ def write_grouping(folder: Path, names, change=None):
                 {"num_clusters": 3, "score": 0.1, "resamples": 0.1},
             ],
         },
-        "bytes": {"pre_round_up_per_client": 26000, "pre_round_down_per_client": 0},
+        "bytes": {"pre_round_per_client": 26000, "round_per_client": 355000},
         "outliers": {},
         "resamples": 100,
         "command": "fedkin group num-clients=6",

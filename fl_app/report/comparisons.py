@@ -7,15 +7,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fl_app.report.pictures import ClientScore, Spec, clients_figure, rounds_figure, traffic_figure
+from fl_app.report.pictures import (
+    ClientScore,
+    Spec,
+    clients_figure,
+    rounds_figure,
+    traffic_figure,
+    verdicts_figure,
+)
 from fl_app.report.tables import PRE_ROUND, TRAINING, shared_test
 from fl_app.results.reading import Curve, Result
-from fl_app.results.schema import Run
-from fl_core.data.settings import TESTS
+from fl_app.results.schema import Run, largest_run
+from fl_core.messages.protocol import ACCURACY
 from fl_core.metrics import Metric
-from fl_core.text import listed
 
-_MOST_NAMES = 3  # of rows that were tested in one way
+TESTS_DIFFER = "Not all strategies were tested in the same way."
 
 
 class Compared(NamedTuple):
@@ -26,31 +32,20 @@ class Compared(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """A picture that compares strategies: `draw` returns None if there is nothing to show.
+    """A picture of strategies in a test: `draw` returns None if there is nothing to show.
 
-    A page has it if there are at least `least` strategies, and shows the first `most` of them with
-    a `note`. Curves over rounds exist for the first test of each run only.
+    It shows the first `most` strategies, and a page has a `note` below it. The test is one that all
+    have, or else none. Curves over rounds exist for the first test of each run only.
     """
 
-    draw: Callable[[Mapping[str, Compared]], Spec | None]
+    draw: Callable[[Mapping[str, Compared], str], Spec | None]
     most: int = 24  # more lines are indistinguishable
-    least: int = 1
     note: str = ""
     of_curves: bool = False
 
-    def caption(self, rows: Mapping[str, Compared]) -> str:
-        """Return the note, and the test of each row if these differ."""
-        tests = _by_test(rows, of_curves=self.of_curves)
-        differ = "; ".join(
-            f"{test if test in TESTS.values() else 'in one test alone'}: "
-            f"{listed(names, _MOST_NAMES, ', ')}"
-            for test, names in tests.items()
-        )
-        return f"{self.note} Tests differ: {differ}.".strip() if len(tests) > 1 else self.note
 
-
-def compared(results: Sequence[Result]) -> dict[str, Compared]:
-    """Return the strategies with tested clients by name; of several results, with theirs."""
+def figures_of(results: Sequence[Result]) -> dict[str, tuple[Spec, str]]:
+    """Return each picture that compares strategies with its note, by the name of its file."""
     rows = {
         f"{name} · {result.name}" if len(results) > 1 else name: Compared(
             result.of(name), result.curves.get(name)
@@ -58,10 +53,30 @@ def compared(results: Sequence[Result]) -> dict[str, Compared]:
         for result in results
         for name in result.strategies
     }
-    return {name: one for name, one in rows.items() if _known(one)}
+    rows = {name: one for name, one in rows.items() if _is_tested(one)}
+    figures = {}
+    for name, comparison in COMPARISONS.items() if rows else ():
+        shown = dict([*rows.items()][: comparison.most])
+        runs = _runs(shown)
+        tests = {shared_test(runs)}
+        if comparison.of_curves:
+            tests = {next(iter(run.tests)) for run in runs}
+        test = tests.pop() if len(tests) == 1 else ""
+        more = f"Shown are the first {len(shown)} of {len(rows):,}." * (len(shown) < len(rows))
+        notes = (comparison.note, "" if test else TESTS_DIFFER, more)
+        if (spec := comparison.draw(shown, test)) is not None:
+            file_name = name.replace(ACCURACY, runs[0].metrics.main.name)
+            figures[file_name] = spec, " ".join(filter(None, notes))
+    return figures
 
 
-def _known(one: Compared) -> bool:
+def draw_verdicts(result: Result) -> Spec:
+    """Draw the verdicts of the first seed."""
+    run = largest_run(result.runs)
+    return verdicts_figure(result.verdicts[0].clients, run.names, run.metrics.main)
+
+
+def _is_tested(one: Compared) -> bool:
     curve = () if one.curve is None else (one.curve[1],)
     return any(np.isfinite(values).any() for values in (*curve, *(run.scores for run in one.runs)))
 
@@ -70,31 +85,19 @@ def _runs(rows: Mapping[str, Compared]) -> list[Run]:
     return [run for one in rows.values() for run in one.runs]
 
 
-def _by_test(rows: Mapping[str, Compared], *, of_curves: bool = False) -> dict[str, list[str]]:
-    """Return the names of rows by the test in which they are compared."""
-    shared, found = "" if of_curves else shared_test(_runs(rows)), dict[str, list[str]]()
-    for name, one in rows.items():
-        if test := shared or shared_test(one.runs):
-            found.setdefault(test, []).append(name)
-    return found
+def _metric(rows: Mapping[str, Compared], test: str) -> Metric:
+    return _runs(rows)[0].metrics.main.in_test(test)
 
 
-def _metric(rows: Mapping[str, Compared], *, of_curves: bool = False) -> Metric:
-    """Return the metric by which strategies are compared, with the test if there are two."""
-    tests = _by_test(rows, of_curves=of_curves)
-    return _runs(rows)[0].metrics.main.in_test(*tests if len(tests) == 1 else ("",))
-
-
-def _rounds(rows: Mapping[str, Compared]) -> Spec | None:
+def _rounds(rows: Mapping[str, Compared], test: str) -> Spec | None:
     curves = {name: one.curve for name, one in rows.items() if one.curve is not None}
-    return rounds_figure(curves, _metric(rows, of_curves=True)) if curves else None
+    return rounds_figure(curves, _metric(rows, test)) if curves else None
 
 
-def _clients(rows: Mapping[str, Compared]) -> Spec:
-    test = shared_test(runs := _runs(rows))
-    several = len({run.seed for run in runs}) > 1
+def _clients(rows: Mapping[str, Compared], test: str) -> Spec:
+    several = len({run.seed for run in _runs(rows)}) > 1
     tested = {name: _tested(one.runs, test, several) for name, one in rows.items()}
-    return clients_figure(tested, several_seeds=several, metric=_metric(rows))
+    return clients_figure(tested, several_seeds=several, metric=_metric(rows, test))
 
 
 def _tested(runs: Sequence[Run], test: str, several_seeds: bool) -> list[ClientScore]:
@@ -117,18 +120,15 @@ def _tested(runs: Sequence[Run], test: str, several_seeds: bool) -> list[ClientS
     ]
 
 
-def _costs(rows: Mapping[str, Compared]) -> Spec:
-    test = shared_test(_runs(rows))
-    return traffic_figure(
-        {
-            name: (
-                np.array([run.kilobytes(*PRE_ROUND, *TRAINING) / 1000 for run in one.runs]),
-                np.array([run.tests.get(test, run).score for run in one.runs]),
-            )
-            for name, one in rows.items()
-        },
-        _metric(rows),
-    )
+def _costs(rows: Mapping[str, Compared], test: str) -> Spec | None:
+    costs = {
+        name: (
+            np.array([run.kilobytes(*PRE_ROUND, *TRAINING) / 1000 for run in one.runs]),
+            np.array([run.tests.get(test, run).score for run in one.runs]),
+        )
+        for name, one in rows.items()
+    }
+    return traffic_figure(costs, _metric(rows, test)) if len(costs) > 1 else None
 
 
 COMPARISONS = {
@@ -136,6 +136,6 @@ COMPARISONS = {
         _rounds, note="Choose strategies in the legend.", of_curves=True
     ),
     "accuracy-per-client": Comparison(_clients, most=40),
-    "accuracy-against-bytes": Comparison(_costs, least=2),
+    "accuracy-against-bytes": Comparison(_costs),
 }
 """By the name of the file in a run's folder, where classes are predicted; in a page's order."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fl_app.report.matrices import TitledPicture, matrix_pictures
-from fl_app.report.sections import cluster_tables, cost_tables, trouble_tables
+from fl_app.report.sections import cluster_tables, trouble_tables
 from fl_app.report.sentences import changed_options, command
 from fl_app.report.text_table import TextTable
-from fl_app.report.verdict_section import verdict_parts
+from fl_app.report.verdict_table import verdict_parts
 from fl_app.results.reading import Result
 from fl_core.options import typed
 from fl_core.text import listed
@@ -21,64 +20,23 @@ MOST_PICTURES = 8  # of a section
 Part = TextTable | str | Callable[[], TitledPicture]
 """A table, a sentence, or a picture, which is drawn if the page has room for it."""
 
-SECTIONS: Mapping[str, Callable[[Result], Sequence[Part]]] = {
-    "What each site should do": verdict_parts,
-    "Who is in which cluster": cluster_tables,
-    "Who is like whom": matrix_pictures,
-    "Failures, outliers and attacks": trouble_tables,
-    "Bytes and seconds": cost_tables,
-}
-"""By heading; one without parts is left out."""
 
-
-@dataclass
-class Content:
+class Content(NamedTuple):
     """The contents of a page on one result."""
 
     name: str
     sections: dict[str, list[TextTable | str | TitledPicture]]
-    changed: TextTable
-    options: TextTable
     command: str
-    versions: TextTable
-    privacy: TextTable
-    columns: str
 
 
 def content_of(result: Result, most_pictures: int = MOST_PICTURES) -> Content:
     """Return the contents of a page, with at most so many pictures in each section."""
-    changed, grouping = changed_options(result.config), result.grouping
     sections = {heading: parts_of(result) for heading, parts_of in SECTIONS.items()}
+    grouping = result.grouping
     return Content(
-        name=result.name,
-        sections={
-            heading: _drawn(parts, most_pictures) for heading, parts in sections.items() if parts
-        },
-        changed=TextTable(
-            "Options with another value than their default",
-            ["option", "value", "default"],
-            [[key, _value(value), _value(default)] for key, (value, default) in changed.items()],
-        ),
-        options=TextTable(
-            f"All {len(result.config)} options",
-            ["option", "value"],
-            [[key, _value(value)] for key, value in result.config.items()],
-            open=False,
-        ),
-        command=command(result.config) if result.config else grouping.command if grouping else "",
-        versions=TextTable(
-            "Software that made these results",
-            ["software", "version"],
-            [[name, version] for name, version in result.versions.items()],
-            open=False,
-        ),
-        privacy=TextTable(
-            f"Differential privacy spent, for one {result.sample} of one client",
-            ["what", "value"],
-            [[name, f"{value:g}"] for name, value in result.privacy.items()],
-            {1},
-        ),
-        columns=listed(result.columns, _MOST_COLUMNS, ", "),
+        result.name,
+        {heading: _drawn(parts, most_pictures) for heading, parts in sections.items() if parts},
+        command(result.config) if result.config else grouping.command if grouping else "",
     )
 
 
@@ -91,18 +49,46 @@ def _drawn(parts: Sequence[Part], most: int) -> list[TextTable | str | TitledPic
     )
 
 
+def _configuration(result: Result) -> list[Part]:
+    """Describe the samples, the privacy and the software, and tabulate the options."""
+    changed = changed_options(result.config)
+    rows = [
+        [key, _value(value), _value(changed[key][1]) if key in changed else ""]
+        for key, value in sorted(result.config.items(), key=lambda item: item[0] not in changed)
+    ]
+    caption = f"All {len(rows)} options: {len(changed)} have another value than their default"
+    spent = f"Differential privacy spent, for one {result.sample} of one client"
+    sentences = {
+        "Each sample has these columns": listed(result.columns, _MOST_COLUMNS, ", "),
+        spent: ", ".join(f"{name} {value:g}" for name, value in result.privacy.items()),
+        "Software that made these results": ", ".join(map(" ".join, result.versions.items())),
+    }
+    return [
+        *(f"{what}: {text}." for what, text in sentences.items() if text),
+        *([TextTable(caption, ["option", "value", "default"], rows, open=False)] if rows else []),
+    ]
+
+
+SECTIONS: Mapping[str, Callable[[Result], Sequence[Part]]] = {
+    "What each site should do": verdict_parts,
+    "Who is in which cluster": cluster_tables,
+    "Who is like whom": matrix_pictures,
+    "Failures, outliers and attacks": trouble_tables,
+    "Configuration": _configuration,
+}
+"""By heading; one without parts is left out."""
+
+
 def differing_options(results: Sequence[Result]) -> TextTable | None:
     """Return the options in which results differ, a column for each result."""
     keys = dict.fromkeys(key for result in results for key in result.config)
+    values = {key: [_value(result.config.get(key, "")) for result in results] for key in keys}
     rows = [
-        [key, *(_value(result.config.get(key, "")) for result in results)]
-        for key in keys
-        if key != "output-dir" and len({_value(one.config.get(key, "")) for one in results}) > 1
+        [key, *each] for key, each in values.items() if key != "output-dir" and len(set(each)) > 1
     ]
-    if not rows:
-        return None
     names = [result.name for result in results]
-    return TextTable("Options in which the runs differ", ["option", *names], rows)
+    caption = "Options in which the runs differ"
+    return TextTable(caption, ["option", *names], rows) if rows else None
 
 
 def _value(value: Any) -> str:

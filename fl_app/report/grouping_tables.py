@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
+from fl_app.report.sentences import describe_cost
+from fl_app.report.tables import MOST_NAMES, cluster_rows, lines_by_reason
 from fl_app.report.text_table import TextTable, render
 from fl_app.results.schema import Grouping
 from fl_core.text import listed, printable
@@ -18,8 +20,6 @@ LIMITS = (
 )
 """How far the certainty and the number of groups can be trusted."""
 _MOST_CANDIDATES = 6
-_MOST_CLUSTERS = 40
-_MOST_NAMES = 60  # of a cluster
 _MOST_DOUBTS = 20
 _HARDLY = 0.5
 """If a smaller share of clients is certain, the data hardly have such groups."""
@@ -37,20 +37,10 @@ def _known(certainty: Sequence[float]) -> list[float]:
 
 def warnings_of(report: Grouping) -> list[str]:
     """Return why clusters mean little: clients are indistinguishable, or have little to compare."""
-    lines = (
-        [f"The clients could not be distinguished: {report.why_indistinguishable}."]
-        if report.why_indistinguishable
-        else []
-    )
-    return lines + _by_reason("little to compare", report.uninformative)
-
-
-def _by_reason(kind: str, why: Mapping[str, str]) -> list[str]:
-    """Return a line for each reason, with the clients that have it."""
-    reasons: dict[str, list[str]] = {}
-    for name, reason in why.items():
-        reasons.setdefault(reason, []).append(printable(name))
-    return [f"{kind}: {listed(names, _MOST_NAMES)}: {reason}" for reason, names in reasons.items()]
+    why = report.why_indistinguishable
+    lines = [f"The clients could not be distinguished: {why}."] if why else []
+    poor = lines_by_reason(report.uninformative)
+    return lines + [f"little to compare: {line}" for line in poor]
 
 
 def print_grouping(report: Grouping) -> None:
@@ -69,25 +59,17 @@ def clusters_table(grouping: Grouping) -> TextTable:
     """Tabulate the members of each cluster and how sure that is."""
     what = "No group is certain" if grouping.why_indistinguishable else "Who should train with whom"
     has_certainty = bool(_known(grouping.certainty))
-    numbers, rows = sorted(set(grouping.clusters)), []
-    for cluster in numbers[:_MOST_CLUSTERS]:
-        members = [i for i, other in enumerate(grouping.clusters) if other == cluster]
-        sure = _known([grouping.certainty[i] for i in members])
+
+    def cells_of(members: list[int]) -> list[str]:
+        names = [printable(grouping.names[client]) for client in members]
+        sure = _known([grouping.certainty[client] for client in members])
         shares = [f"{100 * np.mean(sure):.0f}", f"{100 * min(sure):.0f}"] if sure else ["–", "–"]
-        rows.append(
-            [
-                "left out" if cluster < 0 else str(cluster),
-                listed([printable(grouping.names[i]) for i in members], _MOST_NAMES),
-                f"{len(members):,}",
-                *(shares if has_certainty else ()),
-            ]
-        )
+        return [listed(names, MOST_NAMES), f"{len(members):,}", *(shares if has_certainty else ())]
+
     columns = ["cluster", "clients", "number"]
     columns += ["certainty %\nmean", "\nlowest"] if has_certainty else []
-    if (more := len(numbers) - _MOST_CLUSTERS) > 0:
-        rows.append([f"{more:,} more", *[""] * (len(columns) - 1)])
     caption = f"{what}: {grouping.num_clusters.chosen} cluster(s)"
-    return TextTable(caption, columns, rows, {0, 2, 3, 4})
+    return TextTable(caption, columns, cluster_rows(grouping.clusters, cells_of), {0, 2, 3, 4})
 
 
 def _drawn(report: Grouping) -> str:
@@ -125,14 +107,6 @@ def doubts_table(grouping: Grouping) -> TextTable | None:
 def candidates_table(grouping: Grouping) -> TextTable | None:
     """Tabulate the numbers of clusters that the evidence supports most; None without any."""
     number = grouping.num_clusters
-    best = sorted(
-        number.candidates,
-        key=lambda one: (
-            one.num_clusters != number.chosen,
-            -one.resamples,
-            -np.nan_to_num(one.score),
-        ),
-    )
     # Of many clients whose number was given, or chosen by the elbow, none was weighed.
     weighed = any(one.resamples for one in number.candidates)
     rows = [
@@ -141,7 +115,7 @@ def candidates_table(grouping: Grouping) -> TextTable | None:
             "–" if np.isnan(one.score) else f"{one.score:.3f}",
             *([f"{100 * one.resamples:.0f}"] if weighed else []),
         ]
-        for one in sorted(best[:_MOST_CANDIDATES], key=lambda one: one.num_clusters)
+        for one in number.foremost(_MOST_CANDIDATES)
     ]
     columns = ["clusters", "score", *(["best in % of resamples"] if weighed else [])]
     table = TextTable("How many groups the evidence supports", columns, rows, range(3))
@@ -157,14 +131,9 @@ def _remarks(report: Grouping) -> list[str]:
         )
     if not report.why_indistinguishable:  # otherwise they were printed instead of the certainty
         lines += warnings_of(report)
-    lines += _by_reason("outliers", report.outliers)
+    lines += [f"outliers: {line}" for line in lines_by_reason(report.outliers)]
     unknown = [f"{name}: {printable(why)}" for name, why in report.unknown_nodes.items()]
     lines += [f"left out: {one}" for one in unknown[:_MOST_DOUBTS]]
     if len(unknown) > _MOST_DOUBTS:
         lines.append(f"left out: {len(unknown) - _MOST_DOUBTS} more nodes, in grouping.json")
-    cost = report.bytes
-    lines.append(
-        f"cost: {cost['pre_round_per_client'] / 1000:,.0f} kB per client for this pre-round, "
-        f"{cost['round_per_client'] / 1000:,.0f} kB for each round of training"
-    )
-    return lines
+    return [*lines, f"cost: {describe_cost(report)}"]

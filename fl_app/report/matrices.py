@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fl_app.report.pictures import Spec, on_page, similarity_figure
+from fl_app.results.layout import GROUPING, run_file_stem
 from fl_app.results.reading import Matrix, Result
-from fl_app.results.schema import Grouping
 
 TitledPicture = tuple[str, str, Spec]
 """A title, a sentence that explains the picture, and the picture."""
@@ -19,26 +19,26 @@ CONSENSUS = "consensus"
 """The measure of a matrix: the share of resamples in which two are in one cluster."""
 
 
-def matrix_pictures(result: Result) -> list[Callable[[], TitledPicture]]:
-    """Return functions that draw the grouping's, each strategy's first seed's, and the others."""
-    seen: set[str] = set()
-    first: list[Matrix] = []
-    others: list[Matrix] = []
-    for one in result.matrices:
-        strategy = one.title.partition(",")[0]
-        (others if strategy in seen else first).append(one)
-        seen.add(strategy)
-    found = _of_grouping(result.grouping, has_others=bool(first)) if result.grouping else []
-    return [partial(_on_page, one) for one in [*found, *first, *others]]
+def matrices_of(result: Result) -> dict[str, Matrix]:
+    """Return the grouping's matrices, and each strategy's first seed's first, by names of files."""
+    first = {one.title.partition(",")[0]: one for one in result.matrices[::-1]}.values()
+    found = _of_grouping(result)
+    for one in sorted(result.matrices, key=lambda one: one not in first):
+        strategy, _, seed = one.title.rpartition(", seed ")
+        found[run_file_stem("similarity", strategy, seed) if strategy else "similarity"] = one
+    return found
 
 
-def _of_grouping(grouping: Grouping, *, has_others: bool) -> list[Matrix]:
-    """Return the relevance, unless a strategy's is there, and the consensus."""
-    found = []
-    measures = {CONSENSUS: grouping.together}
-    if not has_others:
-        measures = {"relevance": grouping.relevance, **measures}
-    for measure, values in measures.items():
+def _of_grouping(result: Result) -> dict[str, Matrix]:
+    """Return the consensus, and the relevance unless a strategy's is there."""
+    found: dict[str, Matrix] = {}
+    if (grouping := result.grouping) is None:
+        return found
+    relevance = None if result.matrices else grouping.relevance
+    for name, measure, values in (
+        ("relevance", "relevance", relevance),
+        (GROUPING.removesuffix(".json"), CONSENSUS, grouping.together),
+    ):
         if values is None:
             continue
         known = np.flatnonzero(np.isfinite(np.diag(values))).tolist()  # others were left out
@@ -46,8 +46,13 @@ def _of_grouping(grouping: Grouping, *, has_others: bool) -> list[Matrix]:
         if len(known) > 1 and np.isfinite(near).all():
             names = [grouping.names[client] for client in known]
             clusters = [grouping.clusters[client] for client in known]
-            found.append(with_tree(measure, near, clusters, names))
+            found[name] = with_tree(measure, near, clusters, names)
     return found
+
+
+def matrix_pictures(result: Result) -> list[Callable[[], TitledPicture]]:
+    """Return functions that draw the matrices for a page."""
+    return [partial(_on_page, one) for one in matrices_of(result).values()]
 
 
 def with_tree(

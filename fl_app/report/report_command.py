@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -161,35 +161,34 @@ def _table(results: list[Result], path: Path, options: argparse.Namespace) -> Te
         columns = [one for one in (main, "ari", "difference", "p-of-clients") if one in known]
     table = strategy_table(results, base, columns, for_programs=path.suffix == ".csv")
     place = table.columns.index("strategy")
-    named: dict[str | float, str] = {
-        name: options.names.get(name, name) for one in results for name in one.strategies
-    }
-    named |= {f"difference from {base}": f"difference from {named.get(base)}"}
+
+    def renamed(row: Sequence[Any]) -> list[Any]:
+        return [*row[:place], options.names.get(row[place], row[place]), *row[place + 1 :]]
+
+    heads = {f"difference from {base}": f"difference from {options.names.get(base, base)}"}
     return replace(
         table,
-        columns=[named.get(column, column) for column in table.columns],
-        rows=[[*row[:place], named[row[place]], *row[place + 1 :]] for row in table.rows],
-        exact=[[*row[:place], named[row[place]], *row[place + 1 :]] for row in table.exact],
+        columns=[heads.get(column, column) for column in table.columns],
+        rows=[*map(renamed, table.rows)],
+        exact=[*map(renamed, table.exact)],
         best=table.best if options.bold else (),
     )
 
 
 def _draw(results: list[Result], folder: Path, options: argparse.Namespace) -> Iterator[Path]:
     """Draw the pictures that need no more than the results, and yield their paths."""
-    from fl_app.report.comparisons import COMPARISONS, compared  # noqa: PLC0415
-    from fl_app.report.matrices import draw_matrix  # noqa: PLC0415
+    from fl_app.report.comparisons import draw_verdicts, figures_of  # noqa: PLC0415
+    from fl_app.report.matrices import draw_matrix, matrices_of  # noqa: PLC0415
     from fl_app.report.pictures.figure import rename_strategy, save, with_texts  # noqa: PLC0415
     from fl_app.results.layout import file_name  # noqa: PLC0415
 
-    rows = compared(results)
-    figures = {name: one.draw(rows) for name, one in COMPARISONS.items()} if rows else {}
+    figures = {name: figure for name, (figure, _) in figures_of(results).items()}
     for result in results:
         prefix = f"{file_name(result.name)}-" if len(results) > 1 else ""
-        for one in result.matrices:
-            title = one.title.replace(", seed ", "-seed-")
-            figures[f"{prefix}similarity-{title}"] = draw_matrix(one)
+        if result.verdicts:
+            figures[f"{prefix}verdicts"] = draw_verdicts(result)
+        for name, matrix in matrices_of(result).items():
+            figures[f"{prefix}{name}"] = draw_matrix(matrix)
     for name, figure in figures.items():
-        if figure is not None:
-            path = folder / f"{file_name(name)}.{options.figures}"
-            named = with_texts(figure, lambda text: rename_strategy(text, options.names))
-            yield save(named, path, options.width)
+        named = with_texts(figure, lambda text: rename_strategy(text, options.names))
+        yield save(named, folder / f"{name}.{options.figures}", options.width)

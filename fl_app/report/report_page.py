@@ -13,17 +13,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fl_app.report.comparisons import COMPARISONS, compared
+from fl_app.report.comparisons import figures_of
 from fl_app.report.contents import MOST_PICTURES, SECTIONS, content_of, differing_options
 from fl_app.report.pictures import Spec, on_page
-from fl_app.report.sentences import (
-    answer,
-    describe_comparison,
-    findings_table,
-    question,
-    troubles,
-)
-from fl_app.report.tables import count_tested, notes_of, shared_test, strategy_table, tests_of
+from fl_app.report.sentences import answer, answers_table, describe_comparison, question
+from fl_app.report.tables import notes_of, shared_test, strategy_table, tests_of
 from fl_app.report.text_table import TextTable
 from fl_app.results.reading import Result, read_result
 from fl_core.data.folders import cache_dir
@@ -90,13 +84,10 @@ def build_report(
     library = _library()
     return template.render(
         title=printable(title) or (question(results[0]) if alone else "Runs"),
-        opening={opening: alone.sections.pop(opening)}
-        if alone and opening in alone.sections
-        else {},
-        said=answer(results[0], compare)
-        if alone
-        else [s for one in results for s in troubles(one, one.name)],
-        findings=None if alone else findings_table(results),
+        opening=alone.sections.pop(opening, None) if alone else None,
+        opening_heading=opening,
+        said=answer(results[0], compare) if alone else [],
+        answers=None if alone else answers_table(results, compare),
         names=[result.name for result in results],
         table=_strategies(results, compare) if any(result.runs for result in results) else None,
         differing=None if alone else differing_options(results),
@@ -136,46 +127,32 @@ def distinct(results: Sequence[Result]) -> list[Result]:
 
 def _charts(results: Sequence[Result]) -> list[tuple[str, str, Spec]]:
     """Return the title, the caption and the specification of each picture of all results."""
-    rows, found = compared(results), []
-    for one in COMPARISONS.values():
-        shown = dict(list(rows.items())[: one.most])
-        spec = one.draw(shown) if len(rows) >= one.least else None
-        if spec is not None:
-            title, note, page = on_page(spec)
-            more = f"Shown are the first {one.most} of {len(rows):,}."
-            notes = (note, one.caption(shown), more if len(rows) > one.most else "")
-            found.append((title, " ".join(filter(None, notes)), page))
+    found = []
+    for spec, more in figures_of(results).values():
+        title, note, page = on_page(spec)
+        found.append((title, f"{note} {more}".strip(), page))
     return found
 
 
 def _strategies(results: Sequence[Result], compare: str = "") -> TextTable:
     """Return the table of strategies, with a caption that explains its numbers."""
-    caption = _tested(results) + (f" {describe_comparison(results, compare)}" if compare else "")
-    return replace(strategy_table(results, compare), caption=caption, folds=False)
-
-
-def _tested(results: Sequence[Result]) -> str:
-    runs = [run for result in results for run in result.runs]
-    main, tests, shared = runs[0].metrics.main, tests_of(runs), shared_test(runs)
-    compared = main.in_test(shared).title
-    clients = count_tested([run.tests.get(shared, run).scores for run in runs])
-    seeds = max(len(result.of(name)) for result in results for name in result.strategies)
-    over = f" ± standard deviation over {seeds} seeds" if seeds > 1 else ", one seed"
-    once = [line for result in results for line in notes_of(result.runs)]
-    caption = "; ".join(
-        [
-            f"Test {main.title}, mean over {clients} clients{over}",
-            f"{main.extreme}: of any client",
-            f"variance: of the {compared}{' in percent' if main.is_share else ''} over clients",
-            *(
-                []
-                if shared or len(tests) < 2
-                else [f"tests differ, also those of {main.extreme} and variance"]
-            ),
-            *("kB: sent and received by a client", *dict.fromkeys(once)),
-        ]
+    runs, table = (
+        [run for result in results for run in result.runs],
+        strategy_table(results, compare),
     )
-    return f"{caption}. {TESTS_EXPLAINED}" if len(tests) > 1 else f"{caption}."
+    main, both, shared = runs[0].metrics.main, len(tests_of(runs)) > 1, shared_test(runs)
+    unit = " in percent" if main.is_share else ""
+    parts = [
+        table.caption,
+        f"{main.extreme}: of any client",
+        f"variance: of the {main.in_test(shared).title}{unit} over clients",
+        *([f"tests differ, also those of {main.extreme} and variance"] * (both and not shared)),
+        "kB: sent and received by a client",
+        *dict.fromkeys(line for result in results for line in notes_of(result.runs)),
+    ]
+    sentences = ["; ".join(parts) + ".", *([TESTS_EXPLAINED] if both else [])]
+    sentences += [describe_comparison(results, compare)] if compare else []
+    return replace(table, caption=" ".join(sentences), folds=False)
 
 
 @lru_cache

@@ -6,15 +6,15 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fl_app.report.tables import count_tested, interval, scores_in, signed, tests_of
 from fl_app.report.text_table import TextTable
 from fl_app.results.reading import Result
-from fl_app.results.schema import Grouping, Run
-from fl_app.results.statistics import Difference, Scores, difference, mean_score, shared_scores
+from fl_app.results.schema import Grouping
+from fl_app.results.statistics import Difference, difference, mean_score, shared_scores
 from fl_core.data.settings import REAL_DEVICES
 from fl_core.metrics import Metric
 from fl_core.options import key_values
@@ -30,12 +30,11 @@ _MOST_NAMES = 5
 
 def question(result: Result) -> str:
     """Return the question that the run answers."""
-    if not result.runs:
-        count = len(result.grouping.names) if result.grouping else 0
-        return f"Which of these {count:,} clients should train together?"
-    config, count = result.config, result.runs[0].num_clients
-    if config.get("dataset") == REAL_DEVICES:
-        return f"Which of these {count:,} devices should train together?"
+    config, grouping = result.config, result.grouping
+    count = result.runs[0].num_clients if result.runs else len(grouping.names) if grouping else 0
+    if not result.runs or config.get("dataset") == REAL_DEVICES:
+        kind = "devices" if result.runs else "clients"
+        return f"Which of these {count:,} {kind} should train together?"
     where = f"{count:,} clients of {_tasks(result)} on {config.get('dataset', 'images')}"
     if config.get("noise", "none") != "none" and config.get("noise-rate", 1):
         where += f" with {_percent(config.get('noise-rate'))} wrong labels"
@@ -46,40 +45,45 @@ def question(result: Result) -> str:
     return f"Which strategy is best for {where}?"
 
 
-def answer(result: Result, compare: str = "") -> list[str]:
+def answer(result: Result, compare: str = "", *, is_short: bool = False) -> list[str]:
     """Return the results of the run in a few sentences, those of a strategy if one is named."""
-    rankings = _rankings(result, compare)
-    sentences = [
-        one.describe() if len(rankings) == 1 else f"Each client tested {one.test}, {one.describe()}"
-        for one in rankings
-    ]
+    tests = tests_of(run for run in result.runs if np.isfinite(run.scores).any())
+    of_tests = {test: text for test in tests if (text := _ranking(result, test, compare, is_short))}
+    sentences = [*of_tests.values()]
+    if len(of_tests) > 1:
+        sentences = [f"Each client tested {test}, {text}" for test, text in of_tests.items()]
     if result.grouping is not None:
         sentences += _groups(result.grouping)
-    return sentences + troubles(result)
+    return sentences + _troubles(result)
 
 
-def troubles(result: Result, where: str = "") -> list[str]:
-    """Return a sentence on each kind of trouble, with the name of the run if there are several."""
+def answers_table(results: Sequence[Result], compare: str = "") -> TextTable:
+    """Tabulate the answer of each result."""
+    rows = [[one.name, " ".join(answer(one, compare, is_short=True))] for one in results]
+    return TextTable("The best strategies of each run", ["run", "answer"], rows, folds=False)
+
+
+def _troubles(result: Result) -> list[str]:
+    """Return a sentence on each kind of trouble."""
     sentences = [f"{name} did not run: {why}." for name, why in result.left_out.items()]
-    sentences += [f"{sentence}." for run in result.runs if (sentence := run.describe_untrained())]
-    sentences += [f"{sentence}." for run in result.runs if (sentence := run.describe_falls())]
+    for run in result.runs:
+        sentences += [f"{one}." for one in (run.describe_untrained(), run.describe_falls()) if one]
     failed = sorted({run.names[one.client] for run in result.runs for one in run.failures})
-    if failed:
-        text = _count(len(failed), "client").capitalize()
-        sentences.append(f"{text} failed: {named(failed, _MOST_NAMES)}; the reasons are below.")
     left_out = sorted({run.names[c] for run in result.runs for c in run.left_out_of_sums})
-    if left_out:
-        text = f"{_count(len(left_out), 'client').capitalize()} sent values that cannot be right"
-        sentences.append(
-            f"{text} and took part in no more secure sums: {named(left_out, _MOST_NAMES)}."
-        )
+    for names, what in (
+        (failed, "failed: {}; the reasons are below."),
+        (left_out, "sent impossible values and took part in no more secure sums: {}."),
+    ):
+        if names:
+            text = _count(len(names), "client").capitalize()
+            sentences.append(f"{text} {what.format(named(names, _MOST_NAMES))}")
     unknown = {node for run in result.runs for node in run.unknown_nodes}
     if result.grouping is not None:
         unknown |= result.grouping.unknown_nodes.keys()
     if unknown:
         text = _count(len(unknown), "node").capitalize()
         sentences.append(f"{text} could not take part: the reasons are below.")
-    return [f"{where}: {sentence}" if where else sentence for sentence in sentences]
+    return sentences
 
 
 def describe_comparison(results: Sequence[Result], compare: str) -> str:
@@ -103,124 +107,35 @@ def describe_comparison(results: Sequence[Result], compare: str) -> str:
     return f"{text} Between seeds vary {_joined(varied)}."
 
 
-def findings_table(results: Sequence[Result]) -> TextTable:
-    """Tabulate the best strategies of each result, and how they compare with the next one."""
-    rows = []
-    for result in results:
-        rankings = _rankings(result)
-        rows += [
-            one.row(f"{result.name}, tested {one.test}" if len(rankings) > 1 else result.name)
-            for one in rankings
-        ] or [[result.name, *["–"] * 4]]
-    columns = ["run", "best", "mean", "next", "difference, 95 % interval"]
-    caption = (
-        "The best strategies of each run; intervals are over seeds, or the clients of one seed"
-    )
-    return TextTable(caption, columns, rows, folds=False)
+def _ranking(result: Result, test: str, compare: str, is_short: bool) -> str:
+    """Return which strategy is best in a test, or how good `compare` is, and how others differ.
+
+    Scores are those of the seeds and clients that all strategies have. Empty: there are none.
+    """
+    scores, metric = shared_scores(scores_in(result.runs, test)), result.runs[0].metrics.main
+    if not scores:
+        return ""
+    means = {name: mean_score(of_seed) for name, of_seed in scores.items()}
+    best_first = sorted(means, key=means.__getitem__, reverse=not metric.lower_is_better)
+    best = metric.shown(means[best_first[0]])
+    first = [name for name in means if metric.shown(means[name]) == best]
+    if compare in scores:
+        first = [compare]
+    rest = [name for name in best_first if name not in first]
+    if is_short:
+        rest = rest[:1]
+    elif not compare:
+        rest = [name for name in rest if name in (rest[0], rest[-1], ALONE, ALL)]
+    clients = count_tested([one for of_seed in scores.values() for one in of_seed.values()])
+    seeds = len({seed for of_seed in scores.values() for seed in of_seed})
+    over = f"mean over {clients} clients{f' and {seeds} seeds' if seeds > 1 else ''}"
+    what = "" if metric.is_share else f"{metric.title} "
+    differences = {name: difference(scores[first[0]], scores[name]) for name in rest}
+    text = f"{_joined(first)} reached {what}{metric.with_unit(means[first[0]])} ({over})."
+    return text + _describe_differences(differences, metric, first[0] if first[1:] else "")
 
 
-class _Ranking(NamedTuple):
-    """The strategies of a result in one test, by their means over clients and seeds."""
-
-    runs: Sequence[Run]
-    test: str
-    scores: Mapping[str, Scores]  # of the seeds and clients that all strategies have
-    base: str = ""  # the strategy with which all others are compared; empty: the best ones
-
-    @property
-    def metric(self) -> Metric:
-        return self.runs[0].metrics.main
-
-    @property
-    def means(self) -> dict[str, float]:
-        return {name: mean_score(of_seed) for name, of_seed in self.scores.items()}
-
-    @property
-    def best(self) -> float:
-        if self.base:
-            return self.means[self.base]
-        return (min if self.metric.lower_is_better else max)(self.means.values())
-
-    @property
-    def first(self) -> list[str]:
-        """Return the strategies with the best mean, as it is shown."""
-        if self.base:
-            return [self.base]
-        shown = self.metric.shown
-        return [name for name, mean in self.means.items() if shown(mean) == shown(self.best)]
-
-    @property
-    def rest(self) -> list[str]:
-        """Return the others, the best first."""
-        lower = self.metric.lower_is_better
-        others = [name for name in self.means if name not in self.first]
-        return sorted(others, key=self.means.__getitem__, reverse=not lower)
-
-    def differences(self, names: Sequence[str]) -> dict[str, Difference]:
-        first = self.scores[self.first[0]]
-        return {name: difference(first, self.scores[name]) for name in names}
-
-    @property
-    def compared(self) -> str:
-        """Return the strategy of the differences, where there are several first ones."""
-        return self.first[0] if len(self.first) > 1 else ""
-
-    def row(self, run_name: str) -> list[str]:
-        cells = [run_name, _joined(self.first), self.metric.with_unit(self.best)]
-        for name, one in self.differences(self.rest[:1]).items():
-            unsure = "" if one.is_shown else "no difference can be shown: "
-            whose = f"{self.compared}: " if self.compared else ""
-            return [*cells, name, f"{whose}{unsure}{describe_difference(one, self.metric)}"]
-        return [*cells, "–", "–"]
-
-    def describe(self) -> str:
-        metric, runs, first, rest = self.metric, self.runs, self.first, self.rest
-        seeds = len({run.seed for run in runs})
-        over = f"mean over {self._clients()}{f' and {seeds} seeds' if seeds > 1 else ''}"
-        what = "" if metric.is_share else f"{metric.title} "
-        text = f"{_joined(first)} reached {what}{metric.with_unit(self.best)} ({over})."
-        named_too = [name for name in rest if self.base or name in (rest[0], rest[-1], ALONE, ALL)]
-        text += describe_differences(self.differences(named_too), metric, self.compared)
-        # Of equal clients the first one of the first seed.
-        sign = -1 if metric.lower_is_better else 1
-        least, seed, _, name, where = min(
-            (sign * float(scores[client]), run.seed, client, run.names[client], run.strategy)
-            for run in runs
-            if run.strategy in first and self.test in run.tests
-            for scores in (run.tests[self.test].scores,)
-            for client in np.flatnonzero(np.isfinite(scores)).tolist()
-        )
-        which = f"client {name}" if name.isdecimal() else name
-        which += f", seed {seed}" if seeds > 1 else ""
-        of = "Its client" if len(first) == 1 else f"{where}'s client"
-        reached = metric.with_unit(sign * least)
-        return f"{text} {of} with the {metric.extreme} {metric.title} ({which}) reached {reached}."
-
-    def _clients(self) -> str:
-        """Return over which clients the means are: not all, where a strategy lacks some."""
-        known = scores_in(self.runs, self.test)
-        shared = [one for of_seed in self.scores.values() for one in of_seed.values()]
-        if all(
-            np.isfinite(known[name][seed]).sum() == np.isfinite(one).sum()
-            for name, of_seed in self.scores.items()
-            for seed, one in of_seed.items()
-        ):
-            return "clients"
-        return f"the {count_tested(shared)} clients that all tested"
-
-
-def _rankings(result: Result, compare: str = "") -> list[_Ranking]:
-    """Return the ranking in each test, by the seeds and clients that all strategies have."""
-    rankings = []
-    for test in tests_of(run for run in result.runs if np.isfinite(run.scores).any()):
-        scores = shared_scores(scores_in(result.runs, test))
-        runs = [run for run in result.runs if run.seed in scores.get(run.strategy, {})]
-        base = compare if compare in scores else ""
-        rankings += [_Ranking(runs, test, scores, base)] if scores else []
-    return rankings
-
-
-def describe_differences(found: Mapping[str, Difference], metric: Metric, whose: str = "") -> str:
+def _describe_differences(found: Mapping[str, Difference], metric: Metric, whose: str) -> str:
     """Return sentences on how much better one strategy is than others, by their names.
 
     A difference is stated only if its interval excludes zero. `whose` names the one strategy, if
@@ -235,21 +150,21 @@ def describe_differences(found: Mapping[str, Difference], metric: Metric, whose:
         for name, one in found.items()
         if one.is_shown
     ]
-    that = f" For {whose}, that is" if whose else " That is"
-    text = f"{that} {_joined(shown)}." if shown else ""
     others = [
-        f"{name} ({describe_difference(one, metric)})"
+        f"{name} ({_describe_difference(one, metric)})"
         for name, one in found.items()
         if not one.is_shown
     ]
-    which = f"No difference of {whose}" if whose else "No difference"
-    text += f" {which} can be shown from {_joined(others, 'or')}." if others else ""
+    that = f"For {whose}, that is" if whose else "That is"
+    text = f" {that} {_joined(shown)}." if shown else ""
+    which = f"difference of {whose}" if whose else "difference"
+    text += f" No {which} can be shown from {_joined(others, 'or')}." if others else ""
     first = next(iter(found.values()))
-    pairs = f"{first.pairs} {first.over}"
-    return f"{text} Intervals: 95 %, over {pairs}{' of one seed' * (first.over == 'clients')}."
+    pairs = f"{first.pairs} {first.over}{' of one seed' * (first.over == 'clients')}"
+    return f"{text} Intervals: 95 %, over {pairs}."
 
 
-def describe_difference(one: Difference, metric: Metric) -> str:
+def _describe_difference(one: Difference, metric: Metric) -> str:
     """Return a difference and its interval, such as +2.3 points, −4.0 to +8.6."""
     if not one.pairs:
         return "no client was tested by both"
@@ -265,9 +180,8 @@ def _groups(grouping: Grouping) -> list[str]:
         sentences = [f"The clients could not be distinguished: {grouping.why_indistinguishable}."]
     elif grouping.in_doubt:
         names = [one.client for one in grouping.in_doubt]
-        sentences.append(
-            f"{_count(len(names), 'client').capitalize()} in doubt: {named(names, _MOST_NAMES)}."
-        )
+        text = _count(len(names), "client").capitalize()
+        sentences.append(f"{text} in doubt: {named(names, _MOST_NAMES)}.")
     elif grouping.resamples and not grouping.uninformative:
         again = f" in resamples ({grouping.resampled})" if grouping.resampled else ""
         sentences.append(f"No client is in doubt{again}.")
@@ -275,7 +189,16 @@ def _groups(grouping: Grouping) -> list[str]:
         text = _count(len(grouping.uninformative), "client").capitalize()
         poor = named(list(grouping.uninformative), _MOST_NAMES)
         sentences.append(f"{text} had little to compare: {poor}; the reasons are below.")
-    return sentences
+    return [*sentences, f"It cost {describe_cost(grouping)}."]
+
+
+def describe_cost(grouping: Grouping) -> str:
+    """Return how many bytes a client sends and receives to be grouped, and to train."""
+    pre_round, training = (
+        f"{grouping.bytes.get(name, 0) / 1000:,.0f} kB"
+        for name in ("pre_round_per_client", "round_per_client")
+    )
+    return f"{pre_round} per client for this pre-round, {training} for each round of training"
 
 
 def _tasks(result: Result) -> str:

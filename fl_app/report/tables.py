@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +18,7 @@ from fl_app.results.statistics import Difference, best_names, difference, holm, 
 from fl_core.data.settings import TESTS_EXPLAINED
 from fl_core.metrics import Metric
 from fl_core.options import key_values
-from fl_core.text import listed
+from fl_core.text import listed, printable
 from strategies.catalogue import UNGROUPED
 
 _LONGEST_NAME = 20  # of a strategy, in one line
@@ -28,6 +30,15 @@ PRE_ROUND = ("pre-round-up", "pre-round-down")
 TRAINING = ("train-up", "train-down")
 _NOT_KNOWN = "–"
 _MORE_ROUNDS = "more rounds (num-server-rounds) may change the order"
+
+
+class Cell(NamedTuple):
+    """A number of the table of strategies; people see those with a head."""
+
+    value: float
+    head: str = ""
+    text: str = ""
+    is_best: bool = False
 
 
 def strategy_table(
@@ -50,73 +61,60 @@ def strategy_table(
     names for programs; by default all. Only `for_programs` may they be those that people do not
     see.
     """
+    runs = [run for result in results for run in result.runs]
     kinds = {run.metrics.main.title: one.name for one in results for run in one.runs}
     if len(kinds) > 1:
         both = " and ".join(f"{title} ({name})" for title, name in kinds.items())
         raise ValueError(f"{both} cannot stand in one table: name results of one kind only.")
-    if not any(result.runs for result in results):
+    if not runs:
         which = " and ".join(result.name for result in results)
         raise ValueError(f"{which} has no tested strategy for a table: leave out --table.")
-    strategies = dict.fromkeys(name for result in results for name in result.strategies)
+    strategies = dict.fromkeys(run.strategy for run in runs)
     if compare and compare not in strategies:
         raise ValueError(f'--compare is "{compare}", but there are {", ".join(strategies)}.')
-    has_ari = any(run.ari is not None for result in results for run in result.runs)
-    runs = [run for result in results for run in result.runs]
-    tests, shared = tests_of(runs), shared_test(runs)
-    measured = list(dict.fromkeys(m for one in results for run in one.runs for m in _beside(run)))
+    main, tests, shared = runs[0].metrics.main, tests_of(runs), shared_test(runs)
+    measured = list(dict.fromkeys(metric for run in runs for metric in _beside(run)))
+    has_ari = any(run.ari is not None for run in runs)
     first = ["run", "strategy"] if len(results) > 1 else ["strategy"]
-    names: list[list[str]] = []
-    cells: list[list[Cell]] = []
-    bold: set[tuple[int, str]] = set()
+    rows: list[tuple[list[str], dict[str, Cell]]] = []
     for result in results:
         differences = _differences(result, compare, shared) if compare and result.runs else {}
-        best = {
-            name: best_names(
-                scores_in(result.runs, name), lower_is_better=runs[0].metrics.main.lower_is_better
-            )
-            for name in tests
-        }
         for name in result.strategies:
-            bold |= {(len(names), test) for test in tests if name in best[test]}
-            names.append([result.name, name][-len(first) :])
-            found = list(_cells(result.of(name), tests, shared, measured, has_ari=has_ari))
-            cells.append([*found, *differences.get(name, ())])
-    main = runs[0].metrics.main.name
-    known = [exact for head, _, exact, _ in cells[0] if head or for_programs]
-    columns = [known[0] if one == main and main not in known else one for one in columns]
+            found = dict(_cells(result.of(name), tests, shared, measured, has_ari=has_ari))
+            rows.append(([result.name, name][-len(first) :], found | differences.get(name, {})))
+        for test in tests:
+            scores, column = scores_in(result.runs, test), _exact(main.name, test)
+            for name in best_names(scores, lower_is_better=main.lower_is_better):
+                row = rows[result.strategies.index(name) - len(result.strategies)][1]
+                row[column] = row[column]._replace(is_best=True)
+    cells = rows[0][1]
+    known = [exact for exact, cell in cells.items() if cell.head or for_programs]
+    if main.name not in known:  # two tests have a column each
+        columns = [known[0] if one == main.name else one for one in columns]
     if unknown := sorted({*columns} - {*known}):
         raise ValueError(f'--columns names "{unknown[0]}", but there are {", ".join(known)}.')
-    chosen = [
-        [one for exact in columns for one in row if one[2] == exact] if columns else row
-        for row in cells
-    ]
-    shown = [exact for head, _, exact, _ in chosen[0] if head]
+    chosen = [*(columns or cells)]
+    shown = [exact for exact in chosen if cells[exact].head]
+    clients = count_tested([run.tests.get(shared, run).scores for run in runs])
+    seeds = max(len(result.of(name)) for result in results for name in result.strategies)
+    over = f" ± std over {seeds} seeds" if seeds > 1 else ", one seed"
     return TextTable(
-        "Strategies",
-        [*first, *(head for head, *_ in chosen[0] if head)],
-        rows=[
-            [*name, *(text for head, text, *_ in row if head)]
-            for name, row in zip(names, chosen, strict=True)
-        ],
+        f"Test {main.title}, mean over {clients} clients{over}",
+        [*first, *(cells[exact].head for exact in shown)],
+        [[*name, *(row[exact].text for exact in shown)] for name, row in rows],
         numbers=range(len(first), len(first) + len(shown)),
         best=[
-            (row, len(first) + place)
-            for place, exact in enumerate(shown)
-            for row, test in bold
-            if exact == _exact(main, test)
+            (number, column)
+            for number, (_, row) in enumerate(rows)
+            for column, exact in enumerate(shown, len(first))
+            if row[exact].is_best
         ],
-        exact_columns=[*first, *(exact for *_, exact, _ in chosen[0])],
-        exact=[
-            [*name, *(value for *_, value in row)] for name, row in zip(names, chosen, strict=True)
-        ],
+        exact_columns=[*first, *chosen],
+        exact=[[*name, *(row[exact].value for exact in chosen)] for name, row in rows],
     )
 
 
-Cell = tuple[str, str, str, float]
-"""The head and the text of a number for people, then its name and its value for programs."""
-
-
-def _differences(result: Result, base: str, test: str) -> dict[str, list[Cell]]:
+def _differences(result: Result, base: str, test: str) -> dict[str, dict[str, Cell]]:
     """Return the cells of each strategy's difference from another one."""
     scores, metric = scores_in(result.runs, test), result.runs[0].metrics.main
     others = [name for name in scores if name != base and base in scores]
@@ -137,18 +135,14 @@ def _differences(result: Result, base: str, test: str) -> dict[str, list[Cell]]:
             found = difference(scores[name], scores[base])
             p = max(p_values[name], default=math.nan)
         text = f"{signed(found.mean, metric)} ({interval(found, metric)})"
+        text = text if found.pairs > 1 else _NOT_KNOWN
         low, high = found.ends
-        cells[name] = [
-            (
-                f"difference from {base}",
-                text if found.pairs > 1 else _NOT_KNOWN,
-                "difference",
-                found.mean,
-            ),
-            ("", "", "difference-low", low),
-            ("", "", "difference-high", high),
-            ("p of clients", _number(p, ".3f"), "p-of-clients", p),
-        ]
+        cells[name] = {
+            "difference": Cell(found.mean, f"difference from {base}", text),
+            "difference-low": Cell(low),
+            "difference-high": Cell(high),
+            "p-of-clients": Cell(p, "p of clients", _number(p, ".3f")),
+        }
     return cells
 
 
@@ -196,8 +190,8 @@ def _cells(
     measured: Sequence[Metric],
     *,
     has_ari: bool,
-) -> Iterator[Cell]:
-    """Yield a strategy's numbers."""
+) -> Iterator[tuple[str, Cell]]:
+    """Yield a strategy's numbers, by their names for programs."""
     main = runs[0].metrics.main
     compared = [run.tests.get(shared, run) for run in runs]
     known = [one.scores[np.isfinite(one.scores)] for one in compared]
@@ -205,56 +199,44 @@ def _cells(
     worst = float(main.worst(tested)) if tested.size else math.nan
     variance = _mean([float(scores.var()) for scores in known if scores.size])
     counts = [len({*run.clusters} - {-1}) for run in runs]
-    yield "", "", "seeds", len(runs)
-    for name in dict.fromkeys([main.name, *tests]):
-        found = [run.tests[name] for run in runs if name in run.tests]
-        if name == main.name and shared:
+    yield "seeds", Cell(len(runs))
+    for test in dict.fromkeys([main.name, *tests]):
+        found = [run.tests[test] for run in runs if test in run.tests]
+        if test == main.name and shared:
             found = compared
-        scores = [one.scores for one in found]
-        yield from _means(main, name, [one.score for one in found], scores, shown=name in tests)
+        means = [one.score for one in found if math.isfinite(one.score)]
+        mean, deviation = _mean(means), float(np.std(means, ddof=1)) if len(means) > 1 else math.nan
+        text = _shown(main, mean) + (f" ± {main.shown(deviation)}" if len(means) > 1 else "")
+        head = main.head_of(test) if test in tests else ""
+        yield (
+            _exact(main.name, test),
+            Cell(mean, head, text + missing_scores([one.scores for one in found])),
+        )
+        yield f"{_exact(main.name, test)}-std", Cell(deviation)
     for other in measured:
         of_runs = _mean([run.mean(other) for run in runs if other in _beside(run)])
         several = sum(one.name == other.name for one in measured) > 1  # user-defined ones
-        exact = f"{other.name}-{other.title}" if several else other.name
         counted = missing_scores([run.scores_of(other) for run in runs if other in _beside(run)])
-        yield other.head, _shown(other, of_runs) + counted, exact, of_runs
-    yield _worst_head(main), _shown(main, worst), f"{main.extreme}-{main.name}", worst
+        yield (
+            f"{other.name}-{other.title}" if several else other.name,
+            Cell(of_runs, other.head, _shown(other, of_runs) + counted),
+        )
+    yield f"{main.extreme}-{main.name}", Cell(worst, _worst_head(main), _shown(main, worst))
     in_unit = 100 * variance if main.is_share else variance
-    yield "variance", _shown(main, in_unit), f"{main.name}-variance", variance
+    yield f"{main.name}-variance", Cell(variance, "variance", _shown(main, in_unit))
     if has_ari:
         ari = _mean([run.ari for run in runs if run.ari is not None])
-        yield "ARI", _number(ari, ".2f").replace("-", "−"), "ari", ari
-    yield "clusters", "/".join(map(str, sorted(set(counts)))), "clusters", _mean(counts)
+        yield "ari", Cell(ari, "ARI", _number(ari, ".2f").replace("-", "−"))
+    numbers = "/".join(map(str, sorted(set(counts))))
+    yield "clusters", Cell(_mean(counts), "clusters", numbers)
     for what, parts in (("pre-round", PRE_ROUND), ("training", TRAINING)):
         cost = _mean([run.kilobytes(*parts) for run in runs])
-        yield f"{what} kB", _number(cost, ",.0f"), f"{what}-bytes-per-client", 1000 * cost
+        yield (
+            f"{what}-bytes-per-client",
+            Cell(1000 * cost, f"{what} kB", _number(cost, ",.0f")),
+        )
     seconds = _mean([run.seconds.get("total", math.nan) for run in runs])
-    yield "seconds", _number(seconds, ",.1f"), "seconds", seconds
-
-
-def _means(
-    metric: Metric,
-    test: str,
-    means: Sequence[float],
-    scores: Sequence[NDArray[np.float64]],
-    *,
-    shown: bool,
-) -> Iterator[Cell]:
-    """Yield the cells of a test: the mean over seeds, and its standard deviation.
-
-    Where not all clients have a score, the text says how many have.
-    """
-    known = [mean for mean in means if math.isfinite(mean)]  # over seeds with a tested client
-    mean, deviation = _mean(known), float(np.std(known, ddof=1)) if len(known) > 1 else math.nan
-    spread = "" if math.isnan(deviation) else f" ± {metric.shown(deviation)}"
-    exact = _exact(metric.name, test)
-    yield (
-        metric.head_of(test) * shown,
-        _shown(metric, mean) + spread + missing_scores(scores),
-        exact,
-        mean,
-    )
-    yield "", "", f"{exact}-std", deviation
+    yield "seconds", Cell(seconds, "seconds", _number(seconds, ",.1f"))
 
 
 def _exact(metric: str, test: str) -> str:
@@ -264,9 +246,8 @@ def _exact(metric: str, test: str) -> str:
 
 def print_results(runs: Sequence[Run]) -> None:
     """Print the table of strategies."""
-    print(f"\n{render(printed_strategies(runs))}", end="")
-    for table in event_tables(runs):
-        print(f"\n{render(table)}", end="")
+    tables = [printed_strategies(runs), *event_tables(runs)]
+    print("".join(f"\n{render(table)}" for table in tables), end="")
 
 
 def print_clusters(runs: Sequence[Run]) -> None:
@@ -278,24 +259,21 @@ def print_clusters(runs: Sequence[Run]) -> None:
 
 def printed_strategies(runs: Sequence[Run]) -> TextTable:
     """Return the table of strategies without the columns for which a terminal has no room."""
-    seeds, main = len({run.seed for run in runs}), runs[0].metrics.main
-    result = Result(name="", runs=list(runs))
-    table, both = strategy_table([result]), len(tests_of(result.runs)) > 1
+    main, both = runs[0].metrics.main, len(tests_of(runs)) > 1
+    table = strategy_table([Result(name="", runs=list(runs))])
     hidden = {_worst_head(main), "variance" if both else ""}
     shown = [place for place, head in enumerate(table.columns) if head not in hidden]
+    notes = [*([TESTS_EXPLAINED] if both else []), *notes_of(runs), *failures_of(runs)]
     heads = [table.columns[place] for place in shown]
-    return TextTable(
-        f"Test {main.title}, mean over {count_tested([run.scores for run in runs])} clients"
-        + (f" ± std over {seeds} seeds" if seeds > 1 else ", one seed"),
-        [head.replace(" kB", "\nkB/client").replace("its ", "its\n") for head in heads],
-        [
+    return replace(
+        table,
+        columns=[head.replace(" kB", "\nkB/client").replace("its ", "its\n") for head in heads],
+        rows=[
             [_in_lines(row[0]), *(row[place].replace("−", "-") for place in shown[1:])]
             for row in table.rows
         ],
-        range(1, len(shown)),
-        note="\n".join(
-            [*([TESTS_EXPLAINED] if both else []), *notes_of(result.runs), *failures_of(runs)]
-        ),
+        numbers=range(1, len(shown)),
+        note="\n".join(notes),
     )
 
 
@@ -324,7 +302,6 @@ def notes_of(runs: Sequence[Run]) -> list[str]:
         if (gone := sorted(seeds - {run.seed for run in runs if run.strategy == strategy}))
     ]
     improving = list(dict.fromkeys(run.strategy for run in runs if run.still_improving))
-    tuned = [(run.strategy, run.seed, run.tuned, run.num_clients) for run in runs]
     decided = {run.strategy: run.options for run in runs if run.options}
     return [
         *fewer,
@@ -332,9 +309,9 @@ def notes_of(runs: Sequence[Run]) -> list[str]:
         *(f"{name}: {' '.join(key_values(options))}" for name, options in decided.items()),
         *([f"still improving: {', '.join(improving)}; {_MORE_ROUNDS}"] if improving else []),
         *(
-            f"{strategy}, seed {seed}: {choice.describe(num_clients)}"
-            for strategy, seed, choice, num_clients in tuned
-            if choice is not None
+            f"{run.strategy}, seed {run.seed}: {run.tuned.describe(run.num_clients)}"
+            for run in runs
+            if run.tuned is not None
         ),
     ]
 
@@ -354,105 +331,104 @@ def event_tables(runs: Sequence[Run]) -> list[TextTable]:
             f"Malicious clients: {len(first.malicious)} of {first.num_clients}; "
             f"{main.title} and ARI above are those of the others"
         )
-        isolated = {"in clusters of their own %": [run.isolated for run in runs]}
+        isolated = [{"in clusters of their own %": run.isolated} for run in runs]
         tables.append(_per_strategy(runs, title, isolated))
     for per_round, clients in (
         ([run.newcomers_per_round for run in runs], "of newcomers after round"),
         ([run.drifters_per_round for run in runs], "of clients whose task changes, after round"),
     ):
         if per_round[0] is not None:
-            columns = _score_columns([means or {} for means in per_round])
             title = f"{main.heading}{main.unit_suffix} {clients}"
-            tables.append(_per_strategy(runs, title, columns, is_share=main.is_share))
+            means = [of_run or {} for of_run in per_round]
+            tables.append(_per_strategy(runs, title, means, is_share=main.is_share))
     return tables
-
-
-def _score_columns(per_round: Sequence[Mapping[int, float]]) -> dict[str, list[float | None]]:
-    """Return one column for each evaluated round, with the score of each run."""
-    rounds = sorted({number for means in per_round for number in means})
-    shown = np.linspace(0, len(rounds) - 1, min(len(rounds), _MOST_ROUNDS)).round().astype(int)
-    return {str(rounds[i]): [means.get(rounds[i]) for means in per_round] for i in shown}
 
 
 def _per_strategy(
     runs: Sequence[Run],
     title: str,
-    columns: Mapping[str, Sequence[float | None]],
+    values: Sequence[Mapping[Any, float | None]],
     *,
     is_share: bool = True,
 ) -> TextTable:
-    """Return one row per strategy: shares as percentages, means over seeds."""
+    """Return one row per strategy, means over seeds of each run's values: shares as percentages."""
     factor, form = (100, ".0f") if is_share else (1, ".4g")
+    every = sorted({column for of_run in values for column in of_run})
+    places = np.linspace(0, len(every) - 1, min(len(every), _MOST_ROUNDS)).round().astype(int)
+    columns = [every[place] for place in places]
     rows = []
     for name in dict.fromkeys(run.strategy for run in runs):
-        cells = []
-        for values in columns.values():
-            pairs = zip(runs, values, strict=True)
-            mean = _mean([v for run, v in pairs if run.strategy == name and v is not None])
-            cells.append("" if math.isnan(mean) else f"{factor * mean:{form}}")
-        rows.append([name, *cells])
-    return TextTable(title, ["strategy", *columns], rows, range(1, 1 + len(columns)))
+        found = [of_run for run, of_run in zip(runs, values, strict=True) if run.strategy == name]
+        means = [_mean([v for of in found if (v := of.get(key)) is not None]) for key in columns]
+        rows.append([name, *("" if math.isnan(m) else f"{factor * m:{form}}" for m in means)])
+    return TextTable(title, ["strategy", *map(str, columns)], rows, range(1, 1 + len(columns)))
+
+
+def cluster_rows(
+    clusters: Sequence[int], cells_of: Callable[[list[int]], list[str]]
+) -> list[list[str]]:
+    """Return a row for each cluster, by its members; of very many, how many more there are."""
+    numbers = sorted(set(clusters))
+    rows = [
+        [
+            "left out" if cluster < 0 else str(cluster),
+            *cells_of([client for client, other in enumerate(clusters) if other == cluster]),
+        ]
+        for cluster in numbers[:_MOST_CLUSTERS]
+    ]
+    if (more := len(numbers) - _MOST_CLUSTERS) > 0:
+        rows.append([f"{more:,} more", *[""] * (len(rows[0]) - 1)])
+    return rows
+
+
+def lines_by_reason(reasons: Mapping[str, str]) -> list[str]:
+    """Return a line for each reason, with the names of the clients that have it."""
+    names: dict[str, list[str]] = {}
+    for name, why in reasons.items():
+        names.setdefault(why, []).append(printable(name))
+    return [f"{listed(those, MOST_NAMES)}: {why}" for why, those in names.items()]
 
 
 def cluster_table(run: Run) -> TextTable:
     """Tabulate each cluster: its clients, their scores and, where they are known, true tasks."""
     metric, tests = run.metrics.main, run.tests
-    match = "" if run.ari is None else f", ARI {run.ari:.2f} against the true tasks"
-    rows = []
-    numbers = sorted(set(run.clusters))
-    for cluster in numbers[:_MOST_CLUSTERS]:
-        members = [client for client, other in enumerate(run.clusters) if other == cluster]
-        first = next(iter(tests.values())).scores[members]
-        tested = first[np.isfinite(first)]
+    marks = {"malicious": run.malicious, "joined later": run.newcomers}
+    marks["changed task"] = run.drifters
+
+    def marked(client: int) -> str:
+        words = [word for word, clients in marks.items() if client in clients]
+        return f"{run.names[client]} ({', '.join(words)})" if words else run.names[client]
+
+    def cells_of(members: list[int]) -> list[str]:
+        scores = [one.scores[members] for one in tests.values()]
+        known = [of_test[np.isfinite(of_test)] for of_test in scores]
         tasks = (
             sorted(Counter(run.tasks[client] for client in members).items()) if run.tasks else []
         )
-        rows.append(
-            [
-                "left out" if cluster < 0 else str(cluster),
-                f"{len(members):,}",
-                *(_mean_of(metric, one.scores[members]) for one in tests.values()),
-                metric.shown(metric.worst(tested)) if tested.size else _NOT_KNOWN,
-                *([", ".join(f"{task} ({n:,})" for task, n in tasks)] if run.tasks else []),
-                listed([_marked(run, client) for client in members], MOST_NAMES, ", "),
-            ]
-        )
-    columns = ["cluster", "clients", *map(metric.head_of, tests), _worst_head(metric)]
-    columns += [*(["true tasks (clients)"] if run.tasks else []), "who"]
-    if (more := len(numbers) - _MOST_CLUSTERS) > 0:
-        rows.append([f"{more:,} more", *[""] * (len(columns) - 1)])
+        return [
+            f"{len(members):,}",
+            *(
+                metric.shown(tested.mean()) + missing_scores([each]) if tested.size else _NOT_KNOWN
+                for tested, each in zip(known, scores, strict=True)
+            ),
+            metric.shown(metric.worst(known[0])) if known[0].size else _NOT_KNOWN,
+            *([", ".join(f"{task} ({n:,})" for task, n in tasks)] if run.tasks else []),
+            listed([*map(marked, members)], MOST_NAMES, ", "),
+        ]
+
     notes = []
-    for reasons, what in ((run.outliers, "outliers"), (run.left_out_of_sums, "left out of sums")):
-        names_by_reason: dict[str, list[str]] = {}
-        for client, why in reasons.items():
-            names_by_reason.setdefault(why, []).append(run.names[client])
-        lines = [f"{listed(names, MOST_NAMES)}: {why}" for why, names in names_by_reason.items()]
+    for what, reasons in (("outliers", run.outliers), ("left out of sums", run.left_out_of_sums)):
+        lines = lines_by_reason({run.names[client]: why for client, why in reasons.items()})
         notes += [what, *lines] if lines else []
+    match = "" if run.ari is None else f", ARI {run.ari:.2f} against the true tasks"
+    tasks = ["true tasks (clients)"] if run.tasks else []
     return TextTable(
         f"{run.strategy}, seed {run.seed}{match}",
-        columns,
-        rows,
+        ["cluster", "clients", *map(metric.head_of, tests), _worst_head(metric), *tasks, "who"],
+        cluster_rows(run.clusters, cells_of),
         range(1, 3 + len(tests)),
         note="\n".join(notes),
     )
-
-
-def _marked(run: Run, client: int) -> str:
-    marks = [
-        word
-        for word, clients in (
-            ("malicious", run.malicious),
-            ("joined later", run.newcomers),
-            ("changed task", run.drifters),
-        )
-        if client in clients
-    ]
-    return f"{run.names[client]} ({', '.join(marks)})" if marks else run.names[client]
-
-
-def _mean_of(metric: Metric, scores: NDArray[np.float64]) -> str:
-    tested = scores[np.isfinite(scores)]
-    return metric.shown(tested.mean()) + missing_scores([scores]) if tested.size else _NOT_KNOWN
 
 
 def missing_scores(scores: Sequence[NDArray[np.float64]]) -> str:

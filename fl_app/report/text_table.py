@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,23 +18,24 @@ from fl_core.text import csv_cell
 
 WIDTH = 104  # of the terminal
 _LEAST_NAME = 10  # letters of a name in a line where numbers need the room
-ENDINGS = (".csv", ".md", ".tex")
-_TEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "–": "--",
-    "±": r"$\pm$",
-    "−": "$-$",
-    # At the beginning of a row they would belong to the end of the one before.
-    "[": "{[}",
-    "*": "{*}",
-    # Other letters in the encoding that LaTeX has by default.
-    "|": r"\textbar{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    **{special: f"\\{special}" for special in "&%$#_{}"},
-}
+_TEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "–": "--",
+        "±": r"$\pm$",
+        "−": "$-$",
+        # At the beginning of a row they would belong to the end of the one before.
+        "[": "{[}",
+        "*": "{*}",
+        # Other letters in the encoding that LaTeX has by default.
+        "|": r"\textbar{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        **{special: f"\\{special}" for special in "&%$#_{}"},
+    }
+)
 _MARKDOWN = str.maketrans({special: f"\\{special}" for special in "\\`*_{}[]<>|#~!$&"})
 
 
@@ -86,19 +87,18 @@ def render(table: TextTable) -> str:
 
 def check_ending(path: Path) -> None:
     """Refuse, by a ValueError, a file with an unknown ending."""
-    if path.suffix not in ENDINGS:
+    if path.suffix not in _WRITERS:
+        *others, last = _WRITERS
         raise ValueError(
             f"the table cannot be written as {path.name}: give a file that ends with "
-            f"{', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}."
+            f"{', '.join(others)} or {last}."
         )
 
 
 def write_table(table: TextTable, path: Path) -> None:
     """Write a table in the format of the path's ending: CSV with all digits, Markdown, or LaTeX."""
-    check_ending(path)
-    write = {".csv": as_csv, ".md": as_markdown, ".tex": as_latex}[path.suffix]
     with replacing(path) as partial:
-        partial.write_text(write(table), encoding="utf-8")
+        partial.write_text(_WRITERS[path.suffix](table), encoding="utf-8")
 
 
 def as_csv(table: TextTable) -> str:
@@ -116,43 +116,38 @@ def as_csv(table: TextTable) -> str:
 
 def as_markdown(table: TextTable) -> str:
     """Return the table in Markdown, with special signs escaped."""
-    lines = [table.columns, ["--:" if index in table.numbers else ":--" for index in _of(table)]]
-    lines += _escaped(table, lambda text: text.translate(_MARKDOWN), "**{}**")
+    alignment = ["--:" if place in table.numbers else ":--" for place in range(len(table.columns))]
+    lines = [table.columns, alignment, *_escaped(table, _MARKDOWN, "**{}**")]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def as_latex(table: TextTable) -> str:
     """Return the table in LaTeX, one column of text wide, with booktabs' rules."""
-    alignment = "".join("r" if index in table.numbers else "l" for index in _of(table))
-    rows = [list(map(_tex, table.columns)), *_escaped(table, _tex, r"\textbf{{{}}}")]
-    body = [" & ".join(row) + r" \\" for row in rows]
-    lines = [
-        r"{\footnotesize\setlength{\tabcolsep}{3pt}%",
-        rf"\begin{{tabular*}}{{\columnwidth}}{{@{{\extracolsep{{\fill}}}}{alignment}@{{}}}}",
-        r"\toprule",
-        body[0],
-        r"\midrule",
-        *body[1:],
-        r"\bottomrule",
-        r"\end{tabular*}}",
-    ]
-    return "\n".join(lines) + "\n"
+    alignment = "".join(
+        "r" if place in table.numbers else "l" for place in range(len(table.columns))
+    )
+    head = [one.translate(_TEX) for one in table.columns]
+    rows = [head, *_escaped(table, _TEX, r"\textbf{{{}}}")]
+    head_line, *body = (" & ".join(row) + r" \\" for row in rows)
+    return "\n".join(
+        [
+            r"{\footnotesize\setlength{\tabcolsep}{3pt}%",
+            rf"\begin{{tabular*}}{{\columnwidth}}{{@{{\extracolsep{{\fill}}}}{alignment}@{{}}}}",
+            *(r"\toprule", head_line, r"\midrule", *body, r"\bottomrule"),
+            "\\end{tabular*}}\n",
+        ]
+    )
 
 
-def _escaped(table: TextTable, escape: Callable[[str], str], bold: str) -> list[list[str]]:
+def _escaped(table: TextTable, signs: dict[int, str], bold: str) -> list[list[str]]:
     """Return the cells, the best ones as `bold` has them."""
     return [
         [
-            bold.format(escape(cell)) if (row, column) in table.best else escape(cell)
+            (bold if (row, column) in table.best else "{}").format(cell.translate(signs))
             for column, cell in enumerate(cells)
         ]
         for row, cells in enumerate(table.rows)
     ]
 
 
-def _tex(text: str) -> str:
-    return "".join(_TEX.get(sign, sign) for sign in text)
-
-
-def _of(table: TextTable) -> range:
-    return range(len(table.columns))
+_WRITERS = {".csv": as_csv, ".md": as_markdown, ".tex": as_latex}

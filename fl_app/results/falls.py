@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from scipy.stats import binomtest
+
 from fl_app.results.fields import Number
 from fl_core.messages.protocol import NUM_EXAMPLES
 from fl_core.metrics import Metric
@@ -73,18 +75,13 @@ def find_falls(reports: Sequence[RoundReport]) -> list[Fall]:
 
 
 def _is_much_lower(before: float, after: float, count_before: float, count_after: float) -> bool:
-    low, _ = _wilson_interval(before, count_before)
-    _, high = _wilson_interval(after, count_after)
-    return before - after > max(SMALLEST_FALL, math.hypot(before - low, high - after))
+    low = binomtest(round(before * count_before), round(count_before)).proportion_ci(
+        method="wilson"
+    )
+    high = binomtest(round(after * count_after), round(count_after)).proportion_ci(method="wilson")
+    return before - after > max(SMALLEST_FALL, math.hypot(before - low.low, high.high - after))
 
 
 def _is_much_larger(before: float, after: float, count_before: float, count_after: float) -> bool:
     deviation = math.sqrt(1 / (2 * count_before) + 1 / (2 * count_after))
     return after > before * max(SMALLEST_GROWTH, math.exp(_Z * deviation))
-
-
-def _wilson_interval(share: float, count: float) -> tuple[float, float]:
-    centre = (share + _Z**2 / (2 * count)) / (1 + _Z**2 / count)
-    variance = share * (1 - share) / count + _Z**2 / (4 * count**2)
-    half = _Z * math.sqrt(variance) / (1 + _Z**2 / count)
-    return centre - half, centre + half

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from base64 import b64encode
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,27 +28,15 @@ class Picture:
 
     path: Path
 
-    def _repr_html_(self) -> str:
-        kind, name = _MIME_TYPES[self.path.suffix], html.escape(self.path.name)
-        if not kind.startswith("image/"):
-            return name
-        content = b64encode(self.path.read_bytes()).decode()
-        return f'<img alt="{name}" src="data:{kind};base64,{content}">'
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        kind, content = _MIME_TYPES[self.path.suffix], self.path.read_bytes()
+        is_text = kind == "image/svg+xml"
+        return {kind: content.decode() if is_text else b64encode(content).decode()}
 
 
-class Pictures(dict[str, Picture]):
-    """Pictures by name; a notebook shows all of them."""
-
-    def __init__(self, folder: Path) -> None:
-        files = [path for path in sorted(folder.glob("*.*")) if path.suffix in _MIME_TYPES]
-        super().__init__({path.stem: Picture(path) for path in files})
-
-    def __missing__(self, name: str) -> Picture:
-        known = ", ".join(self) or "none"
-        raise KeyError(f'there is no picture "{name}": there are {known}')
-
-    def _repr_html_(self) -> str:
-        return "".join(picture._repr_html_() for picture in self.values())
+def _pictures(folder: Path) -> dict[str, Picture]:
+    files = [path for path in sorted(folder.glob("*.*")) if path.suffix in _MIME_TYPES]
+    return {path.stem: Picture(path) for path in files}
 
 
 class Results:
@@ -126,9 +113,9 @@ class Results:
             "compute one, and it is stored for up to 2,000 clients."
         )
 
-    def figures(self) -> Pictures:
+    def figures(self) -> dict[str, Picture]:
         """Return the pictures of the run, by name, such as `accuracy-per-round`."""
-        return Pictures(self.folder)
+        return _pictures(self.folder)
 
 
 class SweepResults:
@@ -159,19 +146,13 @@ class SweepResults:
             if (folder / SUMMARY).is_file()
         }
 
-    def figures(self) -> Pictures:
+    def figures(self) -> dict[str, Picture]:
         """Return the sweep's picture, `sweep`."""
-        return Pictures(self.folder)
+        return _pictures(self.folder)
 
 
 def load_results(folder: str | Path) -> Results:
-    """Read the results folder of a run, simulated or on devices.
-
-    Raises
-    ------
-    ValueError
-        If the folder has no results.
-    """
+    """Read the results folder of a run, simulated or on devices; a ValueError if there is none."""
     path = Path(folder).expanduser()
     if not (path / SUMMARY).is_file():
         raise ValueError(f"{path} has no summary.json: give the results folder of a run.")
@@ -179,13 +160,7 @@ def load_results(folder: str | Path) -> Results:
 
 
 def load_sweep(folder: str | Path) -> SweepResults:
-    """Read the folder of a sweep.
-
-    Raises
-    ------
-    ValueError
-        If the folder has no sweep.
-    """
+    """Read the folder of a sweep; a ValueError if there is none."""
     path = Path(folder).expanduser()
     if not (path / SWEEP).is_file():
         raise ValueError(f"{path} has no sweep.csv: give the folder of a sweep.")
@@ -197,8 +172,8 @@ def _pandas() -> Any:
 
 
 def _read(path: Path) -> DataFrame:
-    """Read a CSV file whose names are texts, also 001 and NA."""
+    """Read a CSV file whose names are texts, also 001 and NA, without what `csv_cell` adds."""
     table, name = _pandas().read_csv(path), "name"
     texts = {"usecols": [name], "dtype": str, "keep_default_na": False, "na_values": [""]}
     names = _pandas().read_csv(path, **texts)[name]
-    return table.assign(name=names.str.replace(r"^'(?=[=+\-@\t\r])", "", regex=True))  # csv_cell
+    return table.assign(name=names.str.replace(r"^'(?=[=+\-@\t\r])", "", regex=True))

@@ -32,15 +32,6 @@ _MOST_CANDIDATES = 50
 
 
 @dataclass(frozen=True, eq=False)
-class Cost:
-    """Payload bytes of one client."""
-
-    pre_round_up: int  # to find the clusters, mean over clients
-    pre_round_down: int
-    round: int  # up and down, of one round of training with the configured model
-
-
-@dataclass(frozen=True, eq=False)
 class Grouped:
     """Clusters of a strategy on a seed, and what is known of their clients."""
 
@@ -52,14 +43,20 @@ class Grouped:
     task_names: list[str] | None = None
 
 
-def cost_of(strategy: ClusteredStrategy, config: Config, images: Dataset | Agreement) -> Cost:
-    """Return the cost of a strategy's pre-round, and of a round with the model."""
+def cost_of(
+    strategy: ClusteredStrategy, config: Config, images: Dataset | Agreement
+) -> dict[str, int]:
+    """Return the bytes of a client in the pre-round (mean over clients), and in a round."""
     traffic, clients = strategy.training.pre_round_traffic, len(strategy.clusters.of_client)
     model = build_model(config.model, images.sample_shape, images.num_classes, seed=0)
-    both_ways = 2 * protocol.payload_bytes(
-        RecordDict({protocol.ARRAYS: ArrayRecord(model.state_dict())})
-    )
-    return Cost(round(traffic.up / clients), round(traffic.down / clients), both_ways)
+    arrays = RecordDict({protocol.ARRAYS: ArrayRecord(model.state_dict())})
+    up, down = round(traffic.up / clients), round(traffic.down / clients)
+    return {
+        "pre_round_per_client": up + down,
+        "pre_round_up_per_client": up,
+        "pre_round_down_per_client": down,
+        "round_per_client": 2 * protocol.payload_bytes(arrays),
+    }
 
 
 def why_indistinguishable(clusters: Clusters, rule: int | str) -> str:
@@ -85,7 +82,7 @@ def why_indistinguishable(clusters: Clusters, rule: int | str) -> str:
 def grouping_report(
     clusters: Clusters,
     names: Sequence[str],
-    cost: Cost,
+    cost: Mapping[str, int],
     rule: int | str,
     command: str,
     unknown: Mapping[str, str] | None = None,
@@ -101,19 +98,15 @@ def grouping_report(
     count, uninformative = len(names), clusters.uninformative or {}
     if why := why_indistinguishable(clusters, rule):  # resamples agree then, and mean nothing
         clusters = replace(clusters, resamples=None)
-    labels = [clusters.of_client.get(client, -1) for client in range(count)]
-    sure = [math.nan] * count
-    doubts: list[Doubt] = []
+    sure, doubts = [math.nan] * count, list[Doubt]()
     together: Float64 | None = None
-    resamples = 0
-    if clusters.resamples is not None:
-        drawn_labels, clients = list(clusters.resamples.labels), list(clusters.of_client)
-        resamples = len(drawn_labels)
+    drawn, clients = clusters.resamples, list(clusters.of_client)
+    if drawn is not None:
         labels_now = np.array(list(clusters.of_client.values()))
-        found = certainty(labels_now, drawn_labels)
-        for index, client in enumerate(clients):
+        found = certainty(labels_now, list(drawn.labels))
+        for client, share in zip(clients, found.of_client, strict=True):
             if client not in uninformative:
-                sure[client] = _rounded(found.of_client[index])
+                sure[client] = _rounded(share)
         doubts = [
             Doubt(
                 client=names[clients[one.client]],
@@ -125,31 +118,26 @@ def grouping_report(
             if clients[one.client] not in uninformative
         ]
         if count <= MOST_CLIENTS_WITH_PAIRS:
-            together = _among_all(pair_shares(drawn_labels), clients, count)
+            together = _among_all(pair_shares(list(drawn.labels)), clients, count)
     relevance: Float64 | None = None
     if clusters.comparison is not None and count <= MOST_CLIENTS_WITH_PAIRS:
         relevance = _among_all(clusters.comparison.similarity, clusters.compared, count)
     return Grouping(
         version=1,
         names=list(names),
-        clusters=labels,
+        clusters=[clusters.of_client.get(client, -1) for client in range(count)],
         together=together,
         certainty=sure,
         in_doubt=doubts,
         why_indistinguishable=why,
         uninformative={names[client]: reason for client, reason in uninformative.items()},
         num_clusters=_number(clusters, rule, why),
-        bytes={
-            "pre_round_per_client": cost.pre_round_up + cost.pre_round_down,
-            "pre_round_up_per_client": cost.pre_round_up,
-            "pre_round_down_per_client": cost.pre_round_down,
-            "round_per_client": cost.round,
-        },
+        bytes=dict(cost),
         outliers={names[client]: reason for client, reason in clusters.outliers.items()},
         unknown_nodes=dict(unknown or {}),
         sample=sample,
-        resamples=resamples,
-        resampled="nothing" if clusters.resamples is None else clusters.resamples.drawn,
+        resamples=0 if drawn is None else len(drawn.labels),
+        resampled="nothing" if drawn is None else drawn.drawn,
         command=command,
         relevance=relevance,
         columns=list(columns),
@@ -193,20 +181,9 @@ def _number(clusters: Clusters, rule: int | str, why_not: str) -> Chosen:
         for number, score in enumerate(scores.tolist(), start=1)
         if number > 1 or weighed  # rules but "auto" never choose one
     ]
-    return Chosen(
-        chosen=chosen,
-        why=_why(chosen, rule, found, weighed, len(clusters.outliers), why_not),
-        candidates=_foremost(found, chosen),
-    )
-
-
-def _foremost(found: Sequence[Candidate], chosen: int) -> list[Candidate]:
-    """Return the chosen candidate and those that the evidence supports most, by their number."""
-    ranked = sorted(
-        found,
-        key=lambda one: (one.num_clusters != chosen, -one.resamples, -np.nan_to_num(one.score)),
-    )
-    return sorted(ranked[:_MOST_CANDIDATES], key=lambda one: one.num_clusters)
+    why = _why(chosen, rule, found, weighed, len(clusters.outliers), why_not)
+    number = Chosen(chosen=chosen, why=why, candidates=found)
+    return replace(number, candidates=number.foremost(_MOST_CANDIDATES))
 
 
 def _why(

@@ -6,7 +6,7 @@ import csv
 import json
 import math
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -66,17 +66,14 @@ def read_result(folder: Path) -> Result:
         raise ValueError(f"{neither}: give the results folder of a run that has ended.")
     parts: dict[str, Any] = {}
     if summary.is_file():
-        parts = vars(read_summary(folder))
-        metrics = folder / METRICS
+        parts, metrics = vars(read_summary(folder)), folder / METRICS
         if metrics.is_file():
             parts["curves"] = _read(metrics, lambda: _curves(metrics))
         parts["matrices"] = [
             one
             for run in parts["runs"]
-            for path in (similarity_path(folder, run.strategy, run.seed),)
-            if path.is_file()
-            for one in (_matrix_of_run(path, run),)
-            if one is not None
+            if (path := similarity_path(folder, run.strategy, run.seed)).is_file()
+            and (one := _matrix(path, f"{run.strategy}, seed {run.seed}", run)) is not None
         ]
     if grouping.is_file():
         found = _read(grouping, lambda: checker(Grouping).validate_python(_json(grouping)))
@@ -84,8 +81,7 @@ def read_result(folder: Path) -> Result:
         parts.setdefault("columns", found.columns)
         similarities = list(folder.glob("similarity-*.npz"))
         if not summary.is_file() and len(similarities) == 1:  # of several, the strategy is unknown
-            clients = (found.names, found.clusters, None)
-            one = _read(similarities[0], lambda: _matrix(similarities[0], "", *clients))
+            one = _matrix(similarities[0], "", found)
             parts["matrices"] = [] if one is None else [one]
     return Result(name=printable(folder.resolve().name), **parts)
 
@@ -151,39 +147,36 @@ def curves_of(scores: Mapping[str, Mapping[int, Mapping[int, float]]]) -> dict[s
     return curves
 
 
-def _matrix_of_run(path: Path, run: Run) -> Matrix | None:
-    title = f"{run.strategy}, seed {run.seed}"
-    return _read(path, lambda: _matrix(path, title, run.names, run.clusters, run.tasks))
-
-
-def _matrix(
-    path: Path, title: str, names: Sequence[str], clusters: Sequence[int], tasks: list[int] | None
-) -> Matrix | None:
+def _matrix(path: Path, title: str, of: Run | Grouping) -> Matrix | None:
     """Return the similarity matrix of a file; None if it stores none, as of very many clients."""
+    return _read(path, lambda: _read_matrix(path, title, of))
+
+
+def _read_matrix(path: Path, title: str, of: Run | Grouping) -> Matrix | None:
     with zipfile.ZipFile(path) as archive:
         if sum(one.file_size for one in archive.infolist()) > _LARGEST:
             raise ValueError(f"it unpacks to more than {_LARGEST / 1e6:.0f} MB")
     with np.load(path, allow_pickle=False) as saved:
         if "similarity" not in saved:
             return None
-        clients = saved["clients"].astype(np.int64)
+        clients = saved["clients"].astype(np.int64).tolist()
         values = saved["similarity"].astype(np.float64)
         merges = saved["merges"].astype(np.float64)
         measure = str(saved["measure"]) if "measure" in saved else "relevance"
-        chosen = clients.tolist()
-        task_of = None if tasks is None else dict(enumerate(tasks))
+        tasks = of.tasks if isinstance(of, Run) else None
+        known = None if tasks is None else dict(enumerate(tasks))
         if "tasks" in saved:  # when they were compared: drift may have changed some since
-            task_of = dict(zip(chosen, saved["tasks"].astype(np.int64).tolist(), strict=True))
-    check_clients(chosen, len(names))
-    check_square(values, len(chosen))
+            known = dict(zip(clients, saved["tasks"].astype(np.int64).tolist(), strict=True))
+    check_clients(clients, len(of.names))
+    check_square(values, len(clients))
     return Matrix(
         title=title,
         measure=one_line(measure, 60),
-        names=[names[client] for client in chosen],
-        clusters=[clusters[client] for client in chosen],
-        tasks=None if task_of is None else [task_of[client] for client in chosen],
+        names=[of.names[client] for client in clients],
+        clusters=[of.clusters[client] for client in clients],
+        tasks=None if known is None else [known[client] for client in clients],
         values=values,
-        merges=_tree(merges, len(chosen)),
+        merges=_tree(merges, len(clients)),
     )
 
 

@@ -50,8 +50,7 @@ class RunResult(Run):
         if federation is None:
             names = training.registry.names
             num_clients = len(names)
-            known = {"given_names": [names[client] for client in range(num_clients)]}
-            known["models_not_stored"] = {}
+            known = {"given_names": [names[c] for c in range(num_clients)], "models_not_stored": {}}
         else:
             num_clients = federation.partition.num_clients
             rounds = [report.round for report in strategy.reports]
@@ -237,42 +236,37 @@ def _scores(true: tuple[int, ...], labels: tuple[int, ...]) -> tuple[float, floa
 
 
 def table_rows(runs: Iterable[Run]) -> list[dict[str, Any]]:
-    """Return one row per strategy: means and standard deviations over seeds (n − 1; 0 of one)."""
+    """Return one row per strategy: means and standard deviations over seeds (n − 1; 0 of one).
+
+    Seeds count on which some client was tested.
+    """
     by_strategy: dict[str, list[Run]] = {}
     for run in runs:
         by_strategy.setdefault(run.strategy, []).append(run)
     rows = []
     for name, group in by_strategy.items():
         score = group[0].metrics.main.name
-        aris = [run.ari for run in group if run.ari is not None]
-        known = {"ari-mean": float(np.mean(aris))} if aris else {}
+        row = {f"{score}-mean": _mean(run.score for run in group)}
+        row[f"{score}-std"] = _std(run.score for run in group)
+        row[f"{score}-std-over-clients"] = _mean(run.deviation for run in group)
+        row[f"{score}-variance"] = _mean(run.deviation**2 for run in group)
+        if any(run.ari is not None for run in group):
+            row["ari-mean"] = _mean(math.nan if run.ari is None else run.ari for run in group)
         for test in map(name_of_test, TESTS):
             tested = [getattr(run, test.replace("-", "_")) for run in group]
             if others := [other.score for other in tested if other is not None]:
-                known |= _mean_and_std(f"{score}-{test}", others)
-        rows.append(
-            {
-                "strategy": name,
-                **_mean_and_std(score, [run.score for run in group]),
-                f"{score}-std-over-clients": _mean([run.deviation for run in group]),
-                f"{score}-variance": _mean([run.deviation**2 for run in group]),
-                **known,
-            }
-        )
+                row |= {f"{score}-{test}-mean": _mean(others), f"{score}-{test}-std": _std(others)}
+        rows.append({"strategy": name, **row})
     return rows
 
 
-def _mean_and_std(name: str, values: Sequence[float]) -> dict[str, float]:
-    known = _known(values)
-    std = float(np.std(known, ddof=1)) if len(known) > 1 else 0.0
-    return {f"{name}-mean": _mean(values), f"{name}-std": std}
-
-
-def _mean(values: Sequence[float]) -> float:
-    """Return the mean over the seeds on which some client was tested."""
-    known = _known(values)
-    return float(np.mean(known)) if known else math.nan
-
-
-def _known(values: Sequence[float]) -> list[float]:
+def _known(values: Iterable[float]) -> list[float]:
     return [value for value in values if not math.isnan(value)]
+
+
+def _mean(values: Iterable[float]) -> float:
+    return float(np.mean(known)) if (known := _known(values)) else math.nan
+
+
+def _std(values: Iterable[float]) -> float:
+    return float(np.std(known, ddof=1)) if len(known := _known(values)) > 1 else 0.0

@@ -90,17 +90,7 @@ class Tuned:
     tried: list[Tried]
 
     def describe(self, num_clients: int) -> str:
-        """Return the chosen values, and what the choice cost.
-
-        Examples
-        --------
-        >>> tried = [
-        ...     Tried(values={"learning-rate": rate}, score=rate, rounds=4, bytes=8000, seconds=1.5)
-        ...     for rate in (0.01, 0.001)
-        ... ]
-        >>> Tuned(values={"learning-rate": 0.01}, tried=tried).describe(num_clients=2)
-        'learning-rate=0.01 (of 2 tried: 8 rounds, 8 kB/client, 3 s in all)'
-        """
+        """Return the chosen values, and what the choice cost."""
         chosen = " ".join(key_values(self.values))
         rounds = sum(one.rounds for one in self.tried)
         kilobytes = sum(one.bytes for one in self.tried) / num_clients / 1000
@@ -213,23 +203,22 @@ class Run(Tested, RunId):
     @model_validator(mode="after")
     def _check(self) -> Run:
         """Refuse contradictions."""
-        tested = [one.scores for one in self.tests.values()]
-        counts = {len(self.names), len(self.clusters), len(self.tasks or self.clusters)}
+        tests = self.tests.values()
         measured = [self.user_metric_per_client] if self.user_metric_name else []
-        if {*counts, *map(len, [*tested, *measured])} != {self.num_clients}:
+        counts = {len(self.names), len(self.clusters), len(self.tasks or self.clusters)}
+        if counts.union(map(len, measured), (len(one.scores) for one in tests)) != {
+            self.num_clients
+        }:
             raise ValueError("its lists about clients differ in length")
-        reported = (
-            self.outliers,
-            self.models_not_stored or {},
-            self.left_out_of_sums,
-            self.never_trained,
-        )
-        failed = [failure.client for failure in self.failures]
-        fell = [fall.client for fall in self.falls]
-        for those in (*reported, failed, fell, self.malicious, self.newcomers, self.drifters):
-            check_clients(those, self.num_clients)
-        means = [one.score for one in self.tests.values()]
-        check_scores(np.concatenate([*tested, means]), self.metrics.main)
+        for clients in (
+            *(self.outliers, self.models_not_stored or {}, self.left_out_of_sums),
+            *(self.never_trained, self.malicious, self.newcomers, self.drifters),
+            [failure.client for failure in self.failures],
+            [fall.client for fall in self.falls],
+        ):
+            check_clients(clients, self.num_clients)
+        for one in tests:
+            check_scores(np.append(one.scores, one.score), self.metrics.main)
         return self
 
     @cached_property  # of 10,000 clients, it takes a millisecond
@@ -245,10 +234,8 @@ class Run(Tested, RunId):
         """Return a sentence on the clients that never trained; empty: there is none."""
         if not self.never_trained:
             return ""
-        names = listed(
-            [self.name_in_sentence(client) for client in self.never_trained], _MOST_NAMES
-        )
-        return f"{self.strategy}, seed {self.seed}: {names} never trained"
+        names = [*map(self.name_in_sentence, self.never_trained)]
+        return f"{self.strategy}, seed {self.seed}: {listed(names, _MOST_NAMES)} never trained"
 
     def describe_falls(self) -> str:
         """Return a sentence on scores that fell from one test to the next; empty: none did."""
@@ -353,6 +340,18 @@ class Chosen:
     chosen: int
     why: Long
     candidates: list[Candidate]
+
+    def foremost(self, most: int) -> list[Candidate]:
+        """Return the chosen candidate and those that the evidence supports most, by number."""
+        by_evidence = sorted(
+            self.candidates,
+            key=lambda one: (
+                one.num_clusters != self.chosen,
+                -one.resamples,
+                -np.nan_to_num(one.score),
+            ),
+        )
+        return sorted(by_evidence[:most], key=lambda one: one.num_clusters)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -6,7 +6,7 @@ eigenvalue, Gram matrix or class. docs/privacy.md says what can be learnt from i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -114,12 +114,9 @@ def store_spectra(
         is_float=images.is_float,
         preparation=preparation_of(images, config),
     )
-    save_spectra(
-        spectra_path(folder, found.strategy, found.seed),
-        StoredSpectra(
-            card, np.array([of_client[client] for client in spectra]), list(spectra.values())
-        ),
-    )
+    clusters = np.array([of_client[client] for client in spectra])
+    path = spectra_path(folder, found.strategy, found.seed)
+    save_spectra(path, StoredSpectra(card, clusters, [*spectra.values()]))
 
 
 def preparation_of(
@@ -154,7 +151,10 @@ def load_spectra(path: Path) -> StoredSpectra:
         pass  # unlike safe_open, this names the file that is a folder or may not be read
     try:
         with safe_open(path, framework="numpy") as file:
-            card = _read_card(file.metadata() or {})
+            metadata = file.metadata() or {}
+            if _FORMAT not in metadata:
+                raise ValueError(f"its format is not {_FORMAT}")
+            card = from_json(SpectraCard, metadata[_FORMAT])
             clusters = file.get_tensor("clusters")
             vectors = [file.get_tensor(f"eigenvectors-{c}") for c in range(len(card.names))]
         _check(clusters, vectors)
@@ -164,12 +164,6 @@ def load_spectra(path: Path) -> StoredSpectra:
             "a run that stored them."
         ) from error
     return StoredSpectra(card, clusters.astype(np.int64), vectors)
-
-
-def _read_card(metadata: Mapping[str, str]) -> SpectraCard:
-    if _FORMAT not in metadata:
-        raise ValueError(f"its format is not {_FORMAT}")
-    return from_json(SpectraCard, metadata[_FORMAT])
 
 
 def _check(clusters: NDArray[Any], vectors: Sequence[NDArray[Any]]) -> None:

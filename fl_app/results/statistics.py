@@ -145,20 +145,18 @@ def is_still_improving(
     of accuracy, or one per cent of the error, at this slope.
     """
     rounds = sorted(tests)[-max(_FEWEST_TESTS, math.ceil(len(tests) / 3)) :]
-    clients = sorted({client for number in rounds for client in tests[number]})
-    if len(rounds) < _FEWEST_TESTS:
+    by_client: dict[int, list[tuple[int, float]]] = {}
+    for number in rounds:
+        for client, score in tests[number].items():
+            if math.isfinite(score):
+                by_client.setdefault(client, []).append((number, score))
+    known = [np.array(pairs).T for _, pairs in sorted(by_client.items()) if len(pairs) > 1]
+    if len(rounds) < _FEWEST_TESTS or not known:
         return False
-    scores = np.array([[tests[n].get(client, math.nan) for n in rounds] for client in clients])
-    known = np.isfinite(scores)
-    places = np.where(known, np.array(rounds, np.float64), math.nan)[known.sum(axis=1) > 1]
-    scores = np.where(known, scores, math.nan)[known.sum(axis=1) > 1]
-    if not len(scores):
-        return False
-    places -= np.nanmean(places, axis=1, keepdims=True)
-    slopes = np.nansum(places * scores, axis=1) / np.nansum(places**2, axis=1)
+    slopes = np.array([np.polyfit(places, scores, 1)[0] for places, scores in known])
     mean = (-1 if lower_is_better else 1) * float(slopes.mean())
-    least = _MARGIN * (1.0 if is_share else abs(float(np.nanmean(scores))))
-    return mean > half_interval(slopes) and mean * rounds[-1] >= least
+    level = 1.0 if is_share else abs(float(np.concatenate(known, axis=1)[1].mean()))
+    return mean > half_interval(slopes) and mean * rounds[-1] >= _MARGIN * level
 
 
 def signed_rank_p(scores: NDArray[np.float64], others: NDArray[np.float64]) -> float:

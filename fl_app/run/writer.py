@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fl_app.config.run_config import Config
 from fl_app.report import pictures
-from fl_app.report.comparisons import COMPARISONS, compared
+from fl_app.report.comparisons import draw_verdicts, figures_of
 from fl_app.report.grouping_tables import print_grouping, warnings_of
 from fl_app.report.matrices import CONSENSUS, draw_matrix, with_tree
 from fl_app.report.report_page import NO_REPORT_VARIABLE, write_report
@@ -227,24 +227,20 @@ class ResultsFolder:
 
     def finish(self) -> None:
         """Draw the pictures that compare strategies, write the report, and log the tables."""
-        rows = compared([_result_of(self.runs)])
-        largest, metric = largest_run(self.runs), self.runs[0].metrics.main
-        figures = {}
-        if rows:
-            for name, comparison in COMPARISONS.items():
-                figures[name.replace(protocol.ACCURACY, metric.name)] = comparison.draw(rows)
+        result, largest = _result_of(self.runs, self.verdicts), largest_run(self.runs)
+        figures = {name: figure for name, (figure, _) in figures_of([result]).items()}
         if self.verdicts:
-            first_seed = self.verdicts[0].clients
-            figures["verdicts"] = pictures.verdicts_figure(first_seed, largest.names, metric)
-        drawn = [(name, figure) for name, figure in figures.items() if figure is not None]
-        self.pictures += [pictures.save(figure, self._picture(name)) for name, figure in drawn]
+            figures["verdicts"] = draw_verdicts(result)
+        self.pictures += [
+            pictures.save(figure, self._picture(name)) for name, figure in figures.items()
+        ]
         with log_printed(logging.DEBUG):
             print_clusters(self.runs)
         self._write_report(SUMMARY)
         with log_printed(logging.INFO):
             print_results(self.runs)
             for one in self.verdicts:
-                print_verdicts(one, largest, several=len(self.verdicts) > 1)
+                print_verdicts(one, largest)
             print_headlines(self.verdicts, largest)
 
     def _write_report(self, numbers: str) -> None:
@@ -268,14 +264,14 @@ class ResultsFolder:
         return self.folder / f"{name}.{self.config.figure_format}"
 
 
-def _result_of(runs: Sequence[RunResult]) -> Result:
+def _result_of(runs: Sequence[RunResult], verdicts: Sequence[SeedVerdicts]) -> Result:
     """Return the result that pictures show, with the scores of all tested rounds."""
     scores: dict[str, dict[int, dict[int, float]]] = {}
     for run in runs:
         of_rounds = {report.round: report.score for report in run.reports if report.tested}
         if of_rounds:
             scores.setdefault(run.strategy, {})[run.seed] = of_rounds
-    return Result(name="", runs=list(runs), curves=curves_of(scores))
+    return Result(name="", runs=[*runs], curves=curves_of(scores), verdicts=[*verdicts])
 
 
 def _holdings(federation: Federation) -> dict[str, NDArray[np.int64]]:

@@ -10,7 +10,7 @@ import pytest
 
 import fedkin
 from fedkin import load_results, load_sweep, simulate, sweep
-from fl_app.results.frames import Pictures, Results
+from fl_app.results.frames import Picture, Results
 from fl_core.user_code import unload_user_modules
 from tests.app_runs import ROOT, run
 from tests.report_data import write_results
@@ -199,25 +199,18 @@ def test_relevance_is_a_square_of_clients(results):
             results.relevance(*asked)
 
 
-def test_pictures_are_those_that_the_run_drew(results):
+def test_pictures_are_those_that_the_run_drew(results, tmp_path):
     pictures = results.figures()
     assert {"accuracy-per-round", "labels-per-client", "similarity-rcc-pfl-seed-0"} <= set(pictures)
-    pictures["accuracy-per-round"].path.write_bytes(b"a picture")
-    image = "data:image/png;base64,YSBwaWN0dXJl"
-    assert image in pictures["accuracy-per-round"]._repr_html_()
-    assert image in pictures._repr_html_()
-    with pytest.raises(KeyError, match='no picture "accuracy": there are accuracy-against'):
-        pictures["accuracy"]
-
-
-def test_pictures_for_papers_are_shown_where_a_notebook_can(tmp_path):
-    (tmp_path / "one.svg").write_text("<svg/>", encoding="utf-8")
-    (tmp_path / "two.pdf").write_bytes(b"%PDF")
-    pictures = Pictures(tmp_path)
-    assert list(pictures) == ["one", "two"]
-    assert "data:image/svg+xml;base64,PHN2Zy8+" in pictures["one"]._repr_html_()
-    assert pictures["two"]._repr_html_() == "two.pdf"
-    assert pictures._repr_html_().count("<img") == 1
+    shown = {}
+    for name, content in (("png", b"a picture"), ("svg", b"<svg/>"), ("pdf", b"%PDF")):
+        (tmp_path / f"one.{name}").write_bytes(content)
+        shown |= Picture(tmp_path / f"one.{name}")._repr_mimebundle_()
+    assert shown == {
+        "image/png": "YSBwaWN0dXJl",
+        "image/svg+xml": "<svg/>",
+        "application/pdf": "JVBERg==",
+    }
 
 
 def test_a_sweep_over_an_empty_text_has_it_in_its_table(tmp_path):

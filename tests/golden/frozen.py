@@ -86,12 +86,12 @@ def _table(text: str) -> list[str]:
         for row in re.findall(r"<tr>(.*?)</tr>", text, re.S)
     ]
     kept = [place for place, name in enumerate(rows[0]) if not name.endswith((" s", "seconds"))]
-    of_software = rows[0][0] == "software"
-    return [] if of_software else [" | ".join(row[place] for place in kept) for row in rows]
+    return [" | ".join(row[place] for place in kept) for row in rows]
 
 
 def _words(text: str) -> str:
-    return html.unescape(re.sub(r", \d+ s(?= in all)", "", re.sub(r"<[^>]+>", "\n", text)))
+    differs = r", \d+ s(?= in all)|Software that made these results: .*"
+    return html.unescape(re.sub(differs, "", re.sub(r"<[^>]+>", "\n", text)))
 
 
 def _digest(path: Path) -> str:

@@ -6,7 +6,6 @@ Names are values in the data of a specification, never parts of an expression.
 from __future__ import annotations
 
 import io
-import itertools
 import re
 import textwrap
 from collections import Counter
@@ -233,16 +232,6 @@ def _widened(svg: str, width: float) -> str:
     size = f'width="{width:g}" height="{found[3]}"'
     ground = f'<rect {size} fill="white"/>'
     return f'{found[1]}{size} viewBox="0 0 {width:g} {found[3]}">{ground}{svg[found.end() :]}'
-
-
-def runs_of_equals(values: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Return (value, start, stop) of each run of equal values."""
-    runs, start = [], 0
-    for value, members in itertools.groupby(values):
-        stop = start + sum(1 for _ in members)
-        runs.append((value, start, stop))
-        start = stop
-    return runs
 
 
 def score_axis(

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fl_app.report.pictures.figure import (
-    LEGEND,
-    Spec,
-    channel,
-    layer,
-    picture,
-    runs_of_equals,
-    unique_labels,
-)
+from fl_app.report.pictures.figure import LEGEND, Spec, channel, layer, picture, unique_labels
 from fl_app.report.pictures.style import FAINT, GRID, INK, MUTED, cluster_colour, task_colour
+from fl_core.text import listed
 
 MOST_CELLS = 120
 """Of more clients, neighbours in the tree share a cell."""
 
 _Strip = tuple[str, Sequence[int], Callable[[int], str], Mapping[int, str]]
 _TREE, _STRIP, _GAP = 0.2, 0.03, 0.012  # of the side of the matrix
-
-
 _COLOURS = ("#ffffd9", "#c7e9b4", "#7fcdbb", "#41b6c4", "#1d91c0", "#225ea8", "#0c2c84")
 _MOST_NAMES = 25  # beside the rows; of more, every second, third …
 _LETTERS = 14  # of such a name, without its number
@@ -63,26 +55,34 @@ def similarity_figure(
     side = math.ceil(count / math.ceil(count / MOST_CELLS))
     blocks = [block.tolist() for block in np.array_split(np.array(order), side)]
     values = _block_means(similarity, blocks)
-    labels = [_joined([names[client] for client in block]) for block in blocks]
-    left = _room_of(labels) if side == count else 0.05
+    labels = [listed([names[client] for client in block], 3, ", ") for block in blocks]
+    beside = unique_labels(labels, _LETTERS) if side == count else []
+    # The width of the names beside the rows, as a share of the side.
+    left = 0.03 + 0.017 * max(map(len, beside), default=1)
     scale = side / count  # the tree and the strips count clients, the matrix cells
     layers = _cells(values, labels, measure, colour_range(values))
-    layers += _frames([clusters[block[0]] for block in blocks])
-
+    framed = [
+        {"x": start, "x2": stop, "y": start, "y2": stop}
+        for _, start, stop in _runs_of_equals([clusters[block[0]] for block in blocks])
+    ]
+    layers += [  # visible on dark and on light cells
+        _rects(framed, {"filled": False, "stroke": colour, "strokeWidth": width})
+        for colour, width in (("white", 3), (INK, 1.5))
+    ]
     top = 0.0
     numbers = {c: "left out" if c < 0 else str(c) for c in sorted(set(clusters))}
     strips: list[_Strip] = [("cluster", clusters, cluster_colour, numbers)]
     if tasks is not None:
         called = {t: f"task {t}" if task_names is None else task_names[t] for t in sorted({*tasks})}
         strips.append(("true task", tasks, task_colour, called))
-    for title, of_client, colour, words in strips:
+    for title, of_client, colour_of, words in strips:
         top += _GAP
         rows = [
             {"x": scale * start, "x2": scale * stop, "name": words[one]}
             | {"y": -side * (top + _STRIP), "y2": -side * top}
-            for one, start, stop in runs_of_equals([of_client[client] for client in order])
+            for one, start, stop in _runs_of_equals([of_client[client] for client in order])
         ]
-        colours = [colour(one) for one in words]
+        colours = [colour_of(one) for one in words]
         names_scale = {"domain": list(words.values()), "range": colours}
         legend = {**LEGEND, "title": title} if len({*colours}) == len(words) else None
         fill = channel("name:N", sort=None, scale=names_scale, legend=legend)
@@ -95,15 +95,27 @@ def similarity_figure(
         layers += _branches(links, side, top + _GAP, scale)
         top += _GAP + _TREE
         notes.append("grey branches join clusters")
-    if len(merges) + 1 < count:
-        layers.append(_lines_before_latecomers(scale * (len(merges) + 1), side))
+    if (first := scale * (len(merges) + 1)) < side:
+        ends = [(first, first, 0, side), (0, side, first, first)]
+        rows = [dict(zip(("x", "x2", "y", "y2"), one, strict=True)) for one in ends]
+        look = {"strokeDash": [3, 2], "strokeWidth": 1.2, "color": INK}
+        layers.append(layer("rule", rows, look, x2=channel("x2"), y2=channel("y2")))
         notes.append("beyond the dashes: joined later, not in the tree")
-    if side == count:
-        layers.append(_names_beside(labels, left))
+    if beside:
+        rows = [{"x": -0.01 * side, "y": y + 0.5, "name": one} for y, one in enumerate(beside)]
+        limit = {"expr": f"width * {0.9 * left / (1 + left):.4f}"}
+        shown = rows[:: math.ceil(side / _MOST_NAMES)]
+        layers.append(_texts(shown, "name", {"align": "right", "limit": limit}))
     title = f"{measure[0].upper()}{measure[1:]} between clients, ordered by the merge tree"
     drawn = _placed(layers, (-left * side, side), (-top * side, side))
     drawn["usermeta"]["renderer"] = "canvas" if side > 30 else "svg"
     return picture(title, "; ".join(notes), [*strips[-1][3].values()], **drawn)
+
+
+def _runs_of_equals(values: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Return (value, start, stop) of each run of equal values."""
+    ends = [0, *(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)]
+    return [(values[start], start, stop) for start, stop in pairwise(ends)]
 
 
 def colour_range(similarity: NDArray[np.float64]) -> tuple[float, float]:
@@ -115,16 +127,6 @@ def colour_range(similarity: NDArray[np.float64]) -> tuple[float, float]:
     low = math.floor(np.percentile(pairs, 1) / 0.05 + 1e-9)
     high = max(math.ceil(pairs.max() / 0.05 - 1e-9), low + 1)
     return low / 20, high / 20
-
-
-def _lines_before_latecomers(first: float, side: int) -> Spec:
-    """Return a dashed line before the rows and the columns of clients that came later."""
-    rows = [
-        {"x": first, "x2": first, "y": 0, "y2": side},
-        {"x": 0, "x2": side, "y": first, "y2": first},
-    ]
-    look = {"strokeDash": [3, 2], "strokeWidth": 1.2, "color": INK}
-    return layer("rule", rows, look, x2=channel("x2"), y2=channel("y2"))
 
 
 def _branches(
@@ -188,12 +190,6 @@ def _tree(
     return [*leaves, *late], links
 
 
-def _joined(names: Sequence[str]) -> str:
-    if len(names) <= 3:
-        return ", ".join(names)
-    return f"{names[0]}, {names[1]} and {len(names) - 2} more"
-
-
 def _rects(rows: Sequence[Any], look: Spec, **encoding: Any) -> Spec:
     """Return a layer of rectangles, each from (x, y) to (x2, y2)."""
     return layer("rect", rows, look, x2=channel("x2"), y2=channel("y2"), **encoding)
@@ -253,38 +249,10 @@ def _cells(
     return [_rects([{"x": 0, "x2": side, "y": 0, "y2": side}], {"color": GRID}), drawn]
 
 
-def _frames(clusters: Sequence[int]) -> list[Spec]:
-    """Return a frame around each run of cells of one cluster, visible on dark and light cells."""
-    rows = [
-        {"x": start, "x2": stop, "y": start, "y2": stop}
-        for _, start, stop in runs_of_equals(clusters)
-    ]
-    return [
-        _rects(rows, {"filled": False, "stroke": colour, "strokeWidth": width})
-        for colour, width in (("white", 3), (INK, 1.5))
-    ]
-
-
 def _texts(rows: Sequence[Spec], field: str, look: Spec, **encoding: Any) -> Spec:
     """Return a layer of texts, each with its middle at the height of (x, y)."""
     look = {"baseline": "middle", **look}
     return layer("text", rows, look, text=channel(f"{field}:N"), **encoding)
-
-
-def _names_beside(names: Sequence[str], left: float) -> Spec:
-    """Return as many names of rows as are legible, in a width that is a share of the side."""
-    rows = [
-        {"x": -0.01 * len(names), "y": place + 0.5, "name": name}
-        for place, name in enumerate(unique_labels(names, _LETTERS))
-    ]
-    limit = {"expr": f"width * {0.9 * left / (1 + left):.4f}"}
-    step = math.ceil(len(names) / _MOST_NAMES)
-    return _texts(rows[::step], "name", {"align": "right", "limit": limit})
-
-
-def _room_of(names: Sequence[str]) -> float:
-    """Return the width of the names beside the rows, as a share of the side."""
-    return 0.03 + 0.017 * max(map(len, unique_labels(names, _LETTERS)))
 
 
 def _block_means(

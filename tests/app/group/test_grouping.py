@@ -21,7 +21,7 @@ from fl_app.group.place_command import read_images
 from fl_app.group.placement import fit, overlaps, place
 from fl_app.group.resampling import part, regrouped
 from fl_app.report.grouping_tables import print_grouping, supports_groups
-from fl_app.results.grouping_report import Cost, grouping_report
+from fl_app.results.grouping_report import grouping_report
 from fl_app.results.schema import Grouping
 from fl_app.results.spectra import SpectraCard, StoredSpectra, load_spectra
 from fl_app.run.experiment import run_experiment
@@ -445,7 +445,7 @@ def some_clusters(**changes):
 
 def reported(clusters, count=4, rule="elbow"):
     names = [f"site {client}" for client in range(count)]
-    report = grouping_report(clusters, names, Cost(10, 20, 30), rule, "fedkin group")
+    report = grouping_report(clusters, names, {"round_per_client": 30}, rule, "fedkin group")
     return json.loads(to_json(report))
 
 
@@ -461,7 +461,7 @@ def test_a_report_says_who_is_in_doubt():
         {"client": "site 1", "cluster": 0, "other_cluster": 1, "share": 0.5},
     ]
     assert report["together"][1] == [0.5, 1.0, 0.5, 0.5]
-    assert report["bytes"]["pre_round_per_client"] == 30
+    assert report["bytes"] == {"round_per_client": 30}
     assert supports_groups(read(report))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fl_app.cli import main
-from fl_app.results.grouping_report import Cost, grouping_report
+from fl_app.results.grouping_report import grouping_report
 from fl_core.json_records import to_json
 from strategies.rounds.round_state import Clusters, Comparison, Resamples
 from tests.app_runs import DEFAULTS, undrawn_pictures
@@ -177,7 +177,7 @@ def scored(similarity, labels, **more):
         **more,
     )
     names = [f"site {client}" for client in clients]
-    return json.loads(to_json(grouping_report(clusters, names, Cost(1, 1, 1), "elbow", "again")))
+    return json.loads(to_json(grouping_report(clusters, names, {}, "elbow", "again")))
 
 
 def test_the_server_needs_no_more_than_scores():

@@ -65,18 +65,14 @@ def counts_call(clients, classes, known, noisy):
 CALLS = {
     "similarity": similarity_call(25, 3),
     "similarity of one": similarity_call(1, 1),
-    "similarity of two": similarity_call(2, 2),
     "similarity of many": similarity_call(100, 12),
     "similarity, no tasks": similarity_call(7, 2, known=False),
     "rounds": lambda: rounds_figure(curves(TWELVE[:5], 3, 40)),
-    "rounds of one": lambda: rounds_figure(curves(("rcc-pfl",), 1, 1)),
     "rounds of many": lambda: rounds_figure(curves(TWELVE, 2, 100)),
     "clients": lambda: clients_figure(as_tested(accuracies(TWELVE[:5], 3, 25))),
-    "clients of one": lambda: clients_figure(as_tested(accuracies(("flt",), 1, 1))),
     "clients of many": lambda: clients_figure(as_tested(accuracies(TWELVE, 1, 100))),
     "clients by the thousand": lambda: clients_figure(as_tested(accuracies(TWELVE[:2], 1, 10_000))),
     "traffic": lambda: traffic_figure(costs(TWELVE[:5], 3)),
-    "traffic of one": lambda: traffic_figure(costs(("flt",), 1)),
     "traffic of many": lambda: traffic_figure(costs(MANY, 5)),
     "lines": lambda: lines_figure("Sweep", panels(4), "noise-rate"),
     "lines, one point": lambda: lines_figure(
@@ -86,7 +82,6 @@ CALLS = {
         "Sweep", {("", "ARI"): {"flt": (np.array(["hog", "raw"]), np.ones((2, 2)))}}, "features"
     ),
     "labels": counts_call(25, 10, known=True, noisy=True),
-    "labels of one": counts_call(1, 1, known=True, noisy=False),
     "labels of many": counts_call(100, 47, known=True, noisy=True),
     "labels, no tasks": counts_call(4, 3, known=False, noisy=False),
 }

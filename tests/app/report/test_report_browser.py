@@ -2,7 +2,6 @@
 
 import pytest
 
-from fl_app.report.pictures.clients import MOST_POINTS
 from fl_app.report.report_page import write_report
 from tests.browser import need_chromium, opened, started
 from tests.report_data import EVIL, failed, write_grouping, write_results
@@ -111,10 +110,9 @@ def test_nothing_is_said_loaded_cut_or_hidden(browser, reports, name, width):
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("width", [390, 1280])
-def test_pointing_at_a_client_shows_its_name(browser, reports, width):
+def test_pointing_at_a_client_shows_its_name(browser, reports):
     said = []
-    with opened(browser, reports["devices"], width, said) as page:
+    with opened(browser, reports["devices"], 390, said) as page:
         chart = page.locator(".chart[aria-label*='each client']")
         chart.scroll_into_view_if_needed()
         dots = chart.locator("g.mark-symbol path")
@@ -126,43 +124,9 @@ def test_pointing_at_a_client_shows_its_name(browser, reports, width):
             tip.wait_for()
             seen.add(tip.locator("tr", has_text="client").locator("td.value").inner_text())
             box = tip.bounding_box()
-            assert box["x"] >= 0
-            assert box["x"] + box["width"] <= width
+            assert 0 <= box["x"] <= 390 - box["width"]
         assert {f"{name}, seed 1" for name in NAMES} <= seen
-        matrix = page.locator(".chart.square").first
-        matrix.scroll_into_view_if_needed()
-        box = matrix.bounding_box()
-        page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.5 * box["height"])
-        page.locator("#vg-tooltip-element.visible tr", has_text="and").wait_for()
     assert said == []
-
-
-@pytest.mark.faults
-def test_ten_thousand_clients_open_and_name_the_lowest(browser, tmp_path):
-    said = []
-    folder = write_results(tmp_path, clients=10_000, seeds=1)
-    with opened(browser, write_report([folder], tmp_path / "report.html"), 1280, said) as page:
-        chart = page.locator(".chart[aria-label*='each client']")
-        chart.scroll_into_view_if_needed()
-        points = chart.locator("g.mark-symbol path")
-        assert points.count() == 2 * MOST_POINTS
-        points.first.hover()
-        page.locator("#vg-tooltip-element.visible tr", has_text="client").wait_for()
-    assert said == []
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("width", [390, 1280])
-def test_names_that_differ_at_their_end_are_whole_in_the_legend(browser, tmp_path, width):
-    rates = ["class-dependent noise-rate=0.2", "class-dependent noise-rate=0.4"]
-    folders = [write_results(tmp_path / rate, seeds=1) for rate in rates]
-    with opened(browser, write_report(folders, tmp_path / "report.html"), width, []) as page:
-        chart = page.locator(".chart[aria-label*='per round']")
-        chart.scroll_into_view_if_needed()
-        names = chart.locator("g.role-legend-label text").all_text_contents()
-    assert len(set(names)) == len(names) >= 4
-    ends = tuple(rate.replace(" ", "") for rate in rates)  # one may be in lines
-    assert all(name.replace(" ", "").endswith(ends) for name in names)
 
 
 def test_on_a_phone_a_wide_table_scrolls_under_its_first_column_and_shows_it(browser, reports):

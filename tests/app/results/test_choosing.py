@@ -16,10 +16,6 @@ def run(*scores, metrics=OF_CLASSES):
     return SimpleNamespace(reports=[SimpleNamespace(validated=validated)], metrics=metrics)
 
 
-def test_the_score_is_the_mean_over_clients_whatever_their_number_of_samples():
-    assert validation_score(run(0.5, 0.75, 0.25)) == 0.5
-
-
 @pytest.mark.parametrize(
     ("scores", "others", "better"),
     [((0.6, 0.7), (0.5, 0.7), True), ((0.5,), (0.5,), False), ((0.4,), (0.5,), False)],
@@ -44,6 +40,7 @@ def test_who_has_compared_nothing_is_not_better_than_who_has():
 
 
 def test_two_runs_are_compared_at_clients_that_have_compared_both():
+    assert validation_score(run(0.5, 0.75, 0.25)) == 0.5
     whole, lost = run(0.95, 0.6), run(0.8)  # whose second client's answer was lost
     assert validation_score(lost) > validation_score(whole)
     assert validates_better(whole, lost)
@@ -77,12 +74,8 @@ def test_what_is_best_for_the_middle_half_is_taken_with_all_that_was_tried():
     assert found.tuned.values == {"learning-rate": 0.2}
     assert [one.values["learning-rate"] for one in found.tuned.tried] == [0.1, 0.2, 0.3]
     assert [one.score for one in found.tuned.tried] == pytest.approx([0.6, 0.475, 0.1])
+    assert best_of([whole(0.1, 0.5), whole(0.2, 0.5)], [{}, {}]).models == {"cluster-0": 0.1}
     assert found.tuned.describe(4).startswith("learning-rate=0.2 (of 3 tried: 6 rounds")
-
-
-def test_of_equal_values_the_first_is_taken():
-    runs = [whole(0.1, 0.5, 0.5), whole(0.2, 0.5, 0.5)]
-    assert best_of(runs, [{}, {}]).label == runs[0].label
 
 
 def test_what_it_cost_is_what_clients_moved():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -79,12 +78,7 @@ def _run_config() -> str:
     lines = ["[tool.flwr.app.config]"]
     for heading, options in _groups():
         lines += ["", f"# {heading}.", ""]
-        for key, one in options.items():
-            said = f"{_meaning(key, one)} ({one.rule.allowed})"
-            lines += textwrap.wrap(
-                said, 98, initial_indent="# ", subsequent_indent="#   ", break_on_hyphens=False
-            )
-            lines.append(f"{key} = {json.dumps(one.default)}")
+        lines += [f"{key} = {json.dumps(one.default)}" for key, one in options.items()]
     return "\n".join(lines) + "\n\n"
 
 
@@ -98,11 +92,9 @@ def _page() -> str:
 
 def _row(key: str, one: Option) -> str:
     linked = re.sub(r"docs/([\w-]+\.md(#[\w-]+)?)", r"[\g<0>](\1)", _meaning(key, one))
-    default = (
-        one.default if one.default and isinstance(one.default, str) else json.dumps(one.default)
-    )
-    cells = (f"`{key}`", f"`{default}`", one.rule.allowed, linked)
-    return markdown_line(cells) + "\n"
+    value = one.default
+    default = value if value and isinstance(value, str) else json.dumps(value)
+    return markdown_line((f"`{key}`", f"`{default}`", one.rule.allowed, linked)) + "\n"
 
 
 if __name__ == "__main__":

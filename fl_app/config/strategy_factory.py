@@ -53,18 +53,13 @@ def with_values(setting: Setting, values: Mapping[str, Any]) -> Setting:
 
 def tried_settings(setting: Setting, strategy: str) -> list[Setting]:
     """Return a strategy's settings, one for each combination of the values that it tries."""
-    tried = combinations(setting.config.tune, strategy)
-    return [for_strategy(strategy, with_values(setting, values)) for values in tried]
-
-
-def for_strategy(name: str, setting: Setting) -> Setting:
-    """Return the setting with what `by-strategy` means for a strategy."""
-    return setting._replace(config=setting.config.for_strategies(name))
+    configs = [setting.config.with_values(v) for v in combinations(setting.config.tune, strategy)]
+    return [setting._replace(config=config.for_strategies(strategy)) for config in configs]
 
 
 def build_strategy(name: str, setting: Setting, options: Mapping[str, Any]) -> ClusteredStrategy:
     """Return the strategy of a name in `Config.strategy`."""
-    system, setting = system_of(name), for_strategy(name, setting)
+    system, setting = system_of(name), setting._replace(config=setting.config.for_strategies(name))
     values: dict[str, Any] = {}
     for part in system.parts:
         values |= _values(part, setting)
@@ -80,17 +75,13 @@ def check_strategy(name: str, setting: Setting) -> None:
     has no such layers.
     """
     for tried in tried_settings(setting, name):
-        _check_parts(name, tried)
-
-
-def _check_parts(name: str, setting: Setting) -> None:
-    parts: list[Any] = []
-    for part in system_of(name).parts:
-        fields = parameters(part).keys()
-        weighted = {"weighted": False} if "weighted" in fields else {}  # `System.build` knows it
-        early = not DEFERRED & fields
-        parts.append(part(**{**_values(part, setting), **weighted}) if early else None)
-    _check_layers(name, setting, *parts[1:])
+        parts: list[Any] = []
+        for part in system_of(name).parts:
+            fields = parameters(part).keys()
+            weighted = {"weighted": False} if "weighted" in fields else {}  # `System.build` sets it
+            is_early = not DEFERRED & fields
+            parts.append(part(**_values(part, tried) | weighted) if is_early else None)
+        _check_layers(name, tried, *parts[1:])
 
 
 def _check_layers(name: str, setting: Setting, aggregation: Any, local: Any) -> None:
@@ -206,6 +197,8 @@ def _encoder(
     source: str, channels: int, dataset: str, data_dir: str, device: str
 ) -> tuple[protocol.NDArrays, str]:
     """Return the encoder's weights, and a warning about its images, if there is one."""
+    # A folder of the user has no published data sets.
+    data_dir = "" if dataset in ("folder", SITES) else data_dir
     # The server may lack the GPU that its clients need.
     here = torch_device(CPU if device == CPU else AUTO)
     with one_thread():  # layers are small, and threads that wait for each other cost more
@@ -215,11 +208,8 @@ def _encoder(
 
 
 def _encoder_of(setting: Setting) -> tuple[protocol.NDArrays, str]:
-    config = setting.config
-    # A folder of the user has no published data sets.
-    data_dir = "" if config.dataset in ("folder", SITES) else config.data_dir
-    channels = setting.data.sample_shape[0]
-    return _encoder(config.encoder, channels, config.dataset, data_dir, config.device)
+    config, channels = setting.config, setting.data.sample_shape[0]
+    return _encoder(config.encoder, channels, config.dataset, config.data_dir, config.device)
 
 
 def _federation(setting: Setting) -> Federation:

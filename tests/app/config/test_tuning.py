@@ -7,7 +7,6 @@ from fl_app.config.strategy_factory import Setting, runnable_strategies, with_va
 from fl_app.config.tuning import (
     TUNABLE,
     combinations,
-    label_of,
     num_trainings,
     read_tuned_values,
     values_of,
@@ -32,13 +31,9 @@ def test_each_strategy_tries_the_values_that_count_for_it():
     number = [{"num-clusters": word} for word in ("auto", 2)]
     assert combinations("num-clusters=auto,2", "rcc-pfl") == number
     assert combinations("num-clusters=auto,2", "single") == [{}]
+    assert num_trainings(tune, ("local", "ditto")) == 2 + 4
     # Its own epochs take the place of those.
     assert combinations("local-epochs=1,2", "fedrep") == [{}]
-
-
-def test_a_run_counts_all_that_is_tried():
-    assert num_trainings("learning-rate=1,2 ditto-weight=1,2,3", ("local", "ditto")) == 2 + 6
-    assert num_trainings("", ("local", "ditto")) == 2
 
 
 def test_a_configuration_with_values_is_that_which_has_them():
@@ -64,12 +59,6 @@ def test_who_needs_a_number_of_clusters_takes_part_if_all_that_it_tries_are_numb
     assert set(lacking) == ({"ifca"} if not is_able else set())
 
 
-def test_all_combinations_have_names_of_their_own():
-    tune = " ".join(f"{key}=1,2" for key in ("batch-size", "local-epochs", "ditto-weight"))
-    labels = {label_of("ditto", values) for values in combinations(tune, "ditto")}
-    assert len(labels) == 8
-
-
 def test_what_is_read_is_written_as_it_was_meant():
     config = parse_config({**GIVEN, "tune": " learning-rate=1e-3,3e-3   ditto-weight=0,1 "})
     assert config.as_run_config()["tune"] == "learning-rate=0.001,0.003 ditto-weight=0.0,1.0"
@@ -77,6 +66,9 @@ def test_what_is_read_is_written_as_it_was_meant():
     switched = parse_config({**GIVEN, "strategy": "local,apfl", "tune": "apfl-adaptive=true,false"})
     assert switched.as_run_config()["tune"] == "apfl-adaptive=true,false"
     assert parse_config(switched.as_run_config()) == switched
+    for tune in ("momentum=0.1,0.9", "momentum=0.1,0.9 optimizer=sgd,adam"):
+        sgd = {"optimizer": "sgd"} if "optimizer" not in tune else {}
+        assert parse_config({**GIVEN, "tune": tune, **sgd}).tune == tune
 
 
 @pytest.mark.parametrize(
@@ -110,11 +102,6 @@ def test_what_is_read_is_written_as_it_was_meant():
 def test_what_cannot_be_tuned_is_said_in_one_sentence(change, said):
     with pytest.raises(ValueError, match=said):
         parse_config({**GIVEN, "tune": "ditto-weight=1,2", **change})
-
-
-def test_what_another_value_makes_count_is_allowed():
-    parse_config({**GIVEN, "tune": "momentum=0.1,0.9", "optimizer": "sgd"})
-    parse_config({**GIVEN, "tune": "momentum=0.1,0.9 optimizer=sgd,adam"})
 
 
 def test_every_option_that_can_be_tuned_is_read_in_the_same_words():

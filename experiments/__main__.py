@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ from experiments.experiment_file import (
 )
 from experiments.page import page
 from experiments.table_pictures import draw, draw_agreement
-from experiments.verdicts import PICTURE, verdicts
+from experiments.verdicts import CLAIMS, PICTURE, Table, claims_page, front_page
 from fl_app.config.unused_options import find_commonly_unused_options
 from fl_app.sweeps.store import check_all, read_cells
 from fl_core.files import replacing
@@ -147,7 +148,7 @@ def _one_table(options: argparse.Namespace) -> None:
 
 def _all_pages() -> None:
     for experiment in list_experiments(EXPERIMENTS):
-        if Folders().of(experiment.name).is_file():
+        if Folders().of(experiment.name).is_file() and not experiment.page:
             _write_page(experiment, Folders())
     _write_verdicts()
 
@@ -171,33 +172,50 @@ def _run_missing(experiment: Experiment, folders: Folders, options: argparse.Nam
 
 
 def _write_page(experiment: Experiment, folders: Folders, path: str = "") -> None:
-    """Write an experiment's page and picture from its cells.
+    """Write an experiment's page, with those that are part of it, or the page it is part of."""
+    parts = [experiment]
+    if folders == Folders():
+        known = list_experiments(EXPERIMENTS)
+        whole = experiment.page or experiment.name
+        parts = [one for one in known if one.name == whole]
+        parts += [one for one in known if one.page == whole and folders.of(one.name).is_file()]
+    folders.pages.mkdir(parents=True, exist_ok=True)
+    texts = [_page_of(one, folders, path) for one in parts]
+    for part, text in zip(parts[1:], texts[1:], strict=True):
+        lower = re.sub("^#", "##", text, flags=re.MULTILINE)
+        texts[0] += f'\n<a id="{part.name}"></a>\n\n{lower}'
+    written = folders.pages / f"{parts[0].name}.md"
+    with replacing(written) as partial:
+        partial.write_text(texts[0], encoding="utf-8")
+    print(f"page      {written}\nnumbers   {folders.of(experiment.name)}", flush=True)
+
+
+def _page_of(experiment: Experiment, folders: Folders, path: str) -> str:
+    """Draw an experiment's picture and return its page.
 
     Where there is nothing to draw yet, or ever, the page has no picture.
     """
-    numbers, written = folders.of(experiment.name), folders.pages / f"{experiment.name}.md"
+    numbers = folders.of(experiment.name)
     cells = read_cells(numbers)
     if not current_cells(experiment, cells):
         raise ValueError(f"there are no numbers of this experiment in {numbers} yet.")
-    folders.pages.mkdir(parents=True, exist_ok=True)
     try:
-        draw(experiment, cells, written.with_suffix(".png"))
+        draw(experiment, cells, folders.pages / f"{experiment.name}.png")
     except ValueError as error:
         print(f"warning: picture is {experiment.picture}, but {error}", flush=True)
         experiment = replace(experiment, picture="none")
-    link = os.path.relpath(numbers, folders.pages)
-    with replacing(written) as partial:
-        partial.write_text(page(experiment, cells, link, path), encoding="utf-8")
-    print(f"page      {written}\nnumbers   {numbers}", flush=True)
+    return page(experiment, cells, os.path.relpath(numbers, folders.pages), path)
 
 
 def _write_verdicts() -> None:
-    """Write the page of all papers, from the experiments that were run."""
+    """Write the front page and the list of claims, from the experiments that were run."""
     known = [(one, read_cells(Folders().of(one.name))) for one in list_experiments(EXPERIMENTS)]
     tables = [(one, cells) for one, cells in known if cells]
     draw_agreement(tables, PAGES / PICTURE)
-    with replacing(PAGES / "README.md") as partial:
-        partial.write_text(verdicts(tables), encoding="utf-8")
+    judged = [Table.of(*one) for one in tables]
+    for name, text in (("README.md", front_page(judged)), (CLAIMS, claims_page(judged))):
+        with replacing(PAGES / name) as partial:
+            partial.write_text(text, encoding="utf-8")
     print(f"verdicts  {PAGES / 'README.md'}", flush=True)
 
 

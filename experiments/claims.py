@@ -45,6 +45,7 @@ class Claim:
     # The row, column or measure of right's number, where it is not left's.
     against: Mapping[Literal["row", "column", "measure"], str] = field(default_factory=dict)
     paper: str = ""  # if not the experiment's
+    headline: bool = False  # whether the front page shows it
 
     def __post_init__(self) -> None:
         """Refuse unknown measures, and claims on spreads that no test can judge."""

@@ -49,6 +49,9 @@ class Experiment:
     measures: Sequence[str] = ("accuracy",)
     picture: Literal["table", "rounds", "tasks", "sweep", "none"] = "table"
     needs: str = ""  # such as a data set that must be there
+    page: str = ""  # the experiment whose page it is part of; empty: it has its own
+    deviates: str = ""  # from the paper, in a sentence for the front page
+    published_runs: Annotated[int, Field(ge=0)] = 0  # behind a published mean; 0: not known
     published: Mapping[str, Published] = field(default_factory=dict)
     digits: Annotated[int, Field(ge=0, le=9)] = 1  # of accuracies, as in the paper
     # The accuracy of guessing, in percent: of a method hardly above it no claim is judged. 0 where

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
@@ -186,8 +186,9 @@ def judge(experiment: Experiment, claim: Claim, measured: Measured) -> ClaimVerd
             if not claim.is_of(row, column):
                 continue
             num_cells += 1
-            lefts, rights = _places(claim, row, column)
-            places = [*lefts, *rights]
+            pairs = list(places_of(claim, row, column))
+            lefts = list(dict.fromkeys(left for left, _ in pairs))
+            places = [*lefts, *dict.fromkeys(right for _, right in pairs if right)]
             found = [measured.get(place, {}) for place in places]
             if set.intersection(*map(set, found)):
                 judged[row, column] = _near_chance(experiment, places, found) or judge_cell(
@@ -201,12 +202,16 @@ def judge(experiment: Experiment, claim: Claim, measured: Measured) -> ClaimVerd
     return ClaimVerdict(judged, num_cells, (sum(stated), len(stated)) if stated else None)
 
 
-def _places(claim: Claim, row: str, column: str) -> tuple[list[TableEntry], list[TableEntry]]:
-    """Return the entries of the methods on the left side, and on the right."""
+def places_of(
+    claim: Claim, row: str, column: str
+) -> Iterator[tuple[TableEntry, TableEntry | None]]:
+    """Yield the entries of each pair of methods; None if the right side is a number."""
     left, right = claim.measures
     there = (claim.against.get("row", row), claim.against.get("column", column))
-    lefts = [TableEntry(left, row, column, name) for name in claim.lefts]
-    return lefts, [TableEntry(right, *there, name) for name in claim.rights]
+    for one in claim.lefts:
+        for other in claim.rights or [""]:
+            entry = TableEntry(right, *there, other) if other else None
+            yield TableEntry(left, row, column, one), entry
 
 
 def _near_chance(

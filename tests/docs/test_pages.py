@@ -25,9 +25,10 @@ def prose(page):
 
 
 def anchors(page):
-    """Return the anchors of a page's headings, as GitHub makes them."""
+    """Return the anchors of a page: those that GitHub makes of headings, and those written."""
     heads = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
+    made = {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
+    return made | set(re.findall('<a id="([^"]+)">', prose(page)))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

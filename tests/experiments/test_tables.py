@@ -16,14 +16,14 @@ from safetensors.torch import save_file
 
 import experiments.cells as cells_module
 from experiments.__main__ import main
-from experiments.cells import all_cells, current_cells, find_missing, run_into, run_missing
+from experiments.cells import ALL, all_cells, current_cells, find_missing, run_into, run_missing
 from experiments.claims import Claim
 from experiments.experiment_file import Experiment, list_experiments, read_experiment
 from experiments.formula import expected_bytes
 from experiments.judging import TableEntry, judge, measured_of
 from experiments.page import page
 from experiments.table_pictures import draw, draw_agreement
-from experiments.verdicts import verdicts
+from experiments.verdicts import Table, claims_page, front_page
 from fl_app.report import pictures
 from fl_app.report.report_page import NO_REPORT_VARIABLE
 from fl_app.run.checkpoints import Checkpoints
@@ -160,7 +160,7 @@ def test_only_what_has_changed_is_run_again(experiment, tmp_path, counted, monke
     assert outdated == [True, True, False, False, False, False]
     again = [str(one.key) for one in run_all(experiment, path, 1)]
     assert again == ["digits, three, seed 0", "digits, three, optimum (twice), seed 0"]
-    assert len(find_missing(experiment, path, 1, again=True)) == 4
+    assert len(find_missing(experiment, path, 1, again=[ALL])) == 4
     # A changed default is another option, with other numbers.
     defaults = {**store.DEFAULTS, "cfl-min-size": 7}
     monkeypatch.setattr(store, "DEFAULTS", defaults)
@@ -387,28 +387,50 @@ def test_the_verdicts_by_hand(experiment):
         cell("two", 0, optimum=0.95, single=0.9),
         cell("three", 0, optimum=0.9, single=0.9),
     ]
-    borrowed = replace(experiment.claims[0], paper="Others")
-    other = replace(experiment, name="letters", claims=[borrowed])
-    text = verdicts([(experiment, cells), (other, cells)])
+    borrowed = replace(experiment.claims[0], paper="Others", headline=True)
+    other = replace(experiment, name="letters", claims=[borrowed], page="digits")
+    tables = [Table.of(experiment, cells), Table.of(other, cells)]
+    text = claims_page(tables)
     claim = "| knowing the tasks helps | **partly (one run)** | 1 of 2 | 1 of 1 |"
     assert f"{claim} [digits](digits.md) |" in text
-    assert "## Others\n\npartly: 1.\n\n| claim | verdict" in text
-    assert "## Somebody\n\npartly: 1.\n" in text
+    assert "## Others\n\npartly 1.\n\n| claim | verdict" in text
+    assert "## Somebody\n\npartly 1.\n" in text
+    assert text.index("## Others") < text.index("## Somebody")
     # What the paper's table contradicts is bold.
     wrong = replace(borrowed, says="it hurts", relation="below")
-    two = verdicts([(replace(other, claims=[borrowed, wrong]), cells)])
+    two = claims_page([Table.of(replace(other, claims=[borrowed, wrong]), cells)])
     assert "| it hurts | **does not hold (one run)** | 0 of 2 | **0 of 1** | [letters]" in two
-    assert text.index("## Others") < text.index("## Somebody")
-    # optimum's 95 is further from 94 than 0.5, and single has no ± to be within.
-    one = "| Somebody | [digits](digits.md): Two tasks or three | 0 of 1 | 1 | 1.0 |"
-    assert f"{one} 1 |\n" in text
-    assert "| all |  | 0 of 2 |  | 2.0 | 2 |\n" in text
-    assert "| hours | partly |\n" in text  # no verdict is of another kind
-    assert text.index("| all |") < text.index("](published.png)") < text.index("## Others")
-    clear = [cell("two", seed, optimum=0.94, single=0.9 - seed / 1000) for seed in range(3)]
-    counted = verdicts([(experiment, clear), (other, clear[:2])])
-    assert "[digits](digits.md): Two tasks or three | 1 of 1 | 3 | 1.5 | 1 |" in counted
-    assert "[letters](letters.md): Two tasks or three | 1 of 1 | 2 | 1.0 | – |" in counted
+    front = front_page(tables)
+    # 94 - 88 in the paper's one cell; ours are 95 - 90 and 90 - 90. One claim is no headline.
+    link = "[letters](digits.md#letters)"
+    shown = f"| knowing the tasks helps | **partly (one run)** | +6.0 | +0.0 to +5.0 | 1 | {link} |"
+    assert front.count("knowing the tasks helps") == 1
+    assert shown in front
+    assert f"| Somebody | {link}: Two tasks or three | 1 | 1.0 | 1 |\n" in front
+    assert "| all |  |  | 2.0 | 2 |\n" in front
+    assert "| hours | partly |\n" in front  # no verdict is of another kind
+
+
+def test_distinct_published_numbers_count_once(experiment):
+    def agreement(one, *cells):
+        (line,) = [
+            line
+            for line in front_page([Table.of(e, cells) for e in one]).splitlines()
+            if "Distinct" in line
+        ]
+        return line
+
+    # optimum's 94 ± 0.5 in two tables; 95 is further away in both, 94 in neither.
+    twice = [experiment, replace(experiment, name="letters")]
+    far, near = cell("two", 0, optimum=0.95), cell("two", 0, optimum=0.94)
+    assert ": 0 of 1 are within" in agreement(twice, far)
+    assert ": 1 of 1 are within" in agreement(twice, near)
+    # Welch: 94 ± 0.5 of five runs and 94.2, 94.4, 94.6, 94.8 have p = 0.12; 95 and more, less.
+    tested = [replace(experiment, published_runs=5)]
+    seeds = [cell("two", seed, optimum=0.942 + seed / 500) for seed in range(4)]
+    assert "Welch's t test at 5 %, 0 of 1 differ" in agreement(tested, *seeds)
+    seeds = [cell("two", seed, optimum=0.95 + seed / 500) for seed in range(4)]
+    assert "Welch's t test at 5 %, 1 of 1 differ" in agreement(tested, *seeds)
 
 
 STORED = {
@@ -582,7 +604,7 @@ def test_the_papers_numbers_may_contradict_it(experiment):
     cells = [cell("two", 0, optimum=0.95, single=0.9), cell("three", 0, optimum=0.95, single=0.9)]
     said = "holds (one run)**, in 2 of 2 cells. The paper's numbers: in 1 of 2 cells."
     assert said in page_of(both, cells)
-    assert "| **holds (one run)** | 2 of 2 | **1 of 2** | [" in verdicts([(both, cells)])
+    assert "| **holds (one run)** | 2 of 2 | **1 of 2** | [" in claims_page([Table.of(both, cells)])
 
 
 @pytest.mark.parametrize(

@@ -382,12 +382,8 @@ def parse_config(run_config: Mapping[str, Any], *, at_client: bool = False) -> C
     """Read and check a Flower run config: every key of `[tool.flwr.app.config]` in pyproject.toml.
 
     User-defined strategies are imported, except `at_client`, which runs none.
-
-    Raises
-    ------
-    ValueError
-        If keys are unknown or missing, or values are not allowed or contradict each other: one
-        sentence for each, with the key, the value and what is allowed.
+    A ValueError has a sentence for each unknown or missing key, each value that is not allowed, and
+    each contradiction.
     """
     wrong = Refusals(map(_unknown, sorted(set(run_config) - set(OPTIONS))))
     if missing := sorted(set(OPTIONS) - set(run_config)):

@@ -104,9 +104,8 @@ def _tested(runs: Sequence[Run], test: str, several_seeds: bool) -> list[ClientS
     return [
         ClientScore(
             score,
-            # A bare number is an index; the same index is another client in another seed.
-            (f"client {name}" if name.isdecimal() else name)
-            + (f", seed {run.seed}" if several_seeds else ""),
+            # The same index is another client in another seed.
+            run.name_in_sentence(client) + f", seed {run.seed}" * several_seeds,
             {
                 "cluster": "left out" if cluster < 0 else str(cluster),
                 "task": "–" if run.tasks is None else str(run.tasks[client]),
@@ -114,8 +113,8 @@ def _tested(runs: Sequence[Run], test: str, several_seeds: bool) -> list[ClientS
             run.seed,
         )
         for run in runs
-        for client, (score, name, cluster) in enumerate(
-            zip(run.tests.get(test, run).scores.tolist(), run.names, run.clusters, strict=True)
+        for client, (score, cluster) in enumerate(
+            zip(run.tests.get(test, run).scores.tolist(), run.clusters, strict=True)
         )
     ]
 

@@ -45,13 +45,7 @@ def write_report(
     Of several, `title` is the question that all answer together, and `command` repeats all. The
     strategies are compared with `compare`. The same folders give the same bytes.
 
-    Raises
-    ------
-    ValueError
-        One sentence, if a folder holds no results that can be read, or they are too many for a
-        report of 5 MB.
-    MissingExtraError
-        If the template engine or the plotting library is not installed.
+    A ValueError if a folder has no results that can be read, or a report would have over 5 MB.
     """
     if not folders:
         raise ValueError("a report needs at least one results folder.")

@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 from fl_app.report.text_table import TextTable, render
 from fl_app.results.reading import Result
 from fl_app.results.schema import Run
-from fl_app.results.statistics import Difference, best_names, difference, holm, signed_rank_p
+from fl_app.results.statistics import (
+    Difference,
+    best_names,
+    difference,
+    holm,
+    known_mean,
+    signed_rank_p,
+)
 from fl_core.data.settings import TESTS_EXPLAINED
 from fl_core.metrics import Metric
 from fl_core.options import key_values
@@ -50,16 +57,14 @@ def strategy_table(
 ) -> TextTable:
     """Return one row per result and strategy: scores, clusters, bytes, seconds, means over seeds.
 
-    Two tests have two columns of scores; the worst score and the variance are those of
-    `shared_test`, or of each run's first test. ± is the standard deviation over seeds (n − 1). The
-    variance over clients is that of the accuracy in percent (FLT's measure of fairness), or of
-    the RMSE. Of several results, the first column is the result's name.
+    Two tests have two columns; the worst score and the variance are those of `shared_test`, or of
+    each run's first test. ± is the standard deviation over seeds (n − 1). The variance over clients
+    is that of the accuracy in percent (FLT's measure of fairness), or of the RMSE.
 
     With `compare`, further columns have the paired difference of each other strategy from that one,
     its 95 % interval, and the p-value of Wilcoxon's test over clients, adjusted after Holm for the
     strategies of the result; of several seeds, the largest. `columns` are those to return, by their
-    names for programs; by default all. Only `for_programs` may they be those that people do not
-    see.
+    names for programs, of which people see some.
     """
     runs = [run for result in results for run in result.runs]
     kinds = {run.metrics.main.title: one.name for one in results for run in one.runs}
@@ -197,7 +202,7 @@ def _cells(
     known = [one.scores[np.isfinite(one.scores)] for one in compared]
     tested = np.concatenate(known)
     worst = float(main.worst(tested)) if tested.size else math.nan
-    variance = _mean([float(scores.var()) for scores in known if scores.size])
+    variance = known_mean([float(scores.var()) for scores in known if scores.size])
     counts = [len({*run.clusters} - {-1}) for run in runs]
     yield "seeds", Cell(len(runs))
     for test in dict.fromkeys([main.name, *tests]):
@@ -205,7 +210,8 @@ def _cells(
         if test == main.name and shared:
             found = compared
         means = [one.score for one in found if math.isfinite(one.score)]
-        mean, deviation = _mean(means), float(np.std(means, ddof=1)) if len(means) > 1 else math.nan
+        mean = known_mean(means)
+        deviation = float(np.std(means, ddof=1)) if len(means) > 1 else math.nan
         text = _shown(main, mean) + (f" ± {main.shown(deviation)}" if len(means) > 1 else "")
         head = main.head_of(test) if test in tests else ""
         yield (
@@ -214,7 +220,7 @@ def _cells(
         )
         yield f"{_exact(main.name, test)}-std", Cell(deviation)
     for other in measured:
-        of_runs = _mean([run.mean(other) for run in runs if other in _beside(run)])
+        of_runs = known_mean([run.mean(other) for run in runs if other in _beside(run)])
         several = sum(one.name == other.name for one in measured) > 1  # user-defined ones
         counted = missing_scores([run.scores_of(other) for run in runs if other in _beside(run)])
         yield (
@@ -225,17 +231,17 @@ def _cells(
     in_unit = 100 * variance if main.is_share else variance
     yield f"{main.name}-variance", Cell(variance, "variance", _shown(main, in_unit))
     if has_ari:
-        ari = _mean([run.ari for run in runs if run.ari is not None])
+        ari = known_mean([run.ari for run in runs if run.ari is not None])
         yield "ari", Cell(ari, "ARI", _number(ari, ".2f").replace("-", "−"))
     numbers = "/".join(map(str, sorted(set(counts))))
-    yield "clusters", Cell(_mean(counts), "clusters", numbers)
+    yield "clusters", Cell(known_mean(counts), "clusters", numbers)
     for what, parts in (("pre-round", PRE_ROUND), ("training", TRAINING)):
-        cost = _mean([run.kilobytes(*parts) for run in runs])
+        cost = known_mean([run.kilobytes(*parts) for run in runs])
         yield (
             f"{what}-bytes-per-client",
             Cell(1000 * cost, f"{what} kB", _number(cost, ",.0f")),
         )
-    seconds = _mean([run.seconds.get("total", math.nan) for run in runs])
+    seconds = known_mean([run.seconds.get("total", math.nan) for run in runs])
     yield "seconds", Cell(seconds, "seconds", _number(seconds, ",.1f"))
 
 
@@ -359,7 +365,7 @@ def _per_strategy(
     rows = []
     for name in dict.fromkeys(run.strategy for run in runs):
         found = [of_run for run, of_run in zip(runs, values, strict=True) if run.strategy == name]
-        means = [_mean([v for of in found if (v := of.get(key)) is not None]) for key in columns]
+        means = [known_mean(v for of in found if (v := of.get(key)) is not None) for key in columns]
         rows.append([name, *("" if math.isnan(m) else f"{factor * m:{form}}" for m in means)])
     return TextTable(title, ["strategy", *map(str, columns)], rows, range(1, 1 + len(columns)))
 
@@ -444,11 +450,6 @@ def count_tested(scores: Sequence[NDArray[np.float64]]) -> str:
     if least == clients:
         return str(clients)
     return f"{least if least == most else f'{least} to {most}'} of {clients}"
-
-
-def _mean(values: Sequence[float]) -> float:
-    known = [value for value in values if math.isfinite(value)]
-    return sum(known) / len(known) if known else math.nan
 
 
 def _worst_head(metric: Metric) -> str:

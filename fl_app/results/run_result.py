@@ -13,7 +13,7 @@ from flwr.app import ArrayRecord
 
 from fl_app.results.falls import find_falls
 from fl_app.results.schema import Run, Tested
-from fl_app.results.statistics import is_still_improving
+from fl_app.results.statistics import is_still_improving, known_mean
 from fl_core.data.settings import TESTS, name_of_test
 from fl_core.messages import protocol
 from fl_core.options import Scalar
@@ -246,27 +246,23 @@ def table_rows(runs: Iterable[Run]) -> list[dict[str, Any]]:
     rows = []
     for name, group in by_strategy.items():
         score = group[0].metrics.main.name
-        row = {f"{score}-mean": _mean(run.score for run in group)}
+        row = {f"{score}-mean": known_mean(run.score for run in group)}
         row[f"{score}-std"] = _std(run.score for run in group)
-        row[f"{score}-std-over-clients"] = _mean(run.deviation for run in group)
-        row[f"{score}-variance"] = _mean(run.deviation**2 for run in group)
+        row[f"{score}-std-over-clients"] = known_mean(run.deviation for run in group)
+        row[f"{score}-variance"] = known_mean(run.deviation**2 for run in group)
         if any(run.ari is not None for run in group):
-            row["ari-mean"] = _mean(math.nan if run.ari is None else run.ari for run in group)
+            row["ari-mean"] = known_mean(math.nan if run.ari is None else run.ari for run in group)
         for test in map(name_of_test, TESTS):
             tested = [getattr(run, test.replace("-", "_")) for run in group]
             if others := [other.score for other in tested if other is not None]:
-                row |= {f"{score}-{test}-mean": _mean(others), f"{score}-{test}-std": _std(others)}
+                row |= {
+                    f"{score}-{test}-mean": known_mean(others),
+                    f"{score}-{test}-std": _std(others),
+                }
         rows.append({"strategy": name, **row})
     return rows
 
 
-def _known(values: Iterable[float]) -> list[float]:
-    return [value for value in values if not math.isnan(value)]
-
-
-def _mean(values: Iterable[float]) -> float:
-    return float(np.mean(known)) if (known := _known(values)) else math.nan
-
-
 def _std(values: Iterable[float]) -> float:
-    return float(np.std(known, ddof=1)) if len(known := _known(values)) > 1 else 0.0
+    known = [value for value in values if math.isfinite(value)]
+    return float(np.std(known, ddof=1)) if len(known) > 1 else 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,6 +31,12 @@ def middle_mean(gains: Sequence[float]) -> float:
     0.25
     """
     return float(trim_mean(gains, 0.25))
+
+
+def known_mean(values: Iterable[float]) -> float:
+    """Return the mean of the finite values; NaN without any."""
+    known = [value for value in values if math.isfinite(value)]
+    return float(np.mean(known)) if known else math.nan
 
 
 def half_interval(values: NDArray[np.float64]) -> float:

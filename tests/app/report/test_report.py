@@ -747,8 +747,9 @@ def test_a_wrong_ending_or_folder_is_refused_before_anything_is_written(tmp_path
 
 
 def test_a_page_that_would_be_too_large_is_not_written_and_fails_no_run(
-    tmp_path, monkeypatch, capsys
+    tmp_path, monkeypatch, caplog
 ):
+    caplog.set_level("DEBUG")
     folder = write_results(tmp_path / "run", clients=20, seeds=3)
     text = build_report([read_result(folder)], most_pictures=1)
     assert "Left out for room: 2. The folder has them." in text
@@ -758,9 +759,8 @@ def test_a_page_that_would_be_too_large_is_not_written_and_fails_no_run(
     assert not (tmp_path / "too-large.html").exists()
     write_grouping(tmp_path, NAMES)
     ResultsFolder(parse_config({**DEFAULTS, "output-dir": str(tmp_path)})).finish_grouping()
-    said = capsys.readouterr().out
-    assert "no report.html: the report of 1 folders would have" in said
-    assert f"results   {tmp_path / 'grouping.json'}" in said
+    assert "no report.html: the report of 1 folders would have" in caplog.text
+    assert f"results   {tmp_path / 'grouping.json'}" in caplog.text
 
 
 def test_the_matrix_has_the_tree_of_scipy_however_deep_it_is():

@@ -412,15 +412,7 @@ def parse_config(run_config: Mapping[str, Any], *, at_client: bool = False) -> C
 
 
 def parse_override(word: str) -> tuple[str, Any]:
-    """Read KEY=VALUE; it is text where the default is, or where it is not a TOML scalar.
-
-    Examples
-    --------
-    >>> parse_override("repeats=3")
-    ('repeats', 3)
-    >>> parse_override("output-dir=2024.10")
-    ('output-dir', '2024.10')
-    """
+    """Read KEY=VALUE; it is text where the default is, or where it is not a TOML scalar."""
     key, separator, value = word.partition("=")
     if not separator:
         raise ValueError(f"{word} is not of the form KEY=VALUE, such as repeats=3.")

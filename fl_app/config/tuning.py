@@ -46,11 +46,6 @@ def values_of(tune: str) -> dict[str, tuple[Scalar, ...]]:
     """Return the values to try, by run-config key.
 
     A ValueError if a key is unknown or repeated, or has a value that is not allowed, or only one.
-
-    Examples
-    --------
-    >>> values_of("learning-rate=0.001,0.003 optimizer=adam,sgd")
-    {'learning-rate': (0.001, 0.003), 'optimizer': ('adam', 'sgd')}
     """
     found: dict[str, tuple[Scalar, ...]] = {}
     for word in tune.split():

@@ -34,14 +34,6 @@ def find_unused_options(given: Mapping[str, Scalar], config: Config) -> list[str
     """Return a sentence for each given option, unless it is at its default, that has no effect.
 
     `config` is made of the `given` values by run-config key, and the defaults.
-
-    Examples
-    --------
-    >>> from fl_app.config.run_config import parse_config
-    >>> given = {"noise-rate": 0.3}
-    >>> defaults = {key: one.default for key, one in OPTIONS.items()}
-    >>> find_unused_options(given, parse_config({**defaults, **given}))
-    ['noise-rate=0.3 has no effect: it is used only if noise is not none.']
     """
     said = []
     for key in given:

@@ -144,13 +144,11 @@ def _paper(spectra: Spectra, others: Spectra) -> Float64:
 
 
 def _missed_energy(spectra: Spectra, others: Spectra) -> Float64:
-    """Compare what j's eigenvectors miss of the energy that as many directions can capture.
+    """Compare the energy that j's eigenvectors miss of what as many directions can capture (ours).
 
-    Ours; measured in docs/comparing-clients.md. They miss the share
-    m_j = 1 − tr(V_jᵀ G V_j) / Σ_k λ_k.
-    Its typical size depends on client i: on its number of samples, and on how much these have in
-    common with those of all others. So the m_j of all clients are compared with each other
-    (`relative_scores`). It fails where several tasks have one client each.
+    They miss the share m_j = 1 − tr(V_jᵀ G V_j) / Σ_k λ_k. Its typical size depends on client i: on
+    its number of samples, and on what these have in common with all others'. So the m_j of all
+    clients are compared (`relative_scores`). It fails where several tasks have one client each.
     """
     return relative_scores(1 - captured_energies(spectra, others))
 

@@ -14,11 +14,7 @@ _POLYNOMIAL = 2**_BITS + 0b10000111  # numbers are polynomials over GF(2), modul
 
 
 def combine_shares(shares: Sequence[bytes]) -> bytes:
-    """Return the secret of these shares, as Flower's `combine_shares` does.
-
-    Its running time depends on the shares: use it where all may be known. Wrong ones raise a
-    ValueError.
-    """
+    """Return the secret of shares that all may know: the running time depends on them."""
     coefficients = _at_zero(tuple(int.from_bytes(share[:_INDEX], "little") for share in shares))
     end = len(shares[0]) - (len(shares[0]) - _INDEX) % _BLOCK
     if end < _INDEX + _BLOCK or min(map(len, shares)) < end:

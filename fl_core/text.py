@@ -27,10 +27,7 @@ _LOOK_ALIKE = str.maketrans(
 
 
 def name_if_readable(value: object) -> str | None:
-    """Return the name of a client if it is readable: without other spaces or invisible letters.
-
-    Otherwise it could look like the name of another client.
-    """
+    """Return the name of a client, or None if it has other spaces or invisible letters."""
     if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_NAME:
         return None
     name = unicodedata.normalize("NFC", value)

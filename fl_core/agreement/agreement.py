@@ -116,11 +116,9 @@ class Survey(SampleDescription):
             if not self.is_float:
                 raise ValueError("is_float of tables must be true, not false.")
             common_columns({"this table": self.columns})
-        if self.in_folders and self.is_regression:
-            raise ValueError("images in folders have classes, not a number to predict.")
-        if self.in_folders and not _fits_folders(self):
+        if self.in_folders and (self.is_regression or not _fits_folders(self)):
             raise ValueError(
-                f"images in folders have at most {MAX_SIDE} pixels a side, grey or in colour, not "
+                f"images in folders have at most {MAX_SIDE} pixels a side, and classes, not "
                 f"{described(self.sample_shape, is_float=self.is_float)}."
             )
 

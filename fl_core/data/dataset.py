@@ -30,10 +30,7 @@ class Groups:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Training and test samples with their labels. All clients share it: never write to it.
-
-    Types, shapes, labels, groups, names or counts that are not as below are a ValueError.
-    """
+    """Training and test samples with their labels. All clients share it: never write to it."""
 
     name: str  # one of `DATASETS`, several joined, or an import path
     # uint8, float32 or, before they are scaled, float64, (n, …); images are uint8 (n, C, H, W)

@@ -84,10 +84,7 @@ def _user_defined(path: str) -> Dataset:
 
 @lru_cache
 def user_data_checksum(name: str, data_dir: str) -> str:
-    """Return a checksum of the user's data, computed once: of what a function returns, or of files.
-
-    It is empty if these cannot be read: reading them says why.
-    """
+    """Return a checksum of what a function returns, or of files; empty if they cannot be read."""
     if is_import_path(name):
         return _user_defined(name).checksum()
     root = resolve_data_dir(data_dir).resolve()

@@ -142,8 +142,8 @@ def common_shape(files: ImageFiles, root: Path) -> tuple[int, int, int]:
 def common_size(sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
     """Return the height and width for images of these sizes.
 
-    One size of at most 224 pixels a side stays. Otherwise it is the median height and the median
-    width, shrunk together until both are at most 224, rounded to a multiple of 4, at least 28.
+    One size of at most 224 pixels a side stays. Otherwise it is the median height and width, shrunk
+    together until both are at most 224, rounded to a multiple of 4, at least 28.
     """
     if len({*sizes}) == 1 and max(sizes[0]) <= MAX_SIDE:
         return sizes[0]

@@ -102,10 +102,7 @@ def unpack_content(content: RecordDict) -> RecordDict:
 
 
 def is_piece(body: bytes) -> bool:
-    """Return whether an object's body is a record with only one piece of packed arrays.
-
-    Such a record needs no more memory than its bytes, one of many small values many times as much.
-    """
+    """Return whether an object's body is one piece of packed arrays, which need no more memory."""
     head, at = bytes(body[:_LONGEST_HEAD]), 0
     for begin in _BEGINNINGS:
         if not head.startswith(begin, at):

@@ -210,9 +210,5 @@ def is_variance(name: str) -> bool:
 
 
 def max_answer_bytes(largest_message: int) -> int:
-    """Return the largest size of an answer in bytes, given that of the largest message so far.
-
-    Clients answer with a model like the one that they received, or with eigenvectors before the
-    first: 16 MiB are 100 of 40,000 dimensions.
-    """
+    """Return the most bytes of an answer, a model or, at first, 16 MiB of eigenvectors."""
     return 16 * 2**20 + 2 * largest_message

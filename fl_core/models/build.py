@@ -81,10 +81,7 @@ def cnn(shape: ImageShape, num_classes: int) -> nn.Module:
 
 
 def cnn_norm(shape: ImageShape, num_classes: int) -> nn.Module:
-    """Return `cnn` with batch normalisation after each convolution (for FedBN).
-
-    Not after the hidden layers, as in FedBN: a last batch of one image cannot be normalised there.
-    """
+    """Return `cnn` with batch normalisation after each convolution (FedBN), not hidden layers."""
     layers = OrderedDict[str, nn.Module]()
     for name, layer in cnn(shape, num_classes).named_children():
         if not isinstance(layer, Blocked):  # its gradient of a normalisation differs
@@ -95,10 +92,7 @@ def cnn_norm(shape: ImageShape, num_classes: int) -> nn.Module:
 
 
 def leaf_cnn(shape: ImageShape, num_classes: int) -> nn.Module:
-    """Return LEAF's CNN for FEMNIST (FLT, scenario 3): two padded 5×5 convolutions, 2048-C.
-
-    A 2×2 max-pool follows each; they have 32 and 64 channels.
-    """
+    """Return LEAF's CNN for FEMNIST (FLT, scenario 3): two padded 5×5 convolutions, 2048-C."""
     channels, height, width = shape
     return _sequential(
         conv1=nn.Conv2d(channels, 32, 5, padding="same"),
@@ -150,10 +144,7 @@ def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
 
 
 def empty_model(name: str, shape: ImageShape, num_classes: int, device: torch.device) -> nn.Module:
-    """Build a model on a device without initial weights, for weights that are loaded next.
-
-    Random weights would take 1 ms for an MLP and 70 ms for LEAF's CNN, at each message.
-    """
+    """Build a model without initial weights, which would take up to 70 ms at each message."""
     model = unfilled_model(name, shape, num_classes)
     return model.to(device) if is_import_path(name) else model.to_empty(device=device)
 

@@ -31,10 +31,7 @@ def build_user_model(path: str, shape: tuple[int, ...], num_classes: int) -> nn.
 
 
 def check_model(name: str, model: nn.Module, samples: torch.Tensor, num_classes: int) -> None:
-    """Raise a ValueError unless a model returns one logit per class, in tests and in training.
-
-    `name` is its import path, and `samples` are a few, as in training: float32 (n, …).
-    """
+    """Raise a ValueError unless a model returns one logit per class, in tests and in training."""
     with torch.random.fork_rng(devices=()):  # dropout draws random numbers
         for is_training in (False, True):
             model.train(is_training)

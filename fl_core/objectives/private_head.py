@@ -37,10 +37,7 @@ class PrivateHead(PrivateLayers):
     )
 
     def train(self, model: nn.Module, local: LocalTraining) -> float:
-        """Train the head, then the body beneath it (Algorithm 1, lines 7 to 11).
-
-        What has no gradient is moved by no optimizer, not even by weight decay.
-        """
+        """Train the head, then the body beneath it (Algorithm 1, lines 7 to 11)."""
         weights = [one for one in model.named_parameters() if one[1].requires_grad]
         for is_head, epochs in ((True, self.head_epochs), (False, self.body_epochs)):
             for name, weight in weights:

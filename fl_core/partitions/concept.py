@@ -51,7 +51,7 @@ def permutations(num_classes: int, num_tasks: int, rng: np.random.Generator) -> 
     """Return the label π_t(y) of each class y in each task t, shape (num_tasks, num_classes).
 
     π_0 is the identity, and no two tasks agree on any class: each turns one random cycle of all
-    classes by another number of steps. More tasks than classes are a ValueError.
+    classes by another number of steps.
     """
     if not 1 <= num_tasks <= num_classes:
         raise ValueError(

@@ -250,8 +250,7 @@ def _in_turn(
 ) -> list[int]:
     """Return the clients in a random order in which tasks take turns.
 
-    With `spare_last`, the last client of each task comes after all others, so that the first ones
-    leave every task a client as long as possible.
+    With `spare_last`, the last client of each task comes after all others.
     """
     shuffled = [c for c in rng.permutation(len(client_tasks)).tolist() if c not in without]
     turn: dict[int, int] = {}

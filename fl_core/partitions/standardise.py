@@ -23,9 +23,8 @@ def standardise_dataset(
 ) -> Dataset:
     """Return a data set with standardised columns and targets, its `scalings`, and notes.
 
-    `scope` is "none", "site" (each client by its training rows) or "all" (all clients by their
-    training rows together, where each row counts once). `validation` has the rows that each client
-    excludes from training: they are scaled, but do not count.
+    `scope` is "none", "site" (each client by its training rows) or "all" (all training rows, each
+    once). `validation` has the rows that clients exclude: they are scaled, but do not count.
     """
     if scope == NOT_STANDARDISED:
         if torch.float64 not in (data.train_samples.dtype, data.train_labels.dtype):

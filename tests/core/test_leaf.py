@@ -93,9 +93,3 @@ def test_files_of_another_format_are_named(femnist, data):
     path.write_text(json.dumps({"user_data": {"f3_04": data}}), encoding="utf-8")
     with pytest.raises(ValueError, match=r"all_data_1.json is not in LEAF's format"):
         load_dataset("femnist", str(femnist))
-
-
-def test_writers_must_be_in_both_folders(femnist):
-    written(femnist / "femnist/data/test", "1", {"f3_04": [1]})
-    with pytest.raises(ValueError, match="-t sample"):
-        load_dataset("femnist", str(femnist))

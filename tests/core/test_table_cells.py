@@ -225,15 +225,6 @@ def test_columns_of_a_different_value_in_each_row_are_named(cell, is_noted, tmp_
     assert [note for note in notes if note.startswith(said)] == [*notes][:is_noted]
 
 
-def test_files_that_are_no_tables_are_noted(tmp_path):
-    folder = written(tmp_path, a=of("x,label", *BOTH), b=of("x,label", *BOTH))
-    for name in ("c.csv.gz", "d.xlsx", ".hidden"):
-        (folder / name).touch()
-    (folder / "old").mkdir()
-    (note,) = read(folder, "").notes
-    assert note == f"in {folder}, only tables are read, not c.csv.gz, d.xlsx"
-
-
 def test_training_rows_are_in_time_where_the_last_rows_test(tmp_path):
     text = of("x,label", *BOTH)
     last = of("x,label,split", "5,a,train", "6,b,train", "7,a,test", "8,a,test")

@@ -189,7 +189,7 @@ def say(**entries):
     [
         (
             (say(sample_shape=[1, 9999, 28]), "images in folders have at most 224 pixels"),
-            (say(class_names=["b", "a"]), "class names must be sorted"),
+            (say(class_names=["b", "a"]), "each class name must differ"),
         ),
         ((say(is_float="perhaps"), "is_float"), (fail, "the disk is full")),
     ],

@@ -71,6 +71,8 @@ def test_by_hand_a_client_is_tested_on_its_mix_of_classes():
     assert np.bincount(drawn % 10).tolist() == [3, 2, 1]
     assert len(set(drawn.tolist())) == 6
     others = [draw_local_test(*groups, partition.train, seed, 0).tolist() for seed in range(9)]
+    few = draw_local_test(*groups, (np.array([0, 1]),), seed=0, client=0)  # more than it trains on
+    assert np.bincount(few % 10).tolist() == [3, 3]
     assert others[0] == drawn.tolist()
     assert len(set(map(tuple, others))) > 1
 

@@ -331,15 +331,6 @@ def test_of_ten_thousand_clients_the_page_stays_small(tmp_path, whole_library):
     assert "and 4,940 more" in page.text
 
 
-def test_the_question_names_attackers(tmp_path):
-    options = {"attack": "sign-flip", "malicious": 0.2}
-    folder = write_results(tmp_path, strategies=("single",), options=options)
-    assert question(read_result(folder)) == (
-        "How well does single serve 6 clients of 2 tasks on mnist-5k, 20 % of them malicious "
-        "(sign-flip)?"
-    )
-
-
 def test_failures_outliers_and_attacks_are_listed_by_name(tmp_path):
     def change(summary):
         first = summary["runs"][0]
@@ -355,6 +346,8 @@ def test_failures_outliers_and_attacks_are_listed_by_name(tmp_path):
         summary["config"]["attack"] = "sign-flip"
 
     folder = write_results(tmp_path, names=NAMES, change=change)
+    said = "on mnist-5k, 20 % of them malicious (sign-flip)?"
+    assert question(read_result(folder)).endswith(said)
     assert troubles_of(read_result(folder)) == [
         ["failed at describe", "berlin", "it did not register", "rcc-pfl/0 before training"],
         ["outlier", "bonn", "like no other", "rcc-pfl/0"],

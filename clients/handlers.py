@@ -86,13 +86,15 @@ def _description(client: Client) -> RecordDict:
 
 
 def _losses(client: Client) -> RecordDict:
-    """Return the training loss on each model, of which the training message will name one."""
+    """Return the training loss on each model; models of a training are stored until it names one."""
     refuse_without_noise(client, "losses")
     packed = client.message.content.array_records[protocol.ARRAYS]
     personal = client.personal()
     models = [whole_model(client.message, personal, one) for one in protocol.unpack_models(packed)]
     found = client.losses(models)
-    client.context.state[_MODELS] = packed
+    client.context.state.pop(_MODELS, None)
+    if client.message.content.config_records[protocol.CONFIG].get(protocol.STORED, True):
+        client.context.state[_MODELS] = packed
     return RecordDict({protocol.METRICS: MetricRecord({protocol.LOSSES: found})})
 
 

@@ -83,7 +83,7 @@ class LossClustering(Clustering):
 
     All are asked before training and before each test; the participants, once a round. The models
     stay at the client until it has trained one of them: M models go down, not M + 1. What tests ask
-    counts as testing, not as training.
+    counts as testing, not as training, and stays nowhere.
     """
 
     name: ClassVar[str] = "loss-inhabited"
@@ -147,8 +147,7 @@ class LossClustering(Clustering):
         """Ask the participants again; one that fails stays in its cluster."""
         if state.number == 1 or self._warms_up or self._is_stable():
             return state.clusters
-        traffic = conversation.training.train_traffic
-        return self._associate(state, state.participants, conversation, traffic)
+        return self._associate(state, state.participants, conversation)
 
     def after_training(self, state: Round) -> Clusters:
         """Group the clients by the updates of a warm start's first round, as FedHC does."""
@@ -165,10 +164,9 @@ class LossClustering(Clustering):
         """Ask all clients again; one that fails stays in its cluster."""
         if self._warms_up or self._is_stable():
             return state.clusters
-        quiet, traffic = self._unchanged, conversation.training.evaluate_traffic
-        found = self._associate(state, list(conversation.nodes), conversation, traffic)
+        quiet = self._unchanged
+        found = self._associate(state, list(conversation.nodes), conversation, for_test=True)
         self._unchanged = min(quiet, self._unchanged)  # rounds count, tests do not
-        conversation.models_at.clear()  # a client may restart before it trains
         return found
 
     def place(
@@ -205,11 +203,13 @@ class LossClustering(Clustering):
         state: Round,
         clients: Sequence[int],
         conversation: Conversation,
-        traffic: Traffic,
+        *,
+        for_test: bool = False,
     ) -> Clusters:
         """Let clients choose among the clusters' present models."""
-        self._models = self._present_models(state)
-        losses = ask_losses(conversation, self._models, clients, traffic)
+        self._models, training = self._present_models(state), conversation.training
+        traffic = training.evaluate_traffic if for_test else training.train_traffic
+        losses = ask_losses(conversation, self._models, clients, traffic, stored=not for_test)
         clusters = self._choose(state.clusters, losses)
         return replace(clusters, unheld=self._unheld(state.clusters))
 
@@ -253,10 +253,12 @@ def ask_losses(
     models: Sequence[NDArrays],
     clients: Sequence[int] | None,
     traffic: Traffic | None = None,
+    *,
+    stored: bool = True,
 ) -> dict[int, list[float]]:
     """Return the losses, one on each model, of each client that answers; None asks all clients.
 
-    `traffic` is as in `Conversation.query`.
+    `traffic` is as in `Conversation.query`; the models are `stored` at clients until they train.
     """
     packed = protocol.pack_models([protocol.to_record(model) for model in models])
     private_of = conversation.training.private_of
@@ -264,10 +266,12 @@ def ask_losses(
         protocol.LOSSES,
         lambda content: _read_losses(content, len(models)),
         lambda client: RecordDict({protocol.ARRAYS: packed, **private_of(client)}),
+        {protocol.STORED: stored},
         clients=clients,
         traffic=traffic,
     )
-    conversation.models_at.update(dict.fromkeys(losses, models))
+    if stored:
+        conversation.models_at.update(dict.fromkeys(losses, models))
     return losses
 
 

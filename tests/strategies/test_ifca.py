@@ -159,6 +159,12 @@ def test_a_client_is_sent_all_models_once_and_then_only_which_of_them_to_train()
     assert weights(result) == [3, 10 + 3 * 2.5]
 
 
+def test_models_that_are_compared_for_a_test_stay_at_no_client():
+    grid = LocalGrid(toy_app([0, 1, 1]), 3)
+    run(make_strategy("ifca-pfl", 2, draw_model), grid, rounds=2)
+    assert not any("models" in context.state for context in grid.contexts.values())
+
+
 def test_participants_are_asked_in_each_round_and_all_clients_before_each_test():
     grid = Notes(toy_app([0, 1, 1, 0]), 4)
     strategy = make_strategy("ifca", 2, draw_model, fraction_train=0.5, evaluate_every=2)

@@ -86,7 +86,7 @@ def _description(client: Client) -> RecordDict:
 
 
 def _losses(client: Client) -> RecordDict:
-    """Return the training loss on each model; models of a training are stored until it names one."""
+    """Return the training loss on each model; a training names one of those that are stored."""
     refuse_without_noise(client, "losses")
     packed = client.message.content.array_records[protocol.ARRAYS]
     personal = client.personal()

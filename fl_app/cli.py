@@ -57,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = _parser()
+    words = sys.argv[1:] if arguments is None else arguments
+    parser = _parser(_help_on_options(words))
     options, rest = parser.parse_known_args(arguments)
     if "supernode" in options:
         options.supernode = rest
@@ -177,7 +178,24 @@ def _classify(options: argparse.Namespace) -> int:
     return classify(options.model, options.folder, options.data, options.output, options.own_code)
 
 
-def _add_run_arguments(run: argparse.ArgumentParser) -> None:
+def _help_on_options(words: Sequence[str]) -> str:
+    """Return the options of the user-defined strategies that are named before a --help."""
+    named = [name for word in words if word.startswith("strategy=") for name in word[9:].split(",")]
+    if not named or not {"-h", "--help"} & set(words):
+        return ""
+    from fl_core.options import typed  # noqa: PLC0415
+    from strategies.catalogue import user_options  # noqa: PLC0415
+
+    lines = [
+        f"  {key}={typed(one.default)}: {one.meaning} ({one.rule.allowed})"
+        for key, one in user_options(named).items()
+    ]
+    return "\n".join(["options of these strategies:", *lines]) if lines else ""
+
+
+def _add_run_arguments(run: argparse.ArgumentParser, epilog: str) -> None:
+    if epilog:  # a line each
+        run.formatter_class, run.epilog = argparse.RawDescriptionHelpFormatter, epilog
     run.add_argument(
         "overrides", nargs="*", metavar="KEY=VALUE", help="run-config keys, as in docs/options.md"
     )
@@ -256,7 +274,7 @@ def trial_presets(given: Mapping[str, Scalar]) -> dict[str, Scalar]:
     return presets
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(epilog: str = "") -> argparse.ArgumentParser:
     # Here, where Ctrl-C is handled: the imports take a while.
     from importlib.metadata import version  # noqa: PLC0415
 
@@ -286,7 +304,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Simulate the app, and show its progress. Without num-clients, there are 25 "
         "clients, or as many as the data set has.",
     )
-    _add_run_arguments(run)
+    _add_run_arguments(run, epilog)
     run.set_defaults(call=_run, presets={})
     words = " ".join(f"{key}={value}" for key, value in TRIAL.items())
     trial = commands.add_parser(
@@ -299,7 +317,7 @@ def _parser() -> argparse.ArgumentParser:
         "come with, tune=num-clusters=auto,1,2,4, and of a small simulation, validation-folds="
         f"{_TRIAL_FOLDS}; each can be given another value.",
     )
-    _add_run_arguments(trial)
+    _add_run_arguments(trial, epilog)
     trial.set_defaults(call=_run, presets=TRIAL)
     add_group(commands)
     add_place(commands)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from inspect import get_annotations
 from typing import Any
@@ -11,6 +11,7 @@ from fl_core.objectives.fine_tune import AfterTraining
 from fl_core.objectives.known import OBJECTIVES
 from fl_core.objectives.objective import LocalObjective
 from fl_core.objectives.plain import Plain
+from fl_core.options import Option, options_of
 from fl_core.relevance import MISSED_ENERGY
 from fl_core.user_code import is_import_path, load_user_code
 from strategies.aggregations.aggregation import Aggregation, ClusterMean, GraphMean
@@ -34,6 +35,7 @@ from strategies.clusterings.pca_km_hc import LinearSignatureClustering
 from strategies.clusterings.principal_angle import PrincipalAngleClustering
 from strategies.clusterings.spectral import AT_SERVER, SpectralClustering
 from strategies.strategy import ClusteredStrategy
+from strategies.validation import is_ours
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,26 @@ def system_of(strategy: str) -> System:
     local = objective_class(objective) if third else Plain
     options = SYSTEMS[first].options if first in SYSTEMS else {}
     return System(clustering, aggregation, aggregation.weighted, objective=local, options=options)
+
+
+def is_user_defined(strategy: str) -> bool:
+    """Return whether a strategy, or a part of it, is named by its import path."""
+    return any(map(is_import_path, strategy.split("+")))
+
+
+def user_options(strategies: Iterable[str]) -> dict[str, Option]:
+    """Return the options of strategies' user-defined parts by run-config key, inherited ones, too.
+
+    Errors are as of `system_of`.
+    """
+    systems = [system_of(name) for name in strategies if is_user_defined(name)]
+    return {
+        key: one
+        for system in systems
+        for part in system.parts
+        if not is_ours(part)
+        for key, one in options_of(part).items()
+    }
 
 
 def objective_class(name: str) -> type[LocalObjective]:

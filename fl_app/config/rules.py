@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from clients.privacy import PROJECTED
-from fl_app.config.tuning import TUNABLE, has_effect, values_of
+from fl_app.config.tuning import TUNABLE, has_effect, unknown_keys, values_of
 from fl_core.data.settings import ALL_SITES, NOT_STANDARDISED, REAL_DEVICES
 from fl_core.options import at_value, typed
 from strategies.catalogue import ALONE, parameters, system_of
@@ -26,6 +26,7 @@ Broken = Iterator[tuple[str, str]]
 
 def broken_rules(values: Values) -> Iterator[str]:
     """Yield a sentence for each rule that the values break."""
+    yield from unknown_keys(values["tune"], values["strategy"])
     for rules in (_strategies, _privacy, _validation, _devices, _rounds, _secure_sums):
         yield from _sentences(rules(values), values)
 
@@ -159,7 +160,7 @@ def _validation(values: Values) -> Broken:
         spent = f"training-epsilon is {epsilon:g}, and each value would spend it again"
         yield "tune", f"{spent}: set only one of the two"
     tried = values_of(values["tune"])
-    for key in tried:
+    for key in [key for key in tried if key in TUNABLE]:
         other, _, needed = TUNABLE[key].needs.partition("=")
         if other and values[other] != needed and other not in tried:
             yield "tune", f"{key} has an effect only if {other} is {needed}: set {other}, too"

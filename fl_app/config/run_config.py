@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -57,7 +58,15 @@ from fl_core.options import (
 from fl_core.partitions.settings import FederationSettings
 from fl_core.relevance import USUAL_EIGENVECTORS
 from fl_core.user_code import is_import_path, or_import_path
-from strategies.catalogue import AGGREGATIONS, CLUSTERINGS, SYSTEMS, parameters, system_of
+from strategies.catalogue import (
+    AGGREGATIONS,
+    CLUSTERINGS,
+    SYSTEMS,
+    is_user_defined,
+    parameters,
+    system_of,
+    user_options,
+)
 from strategies.clusterings.spectral import SpectralClustering
 
 TRACKERS = ("tensorboard", "mlflow", "wandb")
@@ -357,8 +366,9 @@ class Config(
 
     def as_run_config(self) -> dict[str, Scalar]:
         """Return the configuration under its run-config keys, as scalars."""
+        options = options_for(self.strategy)
         values = {
-            key: OPTIONS[key].rule.none if value is None else value
+            key: options[key].rule.none if value is None else value
             for key, value in self.by_key().items()
         }
         values["strategy"] = ",".join(self.strategy)
@@ -378,28 +388,52 @@ OPTIONS: dict[str, Option] = {**options_of(Config), **OF_STRATEGIES}
 DEFAULTS: dict[str, Scalar] = {key: one.default for key, one in OPTIONS.items()}
 
 
+def options_for(strategies: Iterable[str]) -> dict[str, Option]:
+    """Return all options by run-config key, with those of strategies' user-defined parts.
+
+    A ValueError says that such a part declares one of the app's keys otherwise.
+    """
+    found = user_options(strategies)
+    for key in found.keys() & OPTIONS:
+        theirs, ours = found[key], OPTIONS[key]
+        if (theirs.default, theirs.rule.allowed) != (ours.default, ours.rule.allowed):
+            raise ValueError(
+                f"a user-defined part declares the option {key}, which the app has with another "
+                "default or other values: give it another key."
+            )
+    return {**OPTIONS, **found}
+
+
 def parse_config(run_config: Mapping[str, Any], *, at_client: bool = False) -> Config:
     """Read and check a Flower run config: every key of `[tool.flwr.app.config]` in pyproject.toml.
 
-    User-defined strategies are imported, except `at_client`, which runs none.
+    User-defined strategies are imported, except `at_client`, which runs none and reads none of
+    their options. Of these, those that are not given have their defaults.
     A ValueError has a sentence for each unknown or missing key, each value that is not allowed, and
     each contradiction.
     """
-    wrong = Refusals(map(_unknown, sorted(set(run_config) - set(OPTIONS))))
+    wrong, options, names = Refusals(), OPTIONS, tuple[str, ...]()
+    with suppress(ValueError):  # it is read again below
+        names = OPTIONS["strategy"].rule.read("strategy", run_config.get("strategy"))
+    imports_nothing = at_client and any(map(is_user_defined, names))
+    if not imports_nothing:
+        with wrong:
+            options = options_for(names)
+        wrong.extend(_unknown(key, options) for key in sorted(run_config.keys() - options))
     if missing := sorted(set(OPTIONS) - set(run_config)):
         wrong.append(f"the run-config key {missing[0]} is missing: set it in pyproject.toml.")
     read = {}
-    for key in (key for key in OPTIONS if key in run_config):
+    for key in (key for key in options if key not in missing):
         with wrong:
-            read[key] = OPTIONS[key].rule.read(key, run_config[key])
+            read[key] = options[key].rule.read(key, run_config.get(key, options[key].default))
     wrong.refuse()
     values = {field_of(key): read[key] for key in options_of(Config)}
     with wrong:
         values = resolve_keywords(values)
     wrong.refuse()
-    of_strategies = {key: read[key] for key in OF_STRATEGIES}
+    of_strategies = {key: read[key] for key in options if key not in options_of(Config)}
     # Where a client does not import the strategies, only the server checks what they need.
-    if not (at_client and any(map(_is_user_defined, values["strategy"]))):
+    if not imports_nothing:
         with wrong:
             for name in values["strategy"]:
                 system_of(name)
@@ -426,10 +460,6 @@ def parse_override(word: str) -> tuple[str, Any]:
     return key, value if is_text or not isinstance(read, int | float | bool) else read
 
 
-def _unknown(key: str) -> str:
-    meant = did_you_mean(key, OPTIONS) or f"The keys are {', '.join(sorted(OPTIONS))}."
+def _unknown(key: str, options: Iterable[str]) -> str:
+    meant = did_you_mean(key, options) or f"The keys are {', '.join(sorted(options))}."
     return f"{key} is not a run-config key. {meant} docs/options.md has all."
-
-
-def _is_user_defined(strategy: str) -> bool:
-    return any(map(is_import_path, strategy.split("+")))

@@ -11,6 +11,7 @@ from clients.settings import AUTO, TrainingSettings
 from fl_core.objectives.known import OBJECTIVES
 from fl_core.options import (
     COUNT,
+    TEXT,
     NotAllowedError,
     Option,
     Rule,
@@ -21,7 +22,7 @@ from fl_core.options import (
     or_words,
     typed,
 )
-from strategies.catalogue import parameters, system_of
+from strategies.catalogue import parameters, system_of, user_options
 from strategies.clusterings.agglomeration import COUNT_RULES
 
 AS_TASKS = "num-tasks"
@@ -42,22 +43,21 @@ TUNABLE: dict[str, Option] = {
 _EXAMPLE = "learning-rate=0.001,0.003 ditto-weight=0.1,1"
 
 
-def values_of(tune: str) -> dict[str, tuple[Scalar, ...]]:
-    """Return the values to try, by run-config key.
+def values_of(tune: str, strategies: Sequence[str] = ()) -> dict[str, tuple[Scalar, ...]]:
+    """Return the values to try, by run-config key; user-defined parts of strategies have more.
 
-    A ValueError if a key is unknown or repeated, or has a value that is not allowed, or only one.
+    A ValueError if a key is repeated, or has a value that is not allowed, or only one. The values
+    of unknown keys are texts: see `unknown_keys`.
     """
     found: dict[str, tuple[Scalar, ...]] = {}
+    tunable = {**user_options(strategies), **TUNABLE}
     for word in tune.split():
         key, equals, listed = word.partition("=")
         if not equals:
             raise NotAllowedError
-        if key not in TUNABLE:
-            meant = did_you_mean(key, TUNABLE) or f"The keys are {', '.join(TUNABLE)}."
-            raise ValueError(f"tune names {key}, which cannot be tuned. {meant}")
         if key in found:
             raise ValueError(f"tune names {key} twice: give it once, with all of its values.")
-        rule = TUNABLE[key].rule
+        rule = tunable[key].rule if key in tunable else TEXT
         found[key] = tuple(rule.read(f"{key} in tune", one) for one in listed.split(","))
         if len(found[key]) < 2 or len(set(found[key])) < len(found[key]):
             raise ValueError(
@@ -75,12 +75,24 @@ def _parse(value: Any) -> str:
 TUNE = Rule(f'empty, or options with their values, as in "{_EXAMPLE}"', _parse)
 
 
+def unknown_keys(tune: str, strategies: Sequence[str]) -> list[str]:
+    """Return a sentence for each key that cannot be tuned, of these strategies."""
+    tunable = {**TUNABLE, **user_options(strategies)}
+    return [
+        f"tune names {key}, which cannot be tuned. "
+        + (did_you_mean(key, tunable) or f"The keys are {', '.join(tunable)}.")
+        for key in values_of(tune)
+        if key not in tunable
+    ]
+
+
 def combinations(tune: str, strategy: str) -> list[dict[str, Scalar]]:
     """Return the combinations that a strategy tries, of the values that have an effect on it.
 
     If none has, the strategy trains once, with an empty combination.
     """
-    used = {key: tried for key, tried in values_of(tune).items() if has_effect(key, strategy)}
+    values = values_of(tune, [strategy])
+    used = {key: tried for key, tried in values.items() if has_effect(key, strategy)}
     return [dict(zip(used, chosen, strict=True)) for chosen in product(*used.values())]
 
 
@@ -117,6 +129,8 @@ def has_effect(key: str, strategy: str) -> bool:
     system = system_of(strategy)
     if key == _NUM_CLUSTERS:
         return "num_clusters" in parameters(system.clustering)
+    if key in user_options([strategy]):
+        return True
     of_objective = options_of(system.objective)
     replaced = key == "local-epochs" and "body-epochs" in of_objective
     return key in of_objective or (key in OF_TRAINING and not replaced)

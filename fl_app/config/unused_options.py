@@ -7,7 +7,7 @@ from dataclasses import fields
 
 from clients.settings import TrainingSettings
 from fl_app.config.rules import one_shot
-from fl_app.config.run_config import OPTIONS, Config
+from fl_app.config.run_config import Config, options_for
 from fl_core.data.dataset_info import num_sites
 from fl_core.options import Scalar, key_of
 from strategies.catalogue import SYSTEMS, System, parameters, system_of
@@ -35,9 +35,9 @@ def find_unused_options(given: Mapping[str, Scalar], config: Config) -> list[str
 
     `config` is made of the `given` values by run-config key, and the defaults.
     """
-    said = []
+    said, options = [], options_for(config.strategy)
     for key in given:
-        one = OPTIONS[key]
+        one = options[key]
         if one.rule.read(key, given[key]) == one.rule.read(key, one.default):
             continue
         if where := _counts_only(key, config):
@@ -55,10 +55,10 @@ def find_commonly_unused_options(
 
 def unmet_condition(key: str, config: Config) -> str:
     """Return an option's unmet condition, as `if KEY is VALUE`; empty if it holds."""
-    values = config.as_run_config()
-    other, equals, words = OPTIONS[key].needs.partition("=")
+    values, options = config.as_run_config(), options_for(config.strategy)
+    other, equals, words = options[key].needs.partition("=")
     allowed = words.split("|")
-    if other and not equals and values[other] == OPTIONS[other].default:
+    if other and not equals and values[other] == options[other].default:
         return f"if {other} is not {values[other]}"
     if equals and values[other] not in allowed:
         return f"if {other} is {' or '.join(allowed) or 'empty'}"

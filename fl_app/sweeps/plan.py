@@ -12,11 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fl_app.config.run_config import DEFAULTS, OPTIONS, parse_config, parse_override
+from fl_app.config.run_config import DEFAULTS, options_for, parse_config, parse_override
 from fl_app.config.unused_options import unmet_condition
 from fl_app.results.layout import file_name
 from fl_app.sweeps.store import Key, Simulation, local_data
-from fl_core.options import Scalar, key_values, typed
+from fl_core.options import Rule, Scalar, key_values, typed
 
 Values = Mapping[str, Scalar | Sequence[Scalar]]
 """By run-config key: one value, or several to sweep."""
@@ -52,7 +52,7 @@ class Sweep:
     def command(self, folder: Path) -> str:
         """Return the command that runs the sweep."""
         words = key_values(self.options)
-        words += [f"{key}={_typed(key, values)}" for key, values in self.swept.items()]
+        words += [f"{key}={_typed(key, values, words)}" for key, values in self.swept.items()]
         return shlex.join(["fedkin", "sweep", *words, "--output", str(folder)])
 
     def folder(self) -> Path:
@@ -77,17 +77,19 @@ def read_words(words: Sequence[str]) -> dict[str, Scalar | list[Scalar]]:
     {'noise-rate': [0, 0.2], 'strategy': 'rcc-pfl,single', 'clients-per-task': '5,3'}
     """
     found: dict[str, Scalar | list[Scalar]] = {}
-    for word in words:
-        key, value = parse_override(word)
+    pairs = [parse_override(word) for word in words]
+    strategies = "".join(str(value) for key, value in pairs if key == _STRATEGY)
+    options = options_for(strategies.strip("[]").replace('"', "").replace(" ", "").split(","))
+    for key, value in pairs:
         if key in found:
             raise ValueError(f"{key} is given twice: give it once, with a list of its values.")
-        if key not in OPTIONS:
+        if key not in options:
             parse_config({**DEFAULTS, key: value})  # says so, and what may be meant
-        found[key] = _read_list(key, str(value)) if isinstance(value, str) else value
+        found[key] = _read_list(key, value, options[key].rule) if isinstance(value, str) else value
     return found
 
 
-def _read_list(key: str, text: str) -> Scalar | list[Scalar]:
+def _read_list(key: str, text: str, rule: Rule) -> Scalar | list[Scalar]:
     if text.startswith("["):
         try:
             values = tomllib.loads(f"value = {text}")["value"]
@@ -101,25 +103,25 @@ def _read_list(key: str, text: str) -> Scalar | list[Scalar]:
         return values
     if key == _STRATEGY:
         return text
-    if "," not in text or _takes(key, text):
-        return _number_or(text, key)
+    if "," not in text or _takes(rule, text):
+        return _number_or(text, rule)
     parts = (part.strip() for part in text.split(","))
-    return [_number_or(parse_override(f"{key}={part}")[1], key) for part in parts]
+    return [_number_or(parse_override(f"{key}={part}")[1], rule) for part in parts]
 
 
-def _number_or(value: Scalar, key: str) -> Scalar:
+def _number_or(value: Scalar, rule: Rule) -> Scalar:
     """Return the number that a text means to a key with a default such as `auto`."""
     with suppress(ValueError):
-        read = OPTIONS[key].rule.read(key, value)
+        read = rule.read("", value)
         if isinstance(value, str) and isinstance(read, int | float):
             return read
     return value
 
 
-def _takes(key: str, text: str) -> bool:
-    """Return whether a text with commas is one value of a key."""
+def _takes(rule: Rule, text: str) -> bool:
+    """Return whether a text with commas is one value of an option."""
     try:
-        OPTIONS[key].rule.read(key, text)
+        rule.read("", text)
     except ValueError:
         return False
     return True
@@ -181,8 +183,10 @@ def _check_differ(
             )
 
 
-def _typed(key: str, values: Sequence[Scalar]) -> str:
+def _typed(key: str, values: Sequence[Scalar], others: Sequence[str] = ()) -> str:
     """Return a list of values as it is typed, with commas where they are read as a list.
+
+    `others` are other words of the command: a user-defined strategy in them has more keys.
 
     Examples
     --------
@@ -190,7 +194,8 @@ def _typed(key: str, values: Sequence[Scalar]) -> str:
     ('0,0.2', '["0,1|2", "0|1,2"]')
     """
     text = ",".join(map(typed, values))
-    if read_words([f"{key}={text}"])[key] == list(values):
+    named = [word for word in others if word.startswith("strategy=")]
+    if read_words([*named, f"{key}={text}"])[key] == list(values):
         return text
     return json.dumps(list(values), ensure_ascii=False)
 

@@ -3,6 +3,7 @@
 import csv
 import html
 import json
+import re
 
 import numpy as np
 import pytest
@@ -10,9 +11,11 @@ import pytest
 from fl_app.cli import main
 from fl_app.config.allowed_code import ALLOWED_CODE, allowed_paths, check_code_allowed
 from fl_app.config.run_config import parse_config
+from fl_app.config.tuning import combinations
 from fl_app.devices.site.check import import_code
 from fl_app.results.layout import file_name
 from fl_app.simulation.preflight import check_simulation
+from fl_app.sweeps.plan import plan_sweep, read_words
 from fl_app.sweeps.running import identifying_options
 from fl_core.data.datasets import clear_data_caches, load_dataset
 from fl_core.models.model_file import load_model
@@ -289,6 +292,58 @@ def test_an_objective_of_ones_own_trains_stores_and_says_what_is_tested(own):
         said = 'strategy is "mine:Constant", code that the owner of this node does not allow'
         with pytest.raises(RuntimeError, match=said):
             run_alone({**config, "output-dir": str(own / "other")}, "own:load")
+
+
+OPTION = """
+from dataclasses import dataclass
+from fl_core.options import number, option
+from strategies import ClusterMean
+
+@dataclass(frozen=True)
+class Scaled(ClusterMean):
+    factor: float = option(1.0, number(float, 0, 2), "by which means grow", key="mean-factor")
+
+    def of_updates(self, updates):
+        mean = super().of_updates(updates)
+        return {name: array * array.dtype.type(self.factor) for name, array in mean.items()}
+
+@dataclass(frozen=True)
+class Clash(ClusterMean):
+    seed: float = option(1.5, number(float, 0, 2), "another meaning of a key")
+"""
+
+
+def test_an_option_of_ones_own_is_a_key(own, capsys):
+    with own_modules(own, mine=OPTION):
+        given = {**DEFAULTS, **OWN, "strategy": "single+mine:Scaled,single"}
+        assert parse_config(given).as_run_config()["mean-factor"] == 1
+        assert parse_config({**given, "mean-factor": 0.5}, at_client=True)
+        for wrong, said in (
+            ({"mean-factor": 3}, "mean-factor is 3, but it must be a number of at least 0"),
+            ({"mean-facto": 1}, "mean-facto is not a run-config key. Did you mean mean-factor?"),
+            ({"strategy": "single", "mean-factor": 1}, "mean-factor is not a run-config key"),
+            ({"strategy": "single+mine:Clash"}, "declares the option seed, which the app has"),
+            ({"tune": "mean-facto=1,2"}, "cannot be tuned. Did you mean mean-factor?"),
+        ):
+            with pytest.raises(ValueError, match=re.escape(said)):
+                parse_config({**given, **wrong})
+        found = summary_of(own, strategy="single+mine:Scaled,single", mean_factor=0.0)
+        assert found["config"]["mean-factor"] == 0
+        scaled, plain = found["runs"]
+        assert scaled["accuracy"] < plain["accuracy"]  # a model of zeros
+        words = ["strategy=single+mine:Scaled", "mean-factor=0.5,1"]
+        sweep = plan_sweep({**OWN, **read_words(words)})
+        assert sweep.swept == {"mean-factor": (0.5, 1)}
+        assert "mean-factor=0.5,1" in sweep.command(own)
+        name = "single+mine:Scaled"
+        assert combinations("mean-factor=0.5,1", name) == [
+            {"mean-factor": 0.5},
+            {"mean-factor": 1},
+        ]
+        assert combinations("mean-factor=0.5,1", "single") == [{}]
+        with pytest.raises(SystemExit):
+            main(["run", words[0], "--help"])
+        assert "mean-factor=1.0: by which means grow" in capsys.readouterr().out
 
 
 def test_a_sweep_repeats_cells_if_the_code_of_a_strategy_or_the_data_changed(own):

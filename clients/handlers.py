@@ -166,8 +166,8 @@ def tested_model(client: Client) -> nn.Module:
     seed, model = seed_of(client, 0x7E57), client.model()
     usual = UsualTraining(client.training_data, client.training_settings, seed)
     with seeded(seed, next((tensor.device for tensor in model.state_dict().values()), None)):
-        load_tested_model(client.message, client.personal(), model, usual, client.user_objectives())
-    return model
+        handed = client.message, client.personal(), model, usual, client.user_objectives()
+        return load_tested_model(*handed)
 
 
 def _check_noise(client: Client, number: int) -> None:

@@ -30,6 +30,7 @@ from fl_core.flower.keys import (
     share_keys_plaintext_separate,
 )
 from fl_core.messages import protocol
+from fl_core.models.layers import is_within
 
 STATE = "secure-aggregation"
 
@@ -118,9 +119,12 @@ def mask_mod(message: Message, context: Context, call_next: ClientAppCallable) -
     answer = call_next(message, context)
     metrics = protocol.metrics_of(answer.content)
     weight = metrics[protocol.NUM_EXAMPLES] if config[protocol.WEIGHTED] else 1
+    trained, received = (
+        protocol.to_arrays(one.content.array_records[protocol.ARRAYS]) for one in (answer, message)
+    )
     masked = masking.encode_update(
-        protocol.to_arrays(answer.content.array_records[protocol.ARRAYS]),
-        protocol.to_arrays(message.content.array_records[protocol.ARRAYS]),
+        trained,
+        {n: a for n, a in received.items() if n in trained or not is_within(n, [protocol.BESIDE])},
         int(cast(float, weight)),
         protocol.number(metrics, protocol.LOSS),
         count,

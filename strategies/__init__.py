@@ -8,6 +8,7 @@ from fl_core.objectives.objective import LocalTraining as LocalTraining
 from strategies.aggregations.aggregation import Aggregation as Aggregation
 from strategies.aggregations.aggregation import ClusterMean as ClusterMean
 from strategies.aggregations.aggregation import GraphMean as GraphMean
+from strategies.aggregations.fedamp import AttentiveMean as AttentiveMean
 from strategies.aggregations.lps_gps import LpsGps as LpsGps
 from strategies.aggregations.robust import Krum as Krum
 from strategies.aggregations.robust import Median as Median
@@ -26,18 +27,23 @@ from strategies.clusterings.fedsem import AllModelsClustering as AllModelsCluste
 from strategies.clusterings.fedsem import ModelClustering as ModelClustering
 from strategies.clusterings.first_update import FirstDirectionClustering as FirstDirectionClustering
 from strategies.clusterings.first_update import FirstUpdateClustering as FirstUpdateClustering
+from strategies.clusterings.fl_hc import WarmUpClustering as WarmUpClustering
 from strategies.clusterings.flt import SignatureClustering as SignatureClustering
 from strategies.clusterings.ifca import LossClustering as LossClustering
+from strategies.clusterings.lcfed import LowRankClustering as LowRankClustering
+from strategies.clusterings.ocfl import TemperatureClustering as TemperatureClustering
 from strategies.clusterings.pca_km_hc import LinearSignatureClustering as LinearSignatureClustering
 from strategies.clusterings.principal_angle import (
     PrincipalAngleClustering as PrincipalAngleClustering,
 )
+from strategies.clusterings.soft import SoftClustering as SoftClustering
 from strategies.clusterings.spectral import SpectralClustering as SpectralClustering
 from strategies.rounds.client_registry import ClientRegistry as ClientRegistry
 from strategies.rounds.client_registry import Refusal as Refusal
 from strategies.rounds.conversation import Conversation as Conversation
 from strategies.rounds.failures import Failure as Failure
 from strategies.rounds.round_state import Clusters as Clusters
+from strategies.rounds.round_state import Comparison as Comparison
 from strategies.rounds.round_state import Round as Round
 from strategies.rounds.round_state import Update as Update
 from strategies.rounds.training import RoundReport as RoundReport

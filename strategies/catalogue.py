@@ -7,14 +7,19 @@ from dataclasses import Field, dataclass, field, fields, is_dataclass
 from inspect import get_annotations
 from typing import Any
 
+from fl_core.objectives.fedamp import FedAmp
+from fl_core.objectives.fedem import FedEm
+from fl_core.objectives.fedrc import FedRc
 from fl_core.objectives.fine_tune import AfterTraining
 from fl_core.objectives.known import OBJECTIVES
+from fl_core.objectives.lcfed import LcFed
 from fl_core.objectives.objective import LocalObjective
 from fl_core.objectives.plain import Plain
 from fl_core.options import Option, options_of
 from fl_core.relevance import MISSED_ENERGY
 from fl_core.user_code import is_import_path, load_user_code
 from strategies.aggregations.aggregation import Aggregation, ClusterMean, GraphMean
+from strategies.aggregations.fedamp import AttentiveMean
 from strategies.aggregations.lps_gps import LpsGps
 from strategies.aggregations.robust import Krum, Median, MultiKrum, TrimmedMean
 from strategies.clusterings.cfl import RecursiveBipartition, StableBipartition
@@ -28,11 +33,15 @@ from strategies.clusterings.clustering import (
 from strategies.clusterings.fedhc import UpdateClustering
 from strategies.clusterings.fedsem import AllModelsClustering, ModelClustering
 from strategies.clusterings.first_update import FirstDirectionClustering, FirstUpdateClustering
+from strategies.clusterings.fl_hc import WarmUpClustering
 from strategies.clusterings.flt import SignatureClustering
 from strategies.clusterings.ifca import FreeLossClustering, LossClustering
+from strategies.clusterings.lcfed import LowRankClustering
+from strategies.clusterings.ocfl import TemperatureClustering
 from strategies.clusterings.outliers import SEPARATE
 from strategies.clusterings.pca_km_hc import LinearSignatureClustering
 from strategies.clusterings.principal_angle import PrincipalAngleClustering
+from strategies.clusterings.soft import SoftClustering
 from strategies.clusterings.spectral import AT_SERVER, SpectralClustering
 from strategies.strategy import ClusteredStrategy
 from strategies.validation import is_ours
@@ -112,6 +121,9 @@ SYSTEMS: dict[str, System] = {
     ),
     "fedclust": System(FirstUpdateClustering, ClusterMean, True, "Islam et al., 2024"),
     "fedgroup": System(FirstDirectionClustering, ClusterMean, True, "Duan et al., 2020"),
+    "fl-hc": System(WarmUpClustering, ClusterMean, True, "Briggs et al., 2020"),
+    "ocfl": System(TemperatureClustering, ClusterMean, False, "Zuziak et al., 2024"),
+    "lcfed": System(LowRankClustering, ClusterMean, False, "Zhang et al., 2025", LcFed),
     "pca-km-hc": System(LinearSignatureClustering, ClusterMean, True, "Jamali-Rad et al., 2022"),
     "optimum": System(GivenClusters, ClusterMean, False),
     "random": System(RandomClusters, ClusterMean, False),
@@ -132,6 +144,9 @@ SYSTEMS: dict[str, System] = {
             ("fedbn", "private-norms", False, "Li et al., 2021"),
         )
     },
+    "fedem": System(SoftClustering, ClusterMean, True, "Marfoq et al., 2021", FedEm),
+    "fedrc": System(SoftClustering, ClusterMean, True, "Guo et al., 2024", FedRc),
+    "fedamp": System(SingleCluster, AttentiveMean, False, "Huang et al., 2021", FedAmp),
 }
 ALONE, ALL = "local", "single"
 """The strategies that stand for staying alone, and for one model for all."""
@@ -145,7 +160,7 @@ CLUSTERINGS = {
 }
 ROBUST = (Median, TrimmedMean, Krum, MultiKrum)
 AGGREGATIONS: dict[str, type[Aggregation]] = {
-    part.name: part for part in (ClusterMean, GraphMean, LpsGps, *ROBUST)
+    part.name: part for part in (ClusterMean, GraphMean, LpsGps, AttentiveMean, *ROBUST)
 }
 
 

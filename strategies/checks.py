@@ -50,6 +50,14 @@ def beside_conflict(
     clustering: type[Clustering], aggregation: type[Aggregation], local: type[LocalObjective]
 ) -> str:
     """Return why arrays beside the model do not go with these parts; empty where they do."""
+    if clustering.is_soft != local.trains_several:
+        which = "all clusters' models" if local.trains_several else "one model"
+        return (
+            f"the objective {local.name or local.__name__} trains {which}, and the clustering "
+            f"{clustering.name or clustering.__name__} "
+            f"sends {'all' if clustering.is_soft else 'one'}: of ours, soft goes with fedem and "
+            "fedrc, and with no other objective"
+        )
     if local.first_beside is LocalObjective.first_beside:
         return ""
     what = f"the objective {local.name or local.__name__} needs means of arrays beside the model, "

@@ -23,7 +23,9 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from fl_core.masking import FEWEST, Words
 from fl_core.messages import protocol
+from fl_core.messages.protocol import NDArrays
 from fl_core.metrics import OF_CLASSES, Metrics
+from fl_core.models.layers import split
 from fl_core.objectives.objective import LocalObjective
 from fl_core.objectives.plain import Plain
 from strategies.aggregations.aggregation import Aggregation, ClusterMean
@@ -33,7 +35,7 @@ from strategies.rounds.ask import Request
 from strategies.rounds.client_registry import ClientRegistry
 from strategies.rounds.conversation import Conversation
 from strategies.rounds.participants import draw_participants, draw_testers
-from strategies.rounds.replies import read_tests, read_update
+from strategies.rounds.replies import read_tests, read_update, read_updates
 from strategies.rounds.round_state import Clusters, Update
 from strategies.rounds.training import RoundReport, Training
 from strategies.secure_aggregation import SecureAggregation
@@ -209,12 +211,13 @@ class ClusteredStrategy(Strategy):
         patience = self._timeout if self.pre_round_timeout is None else self.pre_round_timeout
         registry = ClientRegistry() if self.registry is None else self.registry.copy()
         per_client = self.aggregation.per_client
-        self.training = Training(registry, per_client)
+        sends_all = self.clustering.is_soft
+        self.training = Training(registry, per_client, sends_all)
         conversation = self._conversation = Conversation(grid, config, patience, self.training)
         if not registry.nodes:
             conversation.register_clients()
         if checkpoint is not None:  # what was sent before does not count a second time
-            self.training = Training.from_checkpoint(checkpoint, registry, per_client)
+            self.training = Training.from_checkpoint(checkpoint, registry, per_client, sends_all)
             conversation.training = self.training
             self.clustering.recall(checkpoint["clustering"])
             self.aggregation.recall(checkpoint["aggregation"])
@@ -267,12 +270,21 @@ class ClusteredStrategy(Strategy):
         return messages
 
     def _read_trained(self, client: int, content: RecordDict) -> Any:
-        """Return a client's update, or its masked update."""
-        model = self._sent[client]
+        """Return a client's updates, or its masked update."""
+        training = self.training
+        if training.sends_all:
+            return read_updates(
+                client, content, [*map(self._returned, training.models)], training.initial
+            )
+        model = self._returned(self._sent[client])
         if self._secure is not None:
             return self._secure.read(client, model, content)
         cluster = self.clusters.of_client[client]
-        return read_update(client, cluster, content, model, self.training.initial)
+        return [read_update(client, cluster, content, model, training.initial)]
+
+    def _returned(self, model: NDArrays) -> NDArrays:
+        """Return the arrays of a model that its clients send back."""
+        return model if self.local.returns_beside else split(model, [protocol.BESIDE])[0]
 
     def _config_for(self, client: int) -> dict[str, ConfigRecordValues]:
         """Return the entries of a training message that are for this client alone."""
@@ -293,7 +305,7 @@ class ClusteredStrategy(Strategy):
             training.log_lost_round(self._participants, answers.failures)
         training.record_participation(self._participants, answers.values)
         if self._secure is None:
-            losses = self._combine(list(answers.values.values()))
+            losses = self._combine([u for updates in answers.values.values() for u in updates])
         else:
             losses = self._combine_sums(answers.values, self._secure)
         if known := [loss for loss in losses if loss is not None]:
@@ -308,15 +320,21 @@ class ClusteredStrategy(Strategy):
         """Aggregate the models of the replies, and return the clients' losses."""
         if updates:
             combine(updates, self.training, self.clustering, self.aggregation, self.local)
-        self.reports[-1].samples = {update.client: update.num_examples for update in updates}
-        return [update.loss for update in updates]
+        report = self.reports[-1]
+        report.samples = {update.client: update.num_examples for update in updates}
+        if self.training.sends_all:
+            report.shares = {**self.reports[-2].shares} if report.round > 1 else {}
+            report.shares |= {client: [] for client in report.samples}
+            for update in updates:
+                report.shares[update.client].append(update.share)
+        return [*{update.client: update.loss for update in updates}.values()]
 
     def _combine_sums(
         self, masked: Mapping[int, Words], secure: SecureAggregation
     ) -> list[float | None]:
         """Take each cluster's mean from a secure sum, and return its mean loss for each client."""
         training = self.training
-        totals = secure.unmask(masked, training.models)
+        totals = secure.unmask(masked, [*map(self._returned, training.models)])
         self.reports[-1].left_out_of_sums = dict(secure.left_out)
         models = [totals[c].model if c in totals else m for c, m in enumerate(training.models)]
         set_models(models, training, self.local, masked)

@@ -36,13 +36,19 @@ def combine(
 ) -> None:
     """Let the clustering see the updates, then aggregate them."""
     training.num_examples.update({u.client: u.num_examples for u in updates})
-    participants = [u.client for u in updates]
+    participants = [*dict.fromkeys(u.client for u in updates)]
     seen = training.as_compared(participants, updates)
     clusters = clusters_by(training, clustering.after_training, seen)
     training.regroup(clusters, clustering.retains_models)
     of_client = training.clusters.of_client
-    moved = [replace(u, cluster=of_client[u.client]) for u in updates]
-    state = training.as_round(participants, moved)
+    moved = (
+        updates
+        if training.sends_all
+        else [replace(u, cluster=of_client[u.client]) for u in updates]
+    )
+    state = (training.as_round if local.returns_beside else training.as_compared)(
+        participants, moved
+    )
     set_models(models_by(aggregation, state), training, local, participants)
     sent = _called(aggregation.bytes_between_servers, state)
     training.server_traffic.up += sent
@@ -59,16 +65,20 @@ def set_models(
         return
     trained, members = set(participants), defaultdict[int, list[int]](list)
     for client, number in training.model_of_client.items():
-        members[number].append(client)
-    found = []
+        for one in range(len(models)) if training.sends_all else [number]:
+            members[one].append(client)
+    found, counts = [], []
     for number, (model, old) in enumerate(zip(models, training.models, strict=True)):
-        before, combined = (
-            without_layer({name: one[name] for name in names}) for one in (old, model)
-        )
-        if share := len(trained & {*members[number]}) / max(1, len(members[number])):
+        counts.append(len(trained & {*members[number]}))
+        before = without_layer({name: old[name] for name in names})
+        combined = without_layer({name: model.get(name, old[name]) for name in names})
+        if share := counts[-1] / max(1, len(members[number])):
             combined = _called(local.combine_beside, before, combined, share)
             _check_arrays(_name(local.combine_beside), "", combined, before)
         found.append({**model, **with_layer(protocol.BESIDE, combined)})
+    alone = [split(model, [protocol.BESIDE])[0] for model in models]
+    if sum(counts) and (common := _called(local.common_beside, alone, counts)):
+        found = [{**one, **with_layer(protocol.BESIDE, common)} for one in found]
     training.set_models(found)
 
 

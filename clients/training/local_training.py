@@ -6,10 +6,12 @@ trains by `train_by_objective` and tests by `load_tested_model`, with any traini
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from copy import deepcopy
 from dataclasses import fields
 from typing import cast
 
+import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message
 from torch import nn
 
@@ -75,20 +77,60 @@ def train_by_objective(
         If the objective is unknown, or this client has lost its private layers.
     """
     personal.forget_others()
+    if read_objective(message, user_defined).trains_several:
+        return _train_several(message, personal, model, fit, user_defined)
     objective, local = _loaded(message, personal, model, fit, user_defined)
     loss = objective.train(model, local)
     left, private = split(model.state_dict(), local.private_layers)
     if private:
         personal.save(ArrayRecord(private))
-    return ArrayRecord({**left, **with_layer(protocol.BESIDE, local.beside)}), loss
+    beside = local.beside if objective.returns_beside else {}
+    return ArrayRecord({**left, **with_layer(protocol.BESIDE, beside)}), loss
+
+
+def _train_several(
+    message: Message, personal: Personal, model: nn.Module, fit: Fit, user_defined: UserDefined
+) -> tuple[ArrayRecord, float]:
+    """Train the models of all clusters."""
+    objective = read_objective(message, user_defined)
+    models, local = _several(message, personal, model, fit)
+    loss = objective.train_several(models, local)
+    trained = (
+        ArrayRecord({**one.state_dict(), **with_layer(protocol.BESIDE, beside)})
+        for one, beside in zip(models, local.besides, strict=True)
+    )
+    return protocol.pack_models([*trained]), loss
 
 
 def load_tested_model(
     message: Message, personal: Personal, model: nn.Module, fit: Fit, user_defined: UserDefined = ()
-) -> None:
-    """Give a model the weights that this client tests and saves; as `train_by_objective`."""
+) -> nn.Module:
+    """Return the model that this client tests and saves; as `train_by_objective`.
+
+    That is `model`, with its weights; or a mixture of the models of all clusters.
+    """
+    if (objective := read_objective(message, user_defined)).trains_several:
+        models, local = _several(message, personal, model, fit)
+        return Mixture(models, objective.mixture(models, local))
     objective, local = _loaded(message, personal, model, fit, user_defined)
     objective.personalise(model, local)
+    return model
+
+
+class Mixture(nn.Module):
+    """A mixture of models' predictions: of classes, the logarithms of their mean probabilities."""
+
+    def __init__(self, models: Sequence[nn.Module], shares: Sequence[float]) -> None:
+        super().__init__()
+        self.models, self.shares = nn.ModuleList(models), tuple(shares)
+
+    def forward(self, samples: torch.Tensor) -> torch.Tensor:
+        """Return log Σ π_m p_m, shape (n, classes); or of a number Σ π_m f_m, shape (n, 1)."""
+        outputs = torch.stack([model(samples) for model in self.models])
+        shares = outputs.new_tensor(self.shares)[:, None, None]
+        if outputs.shape[2] == 1:
+            return (shares * outputs).sum(0)
+        return (shares.log() + outputs.log_softmax(2)).logsumexp(0)
 
 
 def _loaded(
@@ -98,10 +140,26 @@ def _loaded(
     objective = read_objective(message, user_defined)
     received = message.content.array_records[protocol.ARRAYS]
     model.load_state_dict(whole_model(message, personal, received).to_torch_state_dict())
+    there = _beside(received, model)
+    return objective, LocalTraining(fit, personal, _private_layers_in(message), there)
+
+
+def _beside(received: ArrayRecord, model: nn.Module) -> dict[str, torch.Tensor]:
+    """Return what travels beside a model, on its device."""
     device = next((tensor.device for tensor in model.state_dict().values()), None)
     beside = ArrayRecord(split(received, [protocol.BESIDE])[1]).to_torch_state_dict()
-    there = {name: tensor.to(device) for name, tensor in without_layer(beside).items()}
-    return objective, LocalTraining(fit, personal, _private_layers_in(message), there)
+    return {name: tensor.to(device) for name, tensor in without_layer(beside).items()}
+
+
+def _several(
+    message: Message, personal: Personal, model: nn.Module, fit: Fit
+) -> tuple[list[nn.Module], LocalTraining]:
+    """Load the models of all clusters into copies of a model; return them, and the training."""
+    received = protocol.unpack_models(message.content.array_records[protocol.ARRAYS])
+    models = [deepcopy(model) for _ in received]
+    for one, record in zip(models, received, strict=True):
+        one.load_state_dict(whole_model(message, personal, record).to_torch_state_dict())
+    return models, LocalTraining(fit, personal, besides=[_beside(one, model) for one in received])
 
 
 def whole_model(message: Message, personal: Personal, shared: ArrayRecord) -> ArrayRecord:

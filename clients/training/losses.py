@@ -34,6 +34,15 @@ def loss_of(path: str, labels: torch.Tensor) -> Loss:
     return load_user_function("loss", path) if path else F.cross_entropy
 
 
+def each_loss(path: str, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return the loss of each sample by itself, (n,); `path` is as in `loss_of`."""
+    loss = loss_of(path, labels)
+    found: torch.Tensor = torch.func.vmap(lambda said, truth: loss(said[None], truth[None]))(
+        outputs, labels
+    )
+    return found
+
+
 def _of_numbers(loss: Loss, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return loss(outputs.squeeze(1), labels)
 

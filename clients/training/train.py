@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812 - torch's convention
 
 from clients.settings import TrainingSettings
-from clients.training.losses import Measure, loss_of
+from clients.training.losses import Measure, each_loss, loss_of
 from fl_core.models.build import seeded
 from fl_core.objectives.objective import GradientTerm, no_term
 
@@ -165,6 +165,36 @@ class UsualTraining:
         generator = torch.Generator().manual_seed(self._seed)
         for _ in range(self.settings.local_epochs if epochs is None else epochs):
             yield from epoch_batches(*self.data, self.settings.batch_size, generator)
+
+    def losses(self, model: nn.Module) -> torch.Tensor:
+        """Return a model's loss on each sample, (n,), as in a test."""
+        images, labels = self.data
+        with torch.no_grad():
+            return each_loss(self.settings.loss, _outputs(model, images), labels)
+
+    def fit_weighted(self, model: nn.Module, weights: torch.Tensor) -> float:
+        """Train a model by `train`'s batches, each sample's loss times its weight, (n,).
+
+        Return the mean product of the last epoch; without an epoch, NaN.
+        """
+        (images, labels), total = self.data, math.nan
+        places = torch.arange(len(labels), device=images.device)
+        with seeded(self._seed, images.device):
+            generator = torch.Generator().manual_seed(self._seed)
+            optimizer = self.optimizer(model)
+            model.train()
+            for _ in range(self.settings.local_epochs):
+                products = []
+                for samples, batch in epoch_batches(
+                    images, places, self.settings.batch_size, generator
+                ):
+                    optimizer.zero_grad()
+                    losses = each_loss(self.settings.loss, model(samples), labels[batch])
+                    products.append(losses * weights[batch])
+                    products[-1].mean().backward()  # type: ignore[no-untyped-call]
+                    optimizer.step()
+                total = float(torch.cat(products).detach().double().mean())
+        return total
 
     def loss(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return the configured loss."""

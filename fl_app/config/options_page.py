@@ -65,7 +65,8 @@ def _meaning(key: str, one: Option) -> str:
     owners: dict[str, tuple[Part, ...]] = {name: one.parts for name, one in SYSTEMS.items()}
     named = {part for one in SYSTEMS.values() for part in one.parts}
     owners |= {name: (part,) for name, part in AGGREGATIONS.items() if part not in named}
-    owners |= {name: (part,) for name, part in OBJECTIVES.items()}
+    for name, part in OBJECTIVES.items():
+        owners.setdefault(name, (part,))
     takers = (
         f"`{name}`"
         for name, parts in owners.items()

@@ -195,6 +195,9 @@ def _devices(values: Values) -> Broken:
         shared = "each device then sends the server its columns' means and deviations"
         yield "standardise", f"{shared}, which secure-aggregation does not hide: choose site"
     for name in values["strategy"]:
+        if system_of(name).clustering.is_soft:
+            saved = "tests a mixture of models, and a device saves one: choose another strategy"
+            yield "strategy", f"{real}, and {name} {saved}"
         if system_of(name).clustering.needs_tasks:
             advice = "choose a strategy that detects clusters, or single or local"
             yield (

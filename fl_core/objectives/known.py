@@ -2,7 +2,11 @@
 
 from fl_core.objectives.apfl import Apfl
 from fl_core.objectives.ditto import Ditto
+from fl_core.objectives.fedamp import FedAmp
+from fl_core.objectives.fedem import FedEm
+from fl_core.objectives.fedrc import FedRc
 from fl_core.objectives.fine_tune import AfterTraining, FineTune
+from fl_core.objectives.lcfed import LcFed
 from fl_core.objectives.objective import LocalObjective
 from fl_core.objectives.pfedme import PFedMe
 from fl_core.objectives.plain import Plain
@@ -16,7 +20,7 @@ OBJECTIVES: dict[str, type[LocalObjective]] = {
     part.name: part
     for part in (
         *(Plain, Prox, FineTune, AfterTraining, Ditto, PrivateLayers, PrivateHead, PrivateNorms),
-        *(Apfl, PFedMe, Scaffold),
+        *(Apfl, PFedMe, Scaffold, FedAmp, LcFed, FedEm, FedRc),
     )
 }
 USUAL = (Plain, AfterTraining)

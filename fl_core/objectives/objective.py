@@ -75,6 +75,16 @@ class Loop(Fit, Protocol):
     def batches(self, epochs: int | None = None) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield samples, float32 (n, …), and labels, (n,), in the usual order, of all epochs."""
 
+    @property
+    def data(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return all samples, as they are stored, and labels, (n,)."""
+
+    def losses(self, model: nn.Module) -> torch.Tensor:
+        """Return a model's loss on each sample, (n,), as in a test, without gradients."""
+
+    def fit_weighted(self, model: nn.Module, weights: torch.Tensor) -> float:
+        """Train as usual, each sample's loss times its weight, (n,); return the mean product."""
+
     def loss(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return the mean loss, a scalar, of a model's outputs, (n, …), for n samples."""
 
@@ -101,6 +111,8 @@ class LocalTraining:
     private_layers: tuple[str, ...] = ()  # those that stay at the client
     # What travels beside the model, by name: as it came, and after the training as it is to go
     beside: dict[str, torch.Tensor] = field(default_factory=dict)
+    # The same for each model, where there are several
+    besides: list[dict[str, torch.Tensor]] = field(default_factory=list)
 
     @property
     def loop(self) -> Loop:
@@ -142,8 +154,8 @@ class LocalTraining:
 class LocalObjective:
     """What a client optimises: FedAvg's objective, unless a method says otherwise.
 
-    The server calls `private_layers_of`, `first_beside` and `combine_beside`, a client `train` and
-    `personalise`. PyTorch is imported in these two only: a server may not have it.
+    The server calls `private_layers_of`, `first_beside`, `combine_beside` and `common_beside`, a
+    client `train` and `personalise`. PyTorch is imported in these two only: a server may have none.
     """
 
     name: ClassVar[str] = ""  # of one in `OBJECTIVES`; others go by their import path
@@ -153,6 +165,10 @@ class LocalObjective:
     may_be_noisy: ClassVar[bool] = False
     assumes_sgd: ClassVar[bool] = False  # without momentum
     unused_options: ClassVar[frozenset[str]] = frozenset()  # of training, by run-config key
+    # Whether a client trains all clusters' models, and tests a mixture of them: see `train_several`
+    trains_several: ClassVar[bool] = False
+    # Whether clients send back what travels beside the model
+    returns_beside: ClassVar[bool] = True
 
     @classmethod
     def sent_name(cls) -> str:
@@ -172,8 +188,8 @@ class LocalObjective:
     def first_beside(self, model: NDArrays) -> NDArrays:
         """Return the arrays that first travel beside a cluster's model, given its first values.
 
-        Clients send back arrays of the same names, shapes and types. They are combined as models
-        are, to the cluster's next ones.
+        Clients send back arrays of the same names, shapes and types, if it `returns_beside`. They
+        are combined as models are, to the cluster's next ones.
         """
         return {}
 
@@ -183,6 +199,14 @@ class LocalObjective:
         `share` is that of the cluster's clients that have trained in this round, in (0, 1].
         """
         return combined
+
+    def common_beside(self, models: Sequence[NDArrays], trained: Sequence[int]) -> NDArrays:
+        """Return arrays that are to travel beside all clusters' next models: by default, none.
+
+        They are made of these models, and of how many clients `trained` each in this round, which
+        some did.
+        """
+        return {}
 
     def message_entries(self, names: Iterable[str]) -> dict[str, ConfigRecordValues]:
         """Return the entries of each message: its name, fields with `-` for `_`, private layers."""
@@ -198,6 +222,18 @@ class LocalObjective:
         `local.private_layers`, and so does what is then in `local.beside`.
         """
         return local.fit(model)
+
+    def train_several(self, models: Sequence[nn.Module], local: LocalTraining) -> float:
+        """Train the models of all clusters at the client, and return the mean loss.
+
+        All leave the client, and so does what is then in `local.besides`. Beside each model must be
+        its `share` at this client, (1,); the sum of the shares is 1.
+        """
+        raise NotImplementedError
+
+    def mixture(self, models: Sequence[nn.Module], local: LocalTraining) -> Sequence[float]:
+        """Return the share of each model's predictions in those that this client tests."""
+        raise NotImplementedError
 
     def personalise(self, model: nn.Module, local: LocalTraining) -> None:
         """Make a model with the received weights the one that the client tests and saves.

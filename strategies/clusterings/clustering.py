@@ -40,6 +40,8 @@ class Clustering(Stateful, ABC):
     # False: each new cluster starts from the mean of its clients' models (FedHC).
     retains_models: ClassVar[bool] = False
     shows_groups: ClassVar[bool] = False  # whether results have grouping.json and its pictures
+    # Whether clients are sent the models of all clusters, and train and test them all (FedEM)
+    is_soft: ClassVar[bool] = False
     trains_together: ClassVar[bool] = True  # whether clients train with others at all
     # Whether clients must have trained to be grouped: until then they train in every round.
     knows_by_training: ClassVar[bool] = False

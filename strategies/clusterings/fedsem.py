@@ -6,6 +6,7 @@ https://arxiv.org/abs/2005.01026. H. Jamali-Rad et al., 2022 (see `flt`) compare
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -58,12 +59,18 @@ class ModelClustering(Clustering):
             models = cluster_models(state)
             inhabited = sorted(set(state.clusters.of_client.values()))
             centres = [model_vector(models[cluster], state.initial) for cluster in inhabited]
-            # ‖v − c‖² − ‖v‖²
-            squares = inner_products(centres).diagonal() - 2 * inner_products(trained, centres)
-            labels = np.array(inhabited)[squares.argmin(axis=1)]
+            labels = np.array(inhabited)[self.nearness(trained, centres).argmax(axis=1)]
             before = state.clusters.of_client
         found = {u.client: int(label) for u, label in zip(state.updates, labels, strict=True)}
         return Clusters({**before, **found}, self.num_clusters)
+
+    def nearness(self, trained: Sequence[Vector], centres: Sequence[Vector]) -> Float64:
+        """Return how near n models are to those of K clusters, shape (n, K), higher is nearer."""
+        # ‖v‖² − ‖v − c‖²
+        nearness: Float64 = (
+            2 * inner_products(trained, centres) - inner_products(centres).diagonal()
+        )
+        return nearness
 
 
 @dataclass

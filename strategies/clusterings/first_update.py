@@ -77,14 +77,16 @@ class OnceByTraining(GroupedByTraining):
         return replace(joined, models=models)
 
     def after_training(self, state: Round) -> Clusters:
-        """Group, the first time that there are updates; store the first update of later clients."""
+        """Group once it is due; store the first update of later clients."""
         for update in state.updates:
-            if update.client not in self._moves:
+            if not self._found or update.client not in self._moves:
                 self._moves[update.client] = self.move(update)
-        if self._found:
+        if self._found or not self.is_due(state):
             return state.clusters
         clients = sorted(self._moves)
         found = self.group(clients, [self._moves[client] for client in clients])
+        if found.comparison is not None:
+            found = replace(found, comparison=replace(found.comparison, round=state.number))
         self._found, self._grouped = found.count, clients
         waiting = [client for client in state.clusters.of_client if client not in self._moves]
         return found.with_clients(dict.fromkeys(waiting, self._found))
@@ -92,6 +94,10 @@ class OnceByTraining(GroupedByTraining):
     def before_test(self, state: Round, conversation: Conversation) -> Clusters:
         """Let those that have waited and trained join a cluster."""
         return self.before_training(state, conversation)
+
+    def is_due(self, state: Round) -> bool:
+        """Return whether clients are grouped now: by default, once there are updates."""
+        return True
 
     def move(self, update: Update) -> Vector:
         """Return how far the whole model has moved, by which a client is compared, shape (p,)."""
@@ -127,9 +133,14 @@ class FirstUpdateClustering(OnceByTraining):
         """Return how far the last layer has moved."""
         return model_vector(update.received, update.arrays, last_layer(update.arrays))
 
+    def distances(self, moves: Sequence[Vector], others: Sequence[Vector]) -> Float64:
+        """Return how far n movements are from K others, shape (n, K)."""
+        found: Float64 = cdist(moves, others)
+        return found
+
     def group(self, clients: Sequence[int], moves: Sequence[Vector]) -> Clusters:
         """Agglomerate by distance."""
-        distances, number = cdist(moves, moves), self.num_clusters
+        distances, number = self.distances(moves, moves), self.num_clusters
         number = number if isinstance(number, str) else min(number, len(clients))
         grouping = agglomerate_distances(distances, number, self.linkage)
         return Clusters.of_labels(
@@ -140,7 +151,6 @@ class FirstUpdateClustering(OnceByTraining):
                 1 / (1 + distances),
                 grouping.merges,
                 "closeness 1/(1 + distance)",
-                round=1,
             ),
         )
 
@@ -148,7 +158,7 @@ class FirstUpdateClustering(OnceByTraining):
         self, moves: Sequence[Vector], known: Sequence[Vector], members: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], Sequence[Float64]]:
         """Go by the mean distance; of equals, the first."""
-        distances = cdist(moves, known)
+        distances = self.distances(moves, known)
         return closest_clusters(-distances, members), list(1 / (1 + distances))
 
 

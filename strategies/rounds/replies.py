@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from strategies.rounds.updates import RUNNING_STATISTICS
 _MOST_GROWTH = 1e3  # of an array's largest number, or of 1 if that is more, in all of a training
 _MOST_EXAMPLES = 1e12  # more is no number of samples
 _MOST_STATISTIC = 1e12
+_ROUNDING = 1e-3  # of a sum of shares
 _LARGEST = float(np.finfo(np.float32).max)  # of what samples can be
 _MOST_COMPARED, _LONGEST_LABEL = 500, 500
 _LARGEST_DISTANCE = 1e30  # between two models: intervals of means are many times as wide
@@ -79,6 +81,30 @@ def read_update(
         arrays[name] = array
     shift = protocol.number(metrics, protocol.DATA_SHIFT) or 0.0
     return Update(client, cluster, arrays, examples, received, shift, _loss(metrics))
+
+
+def read_updates(
+    client: int, content: RecordDict, received: Sequence[NDArrays], initial: NDArrays
+) -> list[Update]:
+    """Return the updates of a client that was sent the models of all clusters, one for each."""
+    record = content.array_records.get(protocol.ARRAYS)
+    if record is None or record.keys() != {
+        f"{number}/{name}" for number, model in enumerate(received) for name in model
+    }:
+        raise ValueError("the parameters of its models are not those it was sent")
+    found = []
+    for cluster, (model, sent) in enumerate(
+        zip(protocol.unpack_models(record), received, strict=True)
+    ):
+        alone = RecordDict({**content, protocol.ARRAYS: model})
+        update = read_update(client, cluster, alone, sent, initial)
+        share = float(np.asarray(update.arrays[f"{protocol.BESIDE}.share"], float).sum())
+        found.append(replace(update, share=share))
+    if min(one.share for one in found) < 0 or abs(sum(one.share for one in found) - 1) > _ROUNDING:
+        raise ValueError(
+            f"its shares of clusters are {[one.share for one in found]}, not a mixture"
+        )
+    return found
 
 
 Tests = tuple[dict[str, float], dict[str, float], dict[str, list[float]]]

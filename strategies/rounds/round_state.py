@@ -18,11 +18,12 @@ from fl_core.messages.protocol import NDArrays
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """How similar a clustering found clients, for pictures and reports."""
+    """How similar a clustering found clients; in `Clusters.comparison`, it is drawn."""
 
     clients: tuple[int, ...]  # those compared, in the order of the rows
-    similarity: NDArray[np.float64]  # shape (n, n)
-    merges: NDArray[np.float64]  # the dendrogram, as scipy writes it, shape (n − 1, 4)
+    similarity: NDArray[np.float64]  # shape (n, n), higher is nearer
+    # The dendrogram, as scipy's `linkage` returns it, shape (n − 1, 4); by default, there is none
+    merges: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 4)))
     measure: str = "relevance"  # what `similarity` is
     formula: str = ""  # of a relevance: `relevance` in docs/options.md
     late: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)  # of newcomers, or NaN
@@ -147,6 +148,7 @@ class Update:
     received: NDArrays = field(default_factory=dict)  # the model that the client was sent
     shift: float = 0.0  # FLT's δ: how far the client's data have moved since its last signature
     loss: float | None = None  # the mean training loss
+    share: float = 1.0  # of the cluster at this client, which has an update for each (FedEM)
 
 
 @dataclass(frozen=True, eq=False)

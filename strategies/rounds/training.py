@@ -42,6 +42,8 @@ class RoundReport:
     validated: dict[int, dict[str, list[float]]] = field(default_factory=dict)
     samples: dict[int, float] = field(default_factory=dict)  # of those that trained
     clusters: dict[int, int] = field(default_factory=dict)  # after the round's training
+    # Of each cluster at each client, where clients train several models
+    shares: dict[int, list[float]] = field(default_factory=dict)
     bytes: int = 0  # payload of all clients so far, for finding clusters and training
     left_out_of_sums: dict[int, str] = field(default_factory=dict)  # why, of secure sums
     is_regression: bool = False  # whether clients predict a number
@@ -119,6 +121,7 @@ class Training:
 
     registry: ClientRegistry = field(default_factory=ClientRegistry)
     per_client: bool = False  # whether each client has a separate model
+    sends_all: bool = False  # whether each client is sent the models of all clusters
     initial: NDArrays = field(default_factory=dict)  # the model that the training started from
     clusters: Clusters = field(default_factory=lambda: Clusters({}))  # as of the last round
     identity: str = ""  # by which clients know which personal state belongs to it
@@ -180,7 +183,7 @@ class Training:
 
     @classmethod
     def from_checkpoint(
-        cls, saved: Mapping[str, Any], registry: ClientRegistry, per_client: bool
+        cls, saved: Mapping[str, Any], registry: ClientRegistry, per_client: bool, sends_all: bool
     ) -> Training:
         """Restore the training of a checkpoint, with the clients that are connected now."""
         models = saved["models"]
@@ -189,6 +192,7 @@ class Training:
         training = cls(
             registry,
             per_client,
+            sends_all,
             initial=models[0],
             clusters=_clusters(saved["clusters"]),
             reports=[RoundReport(**report) for report in saved["reports"]],
@@ -217,13 +221,14 @@ class Training:
         A client that is sent `protocol.STORED_MODEL` has the model already (IFCA).
         """
         numbers, known = self.model_of_client, self.num_examples
+        all_models = protocol.pack_models(self.records) if self.sends_all else None
 
         def content_of(client: int) -> RecordDict:
             # One config record a message: what is shared between messages is shared state.
             entries = {**config, protocol.SERVER_ROUND: self.round, **config_of(client)}
             content = RecordDict({**self.private_of(client)})
             if protocol.STORED_MODEL not in entries:
-                content[protocol.ARRAYS] = self.records[numbers[client]]
+                content[protocol.ARRAYS] = all_models or self.records[numbers[client]]
             content[protocol.CONFIG] = ConfigRecord(entries)
             return content
 

@@ -183,6 +183,31 @@ def test_scaffold_by_hand():
         trained(asked, context(), sgd(momentum=0.9))
 
 
+def test_fedamp_by_hand():
+    """Round 2 goes on from the stored model, pulled to the received one; it is sent and tested."""
+    client, entries = context(), {"objective": "fedamp", "fedamp_weight": 3.0}
+    trained(ask(0.2, **entries), client, sgd())
+    w = 0.2 - 0.1 * gradient(0.2)
+    shared, _ = trained(ask(-0.3, 2, **entries), client, sgd())
+    w -= 0.1 * (gradient(w) + 3 * (w + 0.3))
+    assert weight(shared) == pytest.approx(w, abs=1e-6)
+    found = weight_tested(ask(0.7, 2, protocol.EVALUATE, **entries), client)
+    assert found == pytest.approx(w, abs=1e-6)
+
+
+def test_lcfed_by_hand():
+    """Two steps from Ω = 0.1 with Φ = 0.5, which is not sent back."""
+    entries = {"lcfed_cluster_weight": 3.0, "lcfed_global_weight": 2.0}
+    beside = with_layer(protocol.BESIDE, two_numbers(0.5).state_dict())
+    sent = ArrayRecord({**two_numbers(0.1).state_dict(), **beside})
+    shared, _ = trained(message(sent, objective="lcfed", **entries), context(), sgd(2))
+    w = 0.1
+    for _ in range(2):
+        w -= 0.1 * (gradient(w) + 3 * (w - 0.1) + 2 * (w - 0.5))
+    assert weight(shared) == pytest.approx(w, abs=1e-6)
+    assert not any(protocol.BESIDE in name for name in shared)
+
+
 def test_a_loop_of_its_own_needs_batches():
     with pytest.raises(ValueError, match="trains by a loop of its own: hand train_by_objective a"):
         trained(ask(0.1, **APFL), context(), lambda model, add_term, epochs: 0.0)

@@ -43,7 +43,8 @@ def similarity_figure(
     similarity : NDArray[np.float64], shape (K, K)
         What `measure` says of each pair of clients; NaN where it is not known.
     merges : NDArray[np.float64], shape (n − 1, 4)
-        SciPy linkage matrix of the first n ≤ K clients. The others came later.
+        SciPy linkage matrix of the first n ≤ K clients. The others came later. Of shape (0, 4):
+        there is no tree, and the order is by cluster.
     clusters, tasks, client_names : sequence of K
         The cluster, the true task and the name of each client.
     task_names : sequence of str
@@ -95,7 +96,7 @@ def similarity_figure(
         layers += _branches(links, side, top + _GAP, scale)
         top += _GAP + _TREE
         notes.append("grey branches join clusters")
-    if (first := scale * (len(merges) + 1)) < side:
+    if len(merges) and (first := scale * (len(merges) + 1)) < side:
         ends = [(first, first, 0, side), (0, side, first, first)]
         rows = [dict(zip(("x", "x2", "y", "y2"), one, strict=True)) for one in ends]
         look = {"strokeDash": [3, 2], "strokeWidth": 1.2, "color": INK}
@@ -106,7 +107,8 @@ def similarity_figure(
         limit = {"expr": f"width * {0.9 * left / (1 + left):.4f}"}
         shown = rows[:: math.ceil(side / _MOST_NAMES)]
         layers.append(_texts(shown, "name", {"align": "right", "limit": limit}))
-    title = f"{measure[0].upper()}{measure[1:]} between clients, ordered by the merge tree"
+    order_by = "the merge tree" if links else "cluster"
+    title = f"{measure[0].upper()}{measure[1:]} between clients, ordered by {order_by}"
     drawn = _placed(layers, (-left * side, side), (-top * side, side))
     drawn["usermeta"]["renderer"] = "canvas" if side > 30 else "svg"
     return picture(title, "; ".join(notes), [*strips[-1][3].values()], **drawn)
@@ -169,9 +171,10 @@ def _tree(
     """
     from scipy.cluster.hierarchy import leaves_list  # noqa: PLC0415 - slow to load
 
-    late = sorted(range(len(merges) + 1, len(clusters)), key=lambda client: clusters[client])
+    late_from = len(merges) + 1 if len(merges) else 0
+    late = sorted(range(late_from, len(clusters)), key=lambda client: clusters[client])
     if not len(merges):
-        return [0, *late], []
+        return late, []
     members = [{cluster} for cluster in clusters[: len(merges) + 1]]
     leaves: list[int] = leaves_list(merges).tolist()
     # Not by SciPy's dendrogram, which calls itself and fails where a tree is deep.

@@ -1,0 +1,171 @@
+"""FL+HC, OCFL, FedAMP and LCFed: what each server does, worked out by hand."""
+
+from math import exp, sqrt
+
+import numpy as np
+import pytest
+
+from fl_core.messages import protocol
+from fl_core.objectives.lcfed import LcFed
+from strategies import (
+    AttentiveMean,
+    ClusteredStrategy,
+    Clusters,
+    GivenClusters,
+    LowRankClustering,
+    Round,
+    TemperatureClustering,
+    Update,
+    make_strategy,
+)
+from strategies.clusterings.ocfl import cosine_distances, temperature
+from tests.local_grid import LocalGrid
+from tests.objective_app import BODY, HEAD, NUM_CLIENTS, small_app
+from tests.objective_app import run as run_small
+from tests.toy_app import groups, run, toy_app, weights
+
+ZERO = {"w": np.zeros(2, np.float32)}
+
+
+def state(moves, number=1, of_client=None, received=ZERO, models=()):
+    """Return a round in which client c moved the model by moves[c]."""
+    of_client = of_client or dict.fromkeys(range(len(moves)), 0)
+    updates = [
+        Update(c, of_client[c], {"w": received["w"] + np.array(move, np.float32)}, 1, received)
+        for c, move in enumerate(moves)
+    ]
+    return Round(number, Clusters(of_client), models, updates, initial=ZERO)
+
+
+# ------------------------------------------------------------------------------------------- FL+HC
+
+
+def test_by_hand_fl_hc_groups_all_clients_after_the_warm_up():
+    """Clients move the second weight by their task: 0, 1, 0, 1 times (client + 1)."""
+    step = lambda client, task: (1.0, 10.0 * task)  # noqa: E731
+    app = toy_app([0, 1, 0, 1], step=step)
+    strategy = make_strategy("fl-hc", 2, warm_up_rounds=1, weighted_mean=False, fraction_train=0.5)
+    seen = []
+    strategy.on_round = lambda report: seen.append((len(set(report.clusters.values())), report))
+    result = run(strategy, LocalGrid(app, 4), rounds=3)
+    assert [count for count, _ in seen] == [1, 2, 2]
+    assert [len(report.samples) for _, report in seen] == [4, 4, 2]  # all train until round 2
+    assert groups(strategy.clusters.of_client) == [[0, 2], [1, 3]]
+    assert strategy.clusters.comparison.round == 2
+    # The warm-up's mean is (1, 5); then each cluster continues with its own clients.
+    second = [protocol.to_arrays(m)["w"][1] for m in protocol.unpack_models(result.arrays)]
+    trained = {strategy.clusters.of_client[client] for client in seen[2][1].samples}
+    assert weights(result) == [3.0 if cluster in trained else 2.0 for cluster in (0, 1)]
+    assert second == [5.0, 25.0 if 1 in trained else 15.0]
+
+
+@pytest.mark.parametrize(
+    ("distance", "expected"), [("euclidean", [[0, 1], [2]]), ("cosine", [[0, 2], [1]])]
+)
+def test_by_hand_fl_hc_compares_by_length_or_by_angle(distance, expected):
+    one = make_strategy("fl-hc", 2, warm_up_rounds=0, distance=distance).clustering
+    found = one.after_training(state([[1, 0], [0, 1], [9, 0]]))
+    assert groups(found.of_client) == expected
+
+
+# -------------------------------------------------------------------------------------------- OCFL
+
+
+def test_by_hand_ocfl_groups_once_the_temperature_has_risen():
+    """Two pairs of clients at an angle of 90°, then 0°, then 180°."""
+    assert temperature(cosine_distances([np.ones(2, np.float32)] * 3)) < 1e-9
+    right = [[1, 0], [2, 0], [0, 1], [0, 3]]
+    found = temperature(cosine_distances([np.array(move, np.float32) for move in right]))
+    assert found == pytest.approx(sqrt(8) / sqrt(4 * 4 * 3))  # 8 of 12 pairs have the distance 1
+    one = TemperatureClustering()
+    assert one.needs_all_clients(1)
+    assert one.after_training(state(right)).count == 1
+    assert one.after_training(state([[1, 1]] * 4, 2)).count == 1
+    last = one.after_training(state([[1, 0], [2, 0], [-1, 0], [-3, 0]], 3))
+    assert groups(last.of_client) == [[0, 1], [2, 3]]
+    assert not one.needs_all_clients(4)
+    assert last.comparison.round == 3 and last.comparison.merges.shape == (0, 4)
+    np.testing.assert_allclose(last.comparison.similarity[0], [1, 1, -1, -1])
+    again = state([[1, 1]] * 4, 4, last.of_client)
+    assert again.clusters is one.after_training(again)
+
+
+def test_ocfl_by_mean_shift_finds_the_same_and_a_late_client_joins_by_angle():
+    one = TemperatureClustering("mean-shift")
+    one.after_training(state([[1, 1]] * 4))
+    found = one.after_training(state([[1, 0], [2, 0], [-1, 0], [-3, 0]], 2))
+    assert groups(found.of_client) == [[0, 1], [2, 3]]
+    moves = [np.array(move, np.float32) for move in ([1, 0], [-1, 0], [-1, 0.1])]
+    labels, late = one.nearest(moves[2:], moves[:2], np.array([0, 1]))
+    assert labels.tolist() == [1]
+    np.testing.assert_allclose(late[0], np.array([-1, 1]) / sqrt(1.01), atol=1e-6)
+
+
+# ------------------------------------------------------------------------------------------ FedAMP
+
+
+def test_by_hand_fedamp_attends_to_similar_models():
+    """w_0 ⟂ w_1, and w_2 halfway: cosines 0 and 1/√2."""
+    one = AttentiveMean(sharpness=2.0, own_share=0.4)
+    models = [{"w": np.full(2, c, np.float32)} for c in range(4)]
+    of_client = dict.fromkeys(range(4), 0)
+    trained = state([[1, 0], [0, 1], [1, 1]], of_client=of_client, models=models)
+    found = [model["w"].tolist() for model in one(trained)]
+    near, far = exp(2 / sqrt(2)), 1.0
+    share = 0.6 * near / (near + far)  # that client 0 has of client 2
+    assert found[0] == pytest.approx([0.4 + share, 0.6])
+    assert found[1] == pytest.approx([0.6, 0.4 + share])
+    assert found[2] == pytest.approx([0.4 + 0.3, 0.4 + 0.3])
+    assert found[3] == [3, 3]  # it did not train
+
+
+def test_fedamp_of_one_client_in_a_cluster_is_its_own_model():
+    of_client = {0: 0, 1: 1, 2: 1}
+    trained = state([[1, 0], [0, 4], [0, 2]], of_client=of_client, models=[ZERO] * 3)
+    found = [model["w"].tolist() for model in AttentiveMean(own_share=0.5)(trained)]
+    assert found == [[1, 0], [0, 3], [0, 3]]
+
+
+# ------------------------------------------------------------------------------------------- LCFed
+
+
+def test_by_hand_lcfed_joins_the_cluster_at_the_smallest_angle():
+    one = LowRankClustering(2)
+    moves = [[1, 0], [1, 0.1], [-9, 0], [-8, -1]]
+    first = one.after_training(state(moves))
+    assert groups(first.of_client) == [[0, 1], [2, 3]]
+    # Client 1 turns round: nearer to its cluster by distance, to the other one by angle.
+    models = [{"w": np.array(w, np.float32)} for w in ([1, 0], [-9, 0])]
+    moves[1] = [-1, 0.1]
+    second = one.after_training(state(moves, 2, first.of_client, models=models))
+    assert groups(second.of_client) == [[0], [1, 2, 3]]
+
+
+def test_by_hand_lcfed_s_global_embedding_counts_clients():
+    models = [
+        {"body.w": np.full(2, x, np.float32), "output.w": np.full(3, x, np.float32)} for x in (1, 4)
+    ]
+    found = LcFed().common_beside(models, [2, 1])
+    assert list(found) == ["body.w"]
+    assert found["body.w"].tolist() == [2, 2]  # (2 · 1 + 1 · 4) / 3
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_lcfed_s_embedding_goes_down_to_all_clusters_and_not_up(secure):
+    world = LocalGrid(small_app(), NUM_CLIENTS)
+    together = dict.fromkeys(range(NUM_CLIENTS), 0) if secure else {c: c % 2 for c in range(5)}
+    one = ClusteredStrategy(GivenClusters(together), local=LcFed(), secure_aggregation=secure)
+    result = run_small(one, world, rounds=2)
+    assert not list(one.training.registry.log)
+    assert {name.partition("/")[2] for name in result.arrays} == {*BODY, *HEAD}
+    counts = np.bincount(list(together.values()))
+    for name in BODY:
+        shared = [model[f"{protocol.BESIDE}.{name}"] for model in one.training.models]
+        mean = np.average([model[name] for model in one.training.models], axis=0, weights=counts)
+        assert all(np.array_equal(shared[0], other) for other in shared)
+        np.testing.assert_allclose(shared[0], mean, atol=1e-6)
+    if not secure:
+        sizes = {name: len(array.data) for name, array in one.training.records[0].items()}
+        alone = sum(size for name, size in sizes.items() if name in (*BODY, *HEAD))
+        assert one.training.train_traffic.down == 2 * NUM_CLIENTS * sum(sizes.values())
+        assert one.training.train_traffic.up < 2 * NUM_CLIENTS * (alone + 50)  # and metrics

@@ -33,6 +33,7 @@ LINKED = (
     "experiments/*.toml",
     "experiments/*.py",
     "deploy/*",
+    "fl_app/results/gains.py",
     "examples/*/**/*.py",
     "examples/notebooks/*.ipynb",
     "pyproject-flwr.toml",

@@ -215,6 +215,11 @@ def test_newcomers_and_malicious_clients_are_spread_and_spare_every_task_one(
         assert np.count_nonzero(sizes > taken) == min(num_tasks, 10 - count)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_the_only_client_of_a_task_is_drawn_last(seed):
+    assert 0 not in module._draw_clients(np.array([0, 1, 1, 1, 1, 1]), 4, seed, 1)
+
+
 def test_the_share_is_rounded():
     assert len(federation(malicious=0.24).malicious) == 2
     assert len(federation(malicious=0.26).malicious) == 3

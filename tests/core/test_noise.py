@@ -53,6 +53,12 @@ def test_class_dependent_takes_strangers_last():
     assert not np.isin(after, TASK).any()
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_label_that_is_the_wrong_one_already_does_not_count_as_changed(seed):
+    rng, labels = np.random.default_rng(seed), np.array([3, 3, 3, 0])
+    assert add_label_noise(labels, (0,), (3,), "class-independent", 0.25, rng).tolist() == [3] * 4
+
+
 @pytest.mark.parametrize("kind", NOISES)
 def test_one_task_alone_has_no_wrong_labels(kind):
     labels = np.array([0, 1, 2])

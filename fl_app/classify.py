@@ -7,7 +7,7 @@ import io
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
@@ -20,7 +20,8 @@ from clients.training.train import as_pixels
 from fl_core.data.folders import is_table
 from fl_core.data.image_files import find_images
 from fl_core.data.image_folder import decoding_error, read_each
-from fl_core.data.samples import are_images, grey_or_colour
+from fl_core.data.preparation import Preparation
+from fl_core.data.samples import are_images, described, grey_or_colour
 from fl_core.data.settings import SITE
 from fl_core.data.tables import list_tables, read_prepared_rows
 from fl_core.data.user_data import read_user_part
@@ -28,16 +29,11 @@ from fl_core.files import replacing
 from fl_core.models.model_file import ModelCard, load_model
 from fl_core.text import csv_cell, printable
 
-PATH = "path"
-COLUMNS = (PATH, "class", "probability")
-
 _MOST_SAMPLES_AT_ONCE = 1000
 _MOST_NUMBERS_AT_ONCE = 8_000_000  # pixels times channels, which bounds the memory of large images
 
 Batch = tuple[Sequence[Sequence[Path | int]], Tensor]
 """The first cells of each row, and its sample."""
-Write = Callable[[Sequence[Path | int], int, float], None]
-"""Writes a row: its first cells, and the class and its probability, or the number."""
 
 
 def classify(
@@ -52,21 +48,9 @@ def classify(
     A model with one output predicts a number, in a column of its name. A model that was trained on
     tables takes tables; their rows count from 1. Samples of a function count from 0.
 
-    Parameters
-    ----------
-    source : Path, optional
-        An image or a folder of images; or a table or a folder of tables.
-    data : str
-        Instead of `source`, the import path of a function that returns samples.
-    output : Path, optional
-        The file, which is written completely or not at all (default: standard output).
-    user_model : str
-        The import path of the model, if it is user-defined.
-
-    Raises
-    ------
-    ValueError, OSError
-        If the model or the samples cannot be used, there are none, or the CSV cannot be written.
+    `source` is an image, a table or a folder of such; `data`, instead of it, the import path of a
+    function. `user_model` is that of a user-defined model. The file `output` (default: standard
+    output) is written completely or not at all.
     """
     if bool(data) == (source is not None):
         raise ValueError(
@@ -74,22 +58,56 @@ def classify(
         )
     model, card = load_model(model_path, user_model)
     undecoded: list[Path] = []
-    heading: tuple[str, ...]
+    heading, what = ["path"], "images"
     batches: Iterable[Batch]
     if source is None:
-        heading, what = ("sample",), "samples"
-        batches = _read_function(model_path, card, data)
+        heading, what = ["sample"], "samples"
+        samples = read_function(data, card.sample_shape, card.preparation)
+        batches = [([(number,) for number in range(len(samples))], samples)]
     elif card.preparation.columns:
-        heading, what = (PATH, "row"), "rows"
-        batches = _read_tables(source, card)
+        heading, what = ["path", "row"], "rows"
+        # All tables are read before anything is written.
+        tables = {path: read_prepared_rows(path, card.preparation) for path in list_tables(source)}
+        batches = [
+            ([(path, row) for row in range(1, len(rows) + 1)], rows)
+            for path, rows in tables.items()
+        ]
     else:
-        heading, what = (PATH,), "images"
         batches = _read_images(model_path, card, source, undecoded)
-    with _rows(output, heading, card, what) as write:
-        for cells, samples in batches:
-            for row, label, value in zip(cells, *_predict(model, card, samples), strict=True):
-                write(row, label, value)
+
+    counts: Counter[int] = Counter()
+    names = card.class_names
+    predicts_number = len(names) == 1
+    with _opened(output) as stream:
+        writer = csv.writer(stream)
+        answer = [csv_cell(names[0])] if predicts_number else ["class", "probability"]
+        writer.writerow([*heading, *answer])
+        for cells, part in batches:
+            for row, label, value in zip(cells, *_predict(model, card, part), strict=True):
+                about = [_path_cell(one, stream) if isinstance(one, Path) else one for one in row]
+                answer = [csv_cell(names[label]), f"{value:.6f}"]
+                writer.writerow([*about, *([_number(card, value)] if predicts_number else answer)])
+                counts[label] += 1
+    if output is not None:
+        end = ": " + ", ".join(f"{counts[i]} {printable(names[i])}" for i in sorted(counts))
+        end = f" have their {printable(names[0])}" if predicts_number else end
+        print(f"{counts.total()} {what}{end}")
     return 1 if undecoded else 0
+
+
+def read_function(
+    data: str, shape: tuple[int, ...], preparation: Preparation, *, is_float: bool | None = None
+) -> Tensor:
+    """Return the samples that a user-defined function returns for training, prepared."""
+    part = read_user_part("--data", data)
+    given = described(part.sample_shape, is_float=part.is_float)
+    needed = described(shape, is_float=part.is_float if is_float is None else is_float)
+    if given != needed:
+        raise ValueError(
+            f"the samples of --data={data} are {given}, but {needed} is needed: convert them first."
+        )
+    samples = part.train_samples
+    return preparation.prepare_samples(samples) if part.is_float else samples
 
 
 def _read_images(
@@ -97,15 +115,11 @@ def _read_images(
 ) -> Iterator[Batch]:
     """Find images, and return an iterator over them; it adds the ones that cannot be read."""
     shape = card.sample_shape
-    if is_table(folder):
+    are_needed = are_images(shape, is_float=False)
+    if is_table(folder) or not are_needed:
         raise ValueError(
-            f"{folder} is a table, but {model_path} was not trained on tables: give samples of the "
-            "kind that it was trained on."
-        )
-    if not are_images(shape, is_float=False):
-        raise ValueError(
-            f"{model_path} takes samples of shape {_times(shape)}, but a folder has grey and "
-            "colour images only: give a function that returns such samples by --data."
+            f"{folder} cannot be classified by {model_path}, which takes "
+            + ("images." if are_needed else f"samples of shape {shape} from a function (--data).")
         )
     paths = find_images(folder)
     size = max(1, min(_MOST_SAMPLES_AT_ONCE, _MOST_NUMBERS_AT_ONCE // prod(shape)))
@@ -134,68 +148,10 @@ def _read_images(
     return batches()
 
 
-def _read_tables(folder: Path, card: ModelCard) -> list[Batch]:
-    """Read all tables before anything is written. Labels are ignored."""
-    tables = [(path, read_prepared_rows(path, card.preparation)) for path in list_tables(folder)]
-    return [
-        ([(path, row) for row in range(1, len(samples) + 1)], samples) for path, samples in tables
-    ]
-
-
-def _read_function(model_path: Path, card: ModelCard, data: str) -> list[Batch]:
-    """Read the training samples that a user-defined function returns."""
-    samples = read_user_part("--data", data).train_samples
-    if tuple(samples.shape[1:]) != card.sample_shape:
-        raise ValueError(
-            f"--data is {data}, whose samples have shape {_times(samples.shape[1:])}, but "
-            f"{model_path} takes {_times(card.sample_shape)}: convert them first."
-        )
-    if samples.is_floating_point():
-        samples = card.preparation.prepare_samples(samples)
-    return [([(number,) for number in range(len(samples))], samples)]
-
-
-def _times(shape: Sequence[int]) -> str:
-    return "×".join(map(str, shape))
-
-
-@contextmanager
-def _rows(
-    output: Path | None, heading: Sequence[str], card: ModelCard, what: str
-) -> Iterator[Write]:
-    """Yield a function that writes a row; with a file, print the size of each class at the end."""
-    counts: Counter[int] = Counter()
-    predicts_number = len(card.class_names) == 1
-    on_terminal = output is None and sys.stdout.isatty()
-    with _opened(output) as stream:
-        writer = csv.writer(stream)
-        names = [csv_cell(name) for name in card.class_names]
-        writer.writerow((*heading, *(names if predicts_number else COLUMNS[1:])))
-
-        def write(about: Sequence[Path | int], label: int, probability: float) -> None:
-            cells = [
-                _path_cell(one, on_terminal) if isinstance(one, Path) else one for one in about
-            ]
-            if predicts_number:
-                writer.writerow((*cells, _number(card, probability)))
-            else:
-                writer.writerow((*cells, names[label], f"{probability:.6f}"))
-            counts[label] += 1
-
-        yield write
-    if output is not None:
-        shown = [printable(name) for name in card.class_names]
-        if predicts_number:
-            print(f"{counts.total()} {what} have their {shown[0]}")
-        else:
-            of_class = (f"{counts[label]} {shown[label]}" for label in sorted(counts))
-            print(f"{counts.total()} {what}: {', '.join(of_class)}")
-
-
-def _path_cell(path: Path, on_terminal: bool) -> str:
+def _path_cell(path: Path, stream: TextIO) -> str:
     """Return a path that no spreadsheet reads as a formula, and that programs can open."""
     text = f"./{path}" if str(path).startswith(("=", "+", "-", "@")) else str(path)
-    return printable(text) if on_terminal else text
+    return printable(text) if stream.isatty() else text
 
 
 @torch.inference_mode()

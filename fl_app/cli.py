@@ -281,8 +281,7 @@ def _parser(epilog: str = "") -> argparse.ArgumentParser:
     from fl_app.devices.certificates_command import add_command as add_certificates  # noqa: PLC0415
     from fl_app.devices.devices_command import add_command as add_devices  # noqa: PLC0415
     from fl_app.devices.gate.gate_command import add_command as add_gate  # noqa: PLC0415
-    from fl_app.devices.site.check_command import add_command as add_check  # noqa: PLC0415
-    from fl_app.devices.site.node_command import add_command as add_node  # noqa: PLC0415
+    from fl_app.devices.site.node_command import add_check_command, add_node_command  # noqa: PLC0415
     from fl_app.group.group_command import add_command as add_group  # noqa: PLC0415
     from fl_app.group.place_command import add_command as add_place  # noqa: PLC0415
     from fl_app.report.report_command import add_command as add_report  # noqa: PLC0415
@@ -325,8 +324,8 @@ def _parser(epilog: str = "") -> argparse.ArgumentParser:
     add_sweep(commands)
     add_certificates(commands)
     add_gate(commands)
-    add_check(add_devices(commands))
-    add_node(commands)
+    add_check_command(add_devices(commands))
+    add_node_command(commands)
     add_watch(commands)
     classify = commands.add_parser(
         "classify",

@@ -8,8 +8,7 @@ from flwr.clientapp import ClientApp
 from clients.handlers import answer_queries, answer_training, handler
 from clients.secure_aggregation import mask_mod
 from fl_app.devices.common_scale import encode_statistics
-from fl_app.devices.site.device_node import DeviceNode
-from fl_app.devices.site.message_mod import device_mod
+from fl_app.devices.site.device_node import DeviceNode, device_mod
 from fl_app.run.node import Node, config_of
 from fl_app.simulation.attacks import attack_mod
 from fl_app.simulation.node import SimulatedNode

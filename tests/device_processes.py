@@ -16,15 +16,16 @@ import os
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from fl_app.devices.certificates import make_certificates
-from fl_app.devices.tls import context_to_superlink
+from fl_app.devices.tls import context_trusting
 from fl_core.files import program_path
 from tests.processes import free_ports, stop_family, toml_lines
 
@@ -33,15 +34,7 @@ _PATIENCE = 60.0
 
 @dataclass(frozen=True)
 class Program:
-    """A running program and what it says.
-
-    Attributes
-    ----------
-    process : Popen
-        The program; what it starts itself is not in here.
-    log : Path
-        What it wrote to its two outputs, with those of its children.
-    """
+    """A running program, and what it and its children write."""
 
     process: subprocess.Popen[bytes]
     log: Path
@@ -52,13 +45,7 @@ class Program:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def wait_for(self, wanted: str, timeout: float = _PATIENCE) -> str:
-        """Return the first line that holds `wanted`, once it is whole.
-
-        Raises
-        ------
-        AssertionError
-            With the end of what it said, if it ends or the time does before.
-        """
+        """Return the first whole line that holds `wanted`; fail if the program or the time ends."""
         deadline = time.monotonic() + timeout
         while True:
             ended = self.process.poll() is not None or time.monotonic() > deadline
@@ -70,13 +57,7 @@ class Program:
             time.sleep(0.1)
 
     def wait_for_exit(self, timeout: float = _PATIENCE) -> int:
-        """Return its exit status.
-
-        Raises
-        ------
-        AssertionError
-            With the end of what it said, if it still runs when the time is over.
-        """
+        """Return its exit status."""
         try:
             return self.process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -94,32 +75,15 @@ def running(
     folder: Path | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Iterator[Program]:
-    """Start a program with a FLWR_HOME of its own; stop it and all that it started at the end.
+    """Start a program in `folder` by its words; stop it and all that it started at the end.
 
-    Parameters
-    ----------
-    name : str
-        Of its log, `home/NAME.log`.
-    words : list of str
-        Its command line.
-    home : Path
-        Made where it is missing; no other running program may have the same.
-    folder : Path, optional
-        Where it is started; by default, here.
-    env : mapping, optional
-        Its environment; by default, one with that home.
+    Its FLWR_HOME, `home`, which no other running program has, gets its log, NAME.log.
     """
     home.mkdir(parents=True, exist_ok=True)
     log = home / f"{name}.log"
+    options = {"env": env or environment(home), "cwd": folder, "start_new_session": True}
     with log.open("wb") as file:
-        process = subprocess.Popen(
-            words,
-            env=env or environment(home),
-            stdout=file,
-            stderr=file,
-            start_new_session=True,
-            cwd=folder,
-        )
+        process = subprocess.Popen(words, stdout=file, stderr=file, **options)
     try:
         yield Program(process, log)
     finally:
@@ -146,39 +110,20 @@ def environment(home: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Federation:
-    """A SuperLink that only this machine reaches, and the gate before it.
+    """A SuperLink that only this machine reaches, and the gate before it."""
 
-    Attributes
-    ----------
-    folder : Path
-        For all its files; SuperNodes have theirs in folders named after them.
-    certificates : Path
-        ca.crt, server.crt, server.key and, once registered, devices/NAME.key.
-    port, gate_port : int
-        Of the SuperLink and of the gate, both on 127.0.0.1.
-    superlink, gate : Program
-        Their processes.
-    env : dict of str
-        The environment in which `flwr` finds the SuperLink.
-    """
-
-    folder: Path
+    folder: Path  # of all its files; SuperNodes have theirs in folders named after them
     certificates: Path
-    port: int
+    port: int  # of the SuperLink
     gate_port: int
     superlink: Program
     gate: Program
-    env: Mapping[str, str]
+    env: Mapping[str, str]  # in which `flwr` finds the SuperLink
 
     def flwr(self, *words: str) -> dict[str, Any]:
         """Run a `flwr` command and return its answer."""
-        done = subprocess.run(
-            [program_path("flwr"), *words, "--format", "json"],
-            env=self.env,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        line = [program_path("flwr"), *words, "--format", "json"]
+        done = subprocess.run(line, env=self.env, capture_output=True, text=True, check=False)
         # Some commands speak to people before they answer to programs.
         start = done.stdout.find("{")
         assert done.returncode == 0, done.stdout + done.stderr
@@ -205,21 +150,7 @@ class Federation:
         command: Sequence[str] = ("flower-supernode",),
         **options: str,
     ) -> Iterator[Program]:
-        """Start a device's SuperNode.
-
-        Parameters
-        ----------
-        name : str
-            Of the device.
-        node_config : str
-            Such as `name="berlin" data-path="/srv/scans"`.
-        key : Path, optional
-            Its private key (default: that of the registered device of this name).
-        command : sequence of str
-            What it is started by: this, or `fedkin node`.
-        **options : str
-            Other values of options, such as `root_certificates` or `superlink`.
-        """
+        """Start the SuperNode of a registered device; `options` are other values of options."""
         (port,) = free_ports(1)
         given = {
             "port": str(port),
@@ -249,12 +180,7 @@ class Federation:
 def federation(folder: Path, *, patient: bool = True) -> Iterator[Federation]:
     """Start a SuperLink with TLS, known devices only and a database, and the gate before it.
 
-    Parameters
-    ----------
-    folder : Path
-        An empty folder for all files.
-    patient : bool
-        Whether its database has our patience instead of Flower's.
+    If `patient`, its database has our patience instead of Flower's.
     """
     certificates = folder / "certificates"
     make_certificates(certificates, ["localhost"], [])
@@ -303,14 +229,15 @@ def gate_words(certificates: Path, port: int, gate_port: int) -> list[str]:
 def wait_until_healthy(superlink: Program, certificates: Path, port: int) -> None:
     """Return once a SuperLink answers."""
     deadline = time.monotonic() + _PATIENCE
-    while time.monotonic() < deadline and superlink.process.poll() is None:
-        try:
-            with urllib.request.urlopen(
-                f"https://127.0.0.1:{port}/health",
-                timeout=1,
-                context=context_to_superlink(certificates),
-            ):
+    with https_client(certificates) as client:
+        while time.monotonic() < deadline and superlink.process.poll() is None:
+            with suppress(httpx.TransportError):
+                client.get(f"https://127.0.0.1:{port}/health").raise_for_status()
                 return
-        except OSError:
             time.sleep(0.2)
     raise AssertionError(f"the SuperLink did not start:\n{superlink.text}")
+
+
+def https_client(certificates: Path) -> httpx.Client:
+    """Return a client that trusts a folder's ca.crt, and uses no proxy."""
+    return httpx.Client(verify=context_trusting(certificates / "ca.crt"), trust_env=False)

@@ -133,6 +133,12 @@ async def post(
     return answered[0]["status"] if answered else None
 
 
+def answered(content: bytes = b"", status: int = 200) -> httpx.Response:
+    """Return an answer of the SuperLink, as it comes over a network."""
+    headers = {"content-length": str(len(content))}
+    return httpx.Response(status, headers=headers, stream=httpx.ByteStream(content))
+
+
 class Upstream(httpx.MockTransport):
     """Stands in for the SuperLink and remembers what reached it."""
 
@@ -146,5 +152,5 @@ class Upstream(httpx.MockTransport):
         if isinstance(self.answer, Exception):
             raise self.answer
         if isinstance(self.answer, int):
-            return httpx.Response(self.answer, stream=httpx.ByteStream(b""))
+            return answered(status=self.answer)
         return self.answer

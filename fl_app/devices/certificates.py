@@ -8,11 +8,17 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 AUTHORITY_DAYS = 3652
@@ -20,25 +26,22 @@ SERVER_DAYS = 365
 # Certificates are valid an hour early, for devices whose clock is late.
 _CLOCK_SKEW = timedelta(hours=1)
 _ALWAYS_SERVER = ("localhost", "127.0.0.1", "::1")
+_CURVE = ec.SECP384R1()
+
+_Authority = tuple[ec.EllipticCurvePrivateKey, x509.Certificate]
 # If one of these files exists, the authority must exist, too.
 _AFTER_AUTHORITY = ("ca.key", "ca.crt", "server.key", "server.crt", "devices")
 _DEVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _HOST_LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)", re.ASCII)
 
 
-class _Authority(NamedTuple):
-    key: ec.EllipticCurvePrivateKey
-    certificate: x509.Certificate
-
-
 def make_certificates(
     folder: Path, servers: Sequence[str], devices: Sequence[str], *, now: datetime | None = None
 ) -> list[Path]:
-    """Write certificates and keys into a folder, all of them or none; return their paths.
+    """Write certificates and keys into a folder, where none of them may exist; return their paths.
 
     The first call also makes the authority, `ca.key` and `ca.crt`. `servers` are host names and IP
-    addresses of the server; if empty, no certificate of it is made. Certificates are valid from
-    `now` on, which has a time zone.
+    addresses of the server; if empty, no certificate of it is made. `now` has a time zone.
     """
     if not servers and not devices:
         raise ValueError("there is nothing to make: give a --server, a --device or both.")
@@ -56,7 +59,7 @@ def make_certificates(
         authority = _read_authority(folder)
         if authority is None:
             authority = _new_authority(now)
-            made |= {"ca.key": _private(authority.key), "ca.crt": _pem(authority.certificate)}
+            made["ca.key"], made["ca.crt"] = _private(authority[0]), _pem(authority[1])
         if servers:
             made["server.key"], made["server.crt"] = _server_certificate(authority, names, now)
     return _write(folder, made)
@@ -64,52 +67,44 @@ def make_certificates(
 
 def _new_authority(now: datetime) -> _Authority:
     """Return an authority for ten years that may sign servers, and no other authorities."""
-    key = ec.generate_private_key(ec.SECP384R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedkin authority")])
+    key = ec.generate_private_key(_CURVE)
     until = now + timedelta(days=AUTHORITY_DAYS)
+    name = _common_name("fedkin authority")
     builder = _certificate(name, name, key.public_key(), now, until, is_authority=True)
-    certificate = builder.sign(key, hashes.SHA384())
-    return _Authority(key, certificate)
+    return key, builder.sign(key, hashes.SHA384())
 
 
 def _server_certificate(
     authority: _Authority, names: Sequence[x509.GeneralName], now: datetime
 ) -> tuple[bytes, bytes]:
     """Return the server's private key, and its certificate for a year, both as PEM."""
-    end = authority.certificate.not_valid_after_utc
+    authority_key, parent = authority
+    end = parent.not_valid_after_utc
     if end <= now:
         raise ValueError(
             f"ca.crt expired on {end:%Y-%m-%d}: move all files of the folder away, make new ones, "
             "and send every device the new ca.crt."
         )
-    key = ec.generate_private_key(ec.SECP384R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedkin server")])
-    issuer, until = authority.certificate.subject, min(end, now + timedelta(days=SERVER_DAYS))
+    key = ec.generate_private_key(_CURVE)
+    subject, issuer = _common_name("fedkin server"), parent.subject
+    until = min(end, now + timedelta(days=SERVER_DAYS))
+    signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
     certificate = (
         _certificate(subject, issuer, key.public_key(), now, until, is_authority=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()),
-            critical=False,
-        )
-        .sign(authority.key, hashes.SHA384())
+        .add_extension(signer, critical=False)
+        .sign(authority_key, hashes.SHA384())
     )
     return _private(key), _pem(certificate)
 
 
 def _device_keys(name: str) -> tuple[tuple[str, bytes], tuple[str, bytes]]:
     """Return a device's private and public key in OpenSSH's format, with their file endings."""
-    key = ec.generate_private_key(ec.SECP384R1())
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.OpenSSH,
-        serialization.NoEncryption(),
-    )
-    public = key.public_key().public_bytes(
-        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    )
-    return (".key", private), (".pub", public + f" {name}\n".encode("ascii"))
+    key = ec.generate_private_key(_CURVE)
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    public += f" {name}\n".encode("ascii")
+    return (".key", _private(key, PrivateFormat.OpenSSH)), (".pub", public)
 
 
 def expiry_date(path: Path) -> str:
@@ -168,16 +163,16 @@ def _certificate(
     )
 
 
+def _common_name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
 def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)
+    return certificate.public_bytes(Encoding.PEM)
 
 
-def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
+def _private(key: ec.EllipticCurvePrivateKey, form: PrivateFormat = PrivateFormat.PKCS8) -> bytes:
+    return key.private_bytes(Encoding.PEM, form, NoEncryption())
 
 
 def _read_authority(folder: Path) -> _Authority | None:
@@ -186,11 +181,11 @@ def _read_authority(folder: Path) -> _Authority | None:
         return None
     try:
         certificate = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
-        key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
+        key = load_pem_private_key((folder / "ca.key").read_bytes(), None)
         if isinstance(key, ec.EllipticCurvePrivateKey) and (
             key.public_key() == certificate.public_key()
         ):
-            return _Authority(key, certificate)
+            return key, certificate
         problem = "ca.key is not the key of ca.crt"
     except (OSError, ValueError, TypeError) as error:
         problem = str(error)
@@ -201,28 +196,20 @@ def _read_authority(folder: Path) -> _Authority | None:
 
 
 def _write(folder: Path, files: dict[str, bytes]) -> list[Path]:
-    """Write new files; if one cannot be written, remove those before it."""
+    """Write new files; none if one exists."""
+    for path in (folder / name for name in files):
+        if os.path.lexists(path):
+            raise ValueError(
+                f"{path} exists already and is not overwritten: move it away if you want a new one."
+            )
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
     if any(name.startswith("devices/") for name in files):
         (folder / "devices").mkdir(mode=0o700, exist_ok=True)
-    written: list[Path] = []
-    try:
-        for name, content in files.items():
-            path = folder / name
-            mode = 0o600 if name.endswith(".key") else 0o644
-            # Exclusive, and with its mode from the start: no other account can read a key.
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-            written.append(path)
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-    except BaseException as error:
-        for path in written:
-            path.unlink(missing_ok=True)
-        if isinstance(error, FileExistsError):
-            raise ValueError(
-                f"{error.filename} exists already and is not overwritten: move it away if you "
-                "want a new one."
-            ) from error
-        raise
-    return written
+    for name, content in files.items():
+        mode = 0o600 if name.endswith(".key") else 0o644
+        # Exclusive, and with its mode from the start: no other account can read a key.
+        handle = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+    return [folder / name for name in files]

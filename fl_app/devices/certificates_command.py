@@ -41,11 +41,10 @@ def _make(options: argparse.Namespace) -> int:
 
     folder: Path = options.folder
     written = make_certificates(folder, options.server, options.device)
-    names = {path.relative_to(folder).as_posix() for path in written}
     print(f"Written to {folder}:")
     for path in written:
         print(f"  {path.relative_to(folder)}")
-    if "server.crt" in names:
+    if options.server:
         print("To the server: ca.crt, server.crt and server.key.")
         print(f"server.crt expires on {expiry_date(folder / 'server.crt')}.")
     for name in dict.fromkeys(options.device):

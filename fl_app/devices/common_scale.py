@@ -43,28 +43,22 @@ def decode_statistics(answer: RecordDict, num_columns: int) -> ColumnStatistics:
         )
     mean, deviation, is_flag = rows
     largest = np.finfo(np.float32).max  # the type of samples
-    if not (np.abs(rows) <= largest).all() or (deviation < 0).any():  # NaN, too
+    are_finite = (np.abs(rows) <= largest).all() and (deviation >= 0).all()  # false of NaN, too
+    if not are_finite or not np.isin(is_flag, (0, 1)).all():
         raise ValueError("the moments are not those of finite numbers")
-    if not np.isin(is_flag, (0, 1)).all():
-        raise ValueError("the flags of the moments are not all 0 or 1")
     return ColumnStatistics(count, mean, deviation, is_flag == 1)
 
 
 def add_common_scale(agreement: Agreement, conversation: Conversation) -> Agreement:
-    """Query the statistics of all devices' training samples, and add their scale to an agreement.
-
-    A device with an invalid answer is excluded.
-    """
+    """Query all devices' statistics, and add their scale to an agreement; exclude invalid ones."""
     check_no_pixels("devices", ALL_SITES, agreement.is_float)
-    num_values = agreement.sample_shape[0] + agreement.is_regression
-
+    num_columns = agreement.sample_shape[0]
     statistics = conversation.query(
         protocol.MOMENTS,
-        lambda answer: decode_statistics(answer, num_values),
+        lambda answer: decode_statistics(answer, num_columns + agreement.is_regression),
         options={**agreement.as_config()},
     )
     found = ColumnStatistics.merged(list(statistics.values()))
-    num_columns = agreement.sample_shape[0]
     for note in constant_notes([found], num_columns, agreement.column_names, ALL_SITES):
         logger.warning(note)
     scaling = Scaling.fit(found, is_regression=agreement.is_regression)

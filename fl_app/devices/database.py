@@ -1,11 +1,10 @@
 """A plugin for the SuperLink's database: `--database "sqlite:///superlink.db?plugin=fedkin"`.
 
 SQLite allows one write at a time, and Flower 1.41 fails after waiting 5 seconds for it: the
-SuperLink answers 500, its own programs end for good (no run starts any more), and devices' answers
-are lost. Flower also lets the umask decide who may read the file, which has the names and models of
-sites. It has no option for either, but passes the database's address to SQLAlchemy, which loads the
-plugins that it names. SQLAlchemy keeps five connections, and opens up to ten more while many
-devices call. It closes each of these after one use, so that the next reads the schema again.
+SuperLink answers 500, its own programs end for good, and devices' answers are lost. Flower also
+lets the umask decide who may read the file, which has the names and models of sites. It has no
+option for either. SQLAlchemy keeps five connections, and opens up to ten more while many devices
+call. It closes each of these after one use, so that the next reads the schema again.
 """
 
 from __future__ import annotations
@@ -19,23 +18,15 @@ from sqlalchemy import URL, Engine, event
 from sqlalchemy.engine import CreateEnginePlugin
 from sqlalchemy.pool import Pool, QueuePool
 
-PATIENCE = 20
-"""Seconds that a connection waits to write: SuperNodes wait for an answer for 30."""
-CONNECTIONS = 15
-"""As many as SQLAlchemy opens by itself."""
+PATIENCE = 20  # seconds that a connection waits to write: SuperNodes wait for an answer for 30
+CONNECTIONS = 15  # as many as SQLAlchemy opens by itself
 
 
 class PatientDatabase(CreateEnginePlugin):
-    """Lets connections wait `PATIENCE` seconds, keeps them, and makes the file private.
-
-    Flower itself sets `journal_mode` WAL and `synchronous` NORMAL.
-    """
+    """Lets connections wait `PATIENCE` seconds, keeps them, and makes the file private."""
 
     def update_url(self, url: URL) -> URL:
-        """Create the database's file with mode 600, or set that of a file that exists.
-
-        SQLite takes an empty file for an empty database, and gives those beside it the same mode.
-        """
+        """Create the database's file with mode 600, or set that of a file that exists."""
         if (path := url.database) and path != ":memory:":
             try:
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))

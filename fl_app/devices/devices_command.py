@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from fl_app.devices.tls import parse_address
-
 
 def add_command(
     commands: argparse._SubParsersAction[argparse.ArgumentParser],
@@ -45,17 +43,12 @@ def add_command(
 
 
 def _add_server_options(parser: argparse.ArgumentParser, *, suppressed: bool = False) -> None:
-    for option, kind, default, metavar, what in (
-        ("--superlink", str, "127.0.0.1:8000", "HOST:PORT", "where the SuperLink listens"),
-        ("--certificates", Path, Path("certificates"), "FOLDER", "the folder with ca.crt"),
+    for option, default, metavar, what in (
+        ("--superlink", "127.0.0.1:8000", "HOST:PORT", "where the SuperLink listens"),
+        ("--certificates", "certificates", "FOLDER", "the folder with ca.crt"),
     ):
-        parser.add_argument(
-            option,
-            type=kind,
-            default=argparse.SUPPRESS if suppressed else default,
-            metavar=metavar,
-            help=f"{what} (default: {default})",
-        )
+        value, text = argparse.SUPPRESS if suppressed else default, f"{what} (default: {default})"
+        parser.add_argument(option, default=value, metavar=metavar, help=text)
 
 
 # What follows imports Flower and PyTorch where they are needed: the gate does without.
@@ -66,21 +59,23 @@ def _list(options: argparse.Namespace) -> int:
     from fl_app.devices.certificates import expiry_date  # noqa: PLC0415
     from fl_app.report.text_table import render  # noqa: PLC0415
 
-    parse_address(options.superlink, "--superlink")
     if not options.folder.is_dir():
         raise ValueError(
             f"--folder {options.folder} is not a folder: name where the SuperLink was started."
         )
-    with registry.control_client(options.superlink, options.certificates) as client:
+    certificates = Path(options.certificates)
+    with registry.control_client(options.superlink, certificates) as client:
         devices = registry.list_devices(client)
     last_run, clusters = registry.last_clusters(options.folder)
     print(render(registry.device_table(devices, clusters)), end="")
-    for sentence in registry.refused_devices(devices):
-        print(sentence)
+    known = {device.node: device for device in devices}
+    names = {node: device.name for node, device in known.items()}
+    for refusal in registry.refused_names(known, names).values():
+        print(f"{refusal.called} takes part in no run: {refusal.reason}")
     if last_run:
         print(last_run)
     for name in ("server.crt", "ca.crt"):
-        if (path := options.certificates / name).is_file():
+        if (path := certificates / name).is_file():
             print(f"{name} expires on {expiry_date(path)}")
     return 0
 
@@ -89,9 +84,9 @@ def _revoke(options: argparse.Namespace) -> int:
     from fl_app.devices import registry  # noqa: PLC0415
     from fl_core.flower.messages import UnregisterNodeRequest  # noqa: PLC0415
 
-    parse_address(options.superlink, "--superlink")
-    with registry.control_client(options.superlink, options.certificates) as client:
+    with registry.control_client(options.superlink, Path(options.certificates)) as client:
         device = registry.find_device(registry.list_devices(client), options.name)
         client.UnregisterNode(UnregisterNodeRequest(node_id=device.node))
-    print(f"key {device.short_key} is not registered any more: the device is refused from now on.")
+    key = registry.short(device.key)
+    print(f"key {key} is not registered any more: the device is refused from now on.")
     return 0

@@ -8,14 +8,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TypeVar, cast
 
 import httpx
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
-from fl_app.devices.registry import Registration, registered_name
+from fl_app.devices.registry import Registration, Registrations, registered_name
 from fl_app.run.quorum import Patience, QuorumGrid, failure
 from fl_core.flower.basics import SUPERLINK_NODE_ID
 from fl_core.flower.messages import (
@@ -35,36 +35,38 @@ from fl_core.flower.server import HttpGrid
 from fl_core.messages import protocol
 from fl_core.messages.packing import Packer, is_piece, unpack_content
 from fl_core.messages.protocol import max_answer_bytes
-from fl_core.text import printable
+from fl_core.text import one_line
 
 _PAUSE = 1.0  # seconds at most between two looks for answers
 _LOOKS = 8.0  # requests per second: a look makes one for each missing answer
 _FETCHES = 4  # answers at a time, since each request is a write to the SuperLink's database
 _STUCK = 5.0  # seconds after which a fetch is not counted any more: its sender may be dead
-_PAUSES = (
-    1.0,
-    2.0,
-    4.0,
-    *[8.0] * 5,
-)  # seconds before a failed request to the SuperLink is repeated
+_PAUSES = (1.0, 2.0, 4.0, *[8.0] * 5)  # seconds before a failed request is repeated
 # Bytes of an answer beside its arrays: names, metrics, texts. As Python's objects they become some
 # twenty times as large.
 _MOST_WORDS = 2**20
 _NAMING: Mapping[str, type[ArrayRecord | RecordDict]] = {
-    "ArrayRecord": ArrayRecord,
-    "RecordDict": RecordDict,
+    kind.__name__: kind for kind in (ArrayRecord, RecordDict)
 }
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class _Fetch:
-    """An answer that a thread fetches, and when it started."""
+class _Fetch(Future[Message | None]):
+    """An answer that a thread fetches; None: there is none yet."""
 
-    answer: Future[Message | None]
-    started: float
+    def __init__(self, fetch: Callable[[], Message | None]) -> None:
+        super().__init__()
+        self.started = time.monotonic()
+        # An executor's threads would keep the process alive until Flower abandons the answer.
+        threading.Thread(target=self._run, args=(fetch,), daemon=True).start()
+
+    def _run(self, fetch: Callable[[], Message | None]) -> None:
+        try:
+            self.set_result(fetch())
+        except BaseException as error:  # raised again by `result`
+            self.set_exception(error)
 
 
 class DeviceGrid(QuorumGrid):
@@ -72,16 +74,10 @@ class DeviceGrid(QuorumGrid):
 
     Flower's grid accepts any pulled message as an answer, and trusts the sender that it names. It
     fetches all answers together, so one that cannot be fetched or unpacked ends the run, and one
-    that is still being sent lets the others expire. It unpacks answers of any size. Here,
-
-    - an answer replies to the message that was sent, and comes from the node to which it was sent,
-      as the SuperLink has checked it;
-    - each answer is fetched separately: an unreadable one is a failure of its device, and one that
-      is still being sent does not delay the others;
-    - an answer has at most twice the bytes of the largest message so far, and a little more;
-    - the names of a message's parts are unpredictable (`fl_core.messages.packing`);
-    - the key and name with which a node was registered are known;
-    - requests at which the SuperLink fails are repeated.
+    that is still being sent lets the others expire. It unpacks answers of any size. Here, an answer
+    comes from the node to which its message was sent, and each is fetched separately. It has at
+    most twice the bytes of the largest message so far, and a little more. The names of a message's
+    parts are unpredictable (`fl_core.messages.packing`).
     """
 
     def __init__(self, grid: HttpGrid, min_answers: float = 1.0) -> None:
@@ -105,12 +101,12 @@ class DeviceGrid(QuorumGrid):
                 self._began[node.node_id] = began.timestamp()
         return [node.node_id for node in nodes]
 
-    def registrations(self) -> Mapping[int, Registration]:
-        """Return those of all nodes that were connected in this run, by node; none without TLS."""
+    def registrations(self) -> Registrations:
+        """Return those of all nodes that were connected in this run; none without TLS."""
         return self._registrations
 
     def _called(self, node: int) -> str:
-        return registered_name(self, node) or f"node {node}"
+        return registered_name(self._registrations, node) or f"node {node}"
 
     def _exchange(
         self, messages: list[Message], patience: Patience
@@ -131,10 +127,10 @@ class DeviceGrid(QuorumGrid):
             for number, message in waiting.items():
                 if number not in fetched:
                     _wait_for_room(fetched.values())
-                    fetched[number] = self._fetch(number, message, over)
-            wait([fetch.answer for fetch in fetched.values()], _PAUSE)
-            for number in [number for number, fetch in fetched.items() if fetch.answer.done()]:
-                answer = fetched.pop(number).answer.result()
+                    fetched[number] = _Fetch(partial(self._answer, number, message, over))
+            wait(fetched.values(), _PAUSE)
+            for number in [number for number, fetch in fetched.items() if fetch.done()]:
+                answer = fetched.pop(number).result()
                 if answer is not None:
                     replies.append(answer)
                     patience.count([answer])
@@ -158,13 +154,13 @@ class DeviceGrid(QuorumGrid):
                 continue
             # An answer that was being fetched at the end of its round may be fetched by now.
             look = known.get(number)
-            if look is None or (look.answer.done() and look.answer.result() is None):
+            if look is None or (look.done() and look.result() is None):
                 _wait_for_room(self._fetched.values())
-                look = self._fetch(number, message, over)
+                look = _Fetch(partial(self._answer, number, message, over))
             self._fetched[number] = look
-        wait([look.answer for look in self._fetched.values()], _STUCK)
-        done = {number: look.answer for number, look in self._fetched.items() if look.answer.done()}
-        return lost + [number for number, answer in done.items() if answer.result() is not None]
+        wait(self._fetched.values(), _STUCK)
+        done = {number: look for number, look in self._fetched.items() if look.done()}
+        return lost + [number for number, look in done.items() if look.result() is not None]
 
     def _has_restarted(self, message: Message) -> bool:
         """Return whether a message's node has started after the message was sent."""
@@ -175,34 +171,27 @@ class DeviceGrid(QuorumGrid):
         """Return the messages that the SuperLink accepted, by its ids."""
         sizes = [protocol.payload_bytes(message.content) for message in messages]
         self._largest = max([self._largest, *sizes])
-        sent = _packed(messages)
+        packer = Packer()  # which packs them together
+        sent = [
+            Message(
+                packer.pack(message.content),
+                dst_node_id=message.metadata.dst_node_id,
+                message_type=message.metadata.message_type,
+                ttl=message.metadata.ttl,
+                group_id=message.metadata.group_id,
+            )
+            for message in messages
+        ]
         # To push the same message twice is to push it once. A message that could not be pushed has
         # None or an empty text as its id; if no message could be pushed, the list is empty.
         numbers = _retry(lambda: list(self._grid.push_messages(sent)))
         return {number: message for number, message in zip(numbers, sent, strict=False) if number}
 
-    def _fetch(self, number: str, message: Message, over: threading.Event) -> _Fetch:
-        """Look for an answer in a thread, which ends once `over` is set."""
-        answer: Future[Message | None] = Future()
-
-        def look() -> None:
-            try:
-                answer.set_result(self._answer(number, message, over))
-            except BaseException as error:  # raised again by answer.result()
-                answer.set_exception(error)
-
-        # An executor's threads would keep the process alive until Flower abandons the answer.
-        threading.Thread(target=look, daemon=True).start()
-        return _Fetch(answer, time.monotonic())
-
     def _answer(self, number: str, message: Message, over: threading.Event) -> Message | None:
-        """Return the answer to a message, or None if there is none yet."""
+        """Return the answer to a message, or None if there is none yet; `over` ends the look."""
         try:
-            pulled = _retry(
-                lambda: self._http._runtime_client.PullMessages(
-                    PullAppMessagesRequest(message_ids=[number])
-                )
-            )
+            request = PullAppMessagesRequest(message_ids=[number])
+            pulled = _retry(lambda: self._http._runtime_client.PullMessages(request))
             for one, tree in zip(pulled.messages_list, pulled.message_object_trees, strict=True):
                 about = one.metadata
                 # The SuperLink itself answers if a node has left or the message has expired.
@@ -218,7 +207,7 @@ class DeviceGrid(QuorumGrid):
         except httpx.TransportError:
             raise  # the SuperLink has stopped; no device can cause this
         except Exception as error:  # bytes from the network may be anything
-            return failure(message, f"its answer cannot be fetched: {_line(error)}")
+            return failure(message, f"its answer cannot be fetched: {one_line(str(error))}")
 
     def _unpacked(
         self, message_id: str, tree: ObjectTree, asked: Message, over: threading.Event
@@ -252,21 +241,15 @@ class DeviceGrid(QuorumGrid):
         try:
             _retry(lambda: self._http._runtime_client.ConfirmMessageReceived(received))
         except httpx.HTTPStatusError as error:  # the answer is here, and goes with the run
-            _log.warning("the SuperLink cannot delete a fetched answer: %s", _line(error))
+            _log.warning("the SuperLink cannot delete a fetched answer: %s", one_line(str(error)))
 
 
 def unfolded_bytes(root: str, contents: Mapping[str, bytes]) -> tuple[int, int]:
     """Return the bytes of arrays, and of the rest, that a message has once it is assembled.
 
     An array can name its pieces, a record its arrays, and a message its records any number of
-    times: a few megabytes can become gigabytes.
-
-    Parameters
-    ----------
-    root : str
-        The message's object id.
-    contents : mapping of bytes
-        Every object of the message by its id, as Flower writes them.
+    times: a few megabytes can become gigabytes. `root` is the message's object id, and `contents`
+    has all its objects by id, as Flower writes them.
     """
     pieces = {name for name, content in contents.items() if _is_piece(content)}
     known = {name: len(contents[name]) for name in pieces}
@@ -303,8 +286,7 @@ def _bounded(
     pull: Callable[[str], bytes], most: int, over: threading.Event
 ) -> Callable[[str], bytes]:
     """Return a thread-safe function that pulls objects of `most` bytes in all, until `over`."""
-    pulled = 0
-    lock = threading.Lock()
+    pulled, lock = 0, threading.Lock()
 
     def pull_bounded(object_id: str) -> bytes:
         nonlocal pulled
@@ -323,32 +305,13 @@ def _bounded(
 def _wait_for_room(fetches: Iterable[_Fetch]) -> None:
     """Wait until another answer may be fetched."""
     now = time.monotonic()
-    busy = [one for one in fetches if not one.answer.done() and now < one.started + _STUCK]
+    busy = [one for one in fetches if not one.done() and now < one.started + _STUCK]
     if len(busy) >= _FETCHES:
-        oldest = min(one.started for one in busy)
-        wait([one.answer for one in busy], oldest + _STUCK - now, FIRST_COMPLETED)
-
-
-def _packed(messages: Iterable[Message]) -> list[Message]:
-    """Return copies of messages, packed together."""
-    packer = Packer()
-    return [
-        Message(
-            packer.pack(message.content),
-            dst_node_id=message.metadata.dst_node_id,
-            message_type=message.metadata.message_type,
-            ttl=message.metadata.ttl,
-            group_id=message.metadata.group_id,
-        )
-        for message in messages
-    ]
+        wait(busy, min(one.started for one in busy) + _STUCK - now, FIRST_COMPLETED)
 
 
 def _retry(call: Callable[[], _T]) -> _T:
-    """Repeat a request to the SuperLink after each pause while it answers 500.
-
-    It does so while its database is locked. Flower repeats requests after 502, 503 and 504 only.
-    """
+    """Repeat a request while the SuperLink answers 500, as it does with a locked database."""
     for pause in _PAUSES:
         try:
             return call()
@@ -361,7 +324,3 @@ def _retry(call: Callable[[], _T]) -> _T:
 
 def _too_large(most: int, where: str = "") -> str:
     return f"it is larger than the {most / 2**20:.0f} MiB that an answer may have here{where}"
-
-
-def _line(error: Exception) -> str:
-    return printable(str(error).partition("\n")[0])

@@ -1,14 +1,12 @@
 """The devices that are registered at the SuperLink: each has a key and a name.
 
-The SuperLink checks at each request that a node has the key with which it was registered, and sends
-the server that key and its name. So a device cannot use another's name.
+The SuperLink checks a node's key at each request, and sends the server that key and its name.
 """
 
 from __future__ import annotations
 
 import base64
 import logging
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -20,7 +18,7 @@ import httpx
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import load_pem_public_key, ssh_key_fingerprint
 
-from fl_app.devices.tls import context_to_superlink
+from fl_app.devices.tls import context_trusting, parse_address
 from fl_app.report.text_table import TextTable
 from fl_app.results.layout import SUMMARY
 from fl_app.results.reading import read_summary
@@ -29,8 +27,6 @@ from fl_core.flower.calls import FlowerError
 from fl_core.flower.messages import ListNodesRequest, NodeInfo
 from fl_core.flower.server import ControlHttpClient
 from strategies.rounds.client_registry import Refusal
-
-_SHORT = 19  # of a fingerprint: "SHA256:" and 72 bits
 
 _log = logging.getLogger(__name__)
 
@@ -42,35 +38,30 @@ class Registration(NamedTuple):
     name: str  # in Unicode's form NFC; empty: registered without a name
     at: datetime
     node: int = 0  # its id
-    is_online: bool = False
-    seen: datetime | None = None  # when it was connected last, if it is not; None: never
+    connected: str = ""  # yes, or when it was connected last
 
     @classmethod
     def of(cls, node: NodeInfo) -> Registration:
         """Read the SuperLink's information on a node."""
-        is_online = node.status == NodeStatus.ONLINE
-        left = node.last_deactivated_at
-        return cls(
-            key=fingerprint(node.public_key),
-            name=normalize("NFC", node.name),
-            at=datetime.fromisoformat(node.registered_at),
-            node=node.node_id,
-            is_online=is_online,
-            seen=datetime.fromisoformat(left) if left and not is_online else None,
-        )
+        connected = "never"
+        if node.status == NodeStatus.ONLINE:
+            connected = "yes"
+        elif left := node.last_deactivated_at:
+            connected = f"last {datetime.fromisoformat(left):%Y-%m-%d %H:%M} UTC"
+        key, name = fingerprint(node.public_key), normalize("NFC", node.name)
+        return cls(key, name, datetime.fromisoformat(node.registered_at), node.node_id, connected)
 
-    @property
-    def short_key(self) -> str:
-        """Return the beginning of its key."""
-        return short(self.key)
+
+Registrations = Mapping[int, Registration]
+"""By the id of the node."""
 
 
 @runtime_checkable
 class KnowsRegistrations(Protocol):
     """A grid whose nodes are registered with keys and names."""
 
-    def registrations(self) -> Mapping[int, Registration]:
-        """Return those of all nodes that were connected in this run, by node; none without TLS."""
+    def registrations(self) -> Registrations:
+        """Return those of all nodes that were connected in this run; none without TLS."""
 
 
 def fingerprint(public_key: bytes) -> str:
@@ -81,17 +72,16 @@ def fingerprint(public_key: bytes) -> str:
 
 
 def short(key: str) -> str:
-    """Return the beginning of a fingerprint, with an ellipsis."""
-    return f"{key[:_SHORT]}…"
+    """Return the beginning of a fingerprint: "SHA256:" and 72 bits."""
+    return f"{key[:19]}…"
 
 
-def refused_names(grid: KnowsRegistrations, names: Mapping[int, str]) -> dict[int, Refusal]:
+def refused_names(registrations: Registrations, names: Mapping[int, str]) -> dict[int, Refusal]:
     """Return which nodes may not use the names that they send, and why.
 
     A name must be the one with which the node's key was registered. If two keys were registered
     with one name, only the first may use it.
     """
-    registrations = grid.registrations()
     first: dict[str, Registration] = {}
     for one in sorted(registrations.values(), key=lambda one: (one.at, one.key)):
         first.setdefault(one.name, one)
@@ -99,34 +89,35 @@ def refused_names(grid: KnowsRegistrations, names: Mapping[int, str]) -> dict[in
     for node, name in names.items():
         if (registered := registrations.get(node)) is None:
             continue
-        key = f"key {registered.short_key}"
+        called, reason = f"key {short(registered.key)}", ""
         if not registered.name:
             reason = (
                 "its key was registered without --name: make a new key, and register that with "
-                f"--name {name}"
+                f"--name {name or 'NAME'}"
             )
-            refusals[node] = Refusal(key, reason)
         elif registered.name != name:
-            reason = f"its name is {name}, but its key is registered as {registered.name}"
-            refusals[node] = Refusal(registered.name, reason)
+            called = registered.name
+            reason = f"its name is {name}, but its key is registered as {called}"
         elif first[name] != registered:
-            other = first[name].short_key
+            other = short(first[name].key)
             reason = f"its key was registered as {name} after key {other}: revoke one of the two"
-            refusals[node] = Refusal(key, reason)
+        if reason:
+            refusals[node] = Refusal(called, reason)
     return refusals
 
 
-def registered_name(grid: KnowsRegistrations, node: int) -> str:
+def registered_name(registrations: Registrations, node: int) -> str:
     """Return the name with which a node was registered; empty if there is none."""
-    registered = grid.registrations().get(node)
-    return registered.name if registered else ""
+    return registrations[node].name if node in registrations else ""
 
 
 @contextmanager
 def control_client(superlink: str, certificates: Path) -> Iterator[ControlHttpClient]:
     """Yield a client of the Control API of the SuperLink at HOST:PORT, with ca.crt of a folder."""
-    context_to_superlink(certificates)  # which says what is wrong with ca.crt
-    root = (certificates / "ca.crt").read_bytes()
+    parse_address(superlink, "--superlink")
+    authority = certificates / "ca.crt"
+    context_trusting(authority)  # which says what is wrong with it
+    root = authority.read_bytes()
     try:
         with ControlHttpClient.from_server_address(superlink, False, root, ()) as client:
             yield client
@@ -149,44 +140,24 @@ def list_devices(client: ControlHttpClient) -> list[Registration]:
     return sorted(known, key=lambda device: (not device.name, device.name, device.at))
 
 
-def refused_devices(devices: Iterable[Registration]) -> list[str]:
-    """Return a sentence for each name that Flower accepts and a run refuses."""
-    count = Counter(device.name for device in devices)
-    nameless = count.pop("", 0)
-    sentences = [
-        f"{number} keys are registered as {name}: a run accepts the first only, so revoke the "
-        "other by its key."
-        for name, number in sorted(count.items())
-        if number > 1
-    ]
-    if nameless:
-        sentences.append(
-            f"{nameless} without a name: no run accepts them. Revoke each by its key, make a new "
-            "key and register it with --name."
-        )
-    return sentences
-
-
 def find_device(devices: Iterable[Registration], called: str) -> Registration:
     """Return the device with a name, or with a key that begins so."""
-    devices = list(devices)
-    found = [device for device in devices if called and device.name == called]
-    beginning = called.rstrip("…")
-    if not found and beginning.startswith("SHA256:") and beginning != "SHA256:":
-        found = [device for device in devices if device.key.startswith(beginning)]
+    key = called.rstrip("…")
+    found = [device for device in devices if called and device.name == called] or [
+        device for device in devices if len(key) > len("SHA256:") and device.key.startswith(key)
+    ]
     if not found:
         raise ValueError(f"no device is called {called}: `fedkin devices` lists them.")
     if len(found) > 1:
-        keys = ", ".join(device.short_key for device in found)
+        keys = ", ".join(short(device.key) for device in found)
         raise ValueError(f"{len(found)} devices have the name {called}: choose one by key, {keys}.")
     return found[0]
 
 
 def last_clusters(folder: Path) -> tuple[str, dict[str, int]]:
-    """Return a caption on the last run on devices, and each device's cluster at its end.
+    """Return a caption on the last run below `folder`/results, and each device's cluster in it.
 
-    The last run is the one that wrote results below `folder`/results last. Its first strategy
-    counts, since devices store its models. Without such a run, both are empty.
+    The run's first strategy counts. Without a run on devices, both are empty.
     """
     summaries = (folder / "results").glob(f"*/{SUMMARY}")
     for path in sorted(summaries, key=lambda path: path.stat().st_mtime_ns, reverse=True):
@@ -205,13 +176,9 @@ def device_table(devices: list[Registration], clusters: Mapping[str, int]) -> Te
     """Return one row per device; a cluster is that of the first key with its name."""
     rows, named = [], set()
     for device in devices:
-        cluster = clusters.get(device.name, "") if device.name not in named else ""
+        cluster = str(clusters.get(device.name, "")) if device.name not in named else ""
         named.add(device.name)
-        if device.is_online:
-            connected = "yes"
-        else:
-            connected = f"last {device.seen:%Y-%m-%d %H:%M} UTC" if device.seen else "never"
-        name = device.name or "(none)"
-        rows.append([name, device.short_key, connected, str(cluster), str(device.node)])
+        name, key = device.name or "(none)", short(device.key)
+        rows.append([name, key, device.connected, cluster, str(device.node)])
     columns = ["name", "key", "connected", "cluster", "node"]
     return TextTable(f"{len(devices)} devices", columns, rows)

@@ -1,7 +1,9 @@
-"""Addresses and TLS contexts of the gate and `fedkin devices`."""
+"""Addresses and TLS contexts of the gate, `fedkin devices` and the check of a site."""
 
 from __future__ import annotations
 
+import errno
+import socket
 import ssl
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -29,43 +31,44 @@ def parse_address(text: str, option: str) -> tuple[str, int]:
     return host, port
 
 
+def check_port(host: str, port: str) -> None:
+    """Refuse an address at which a SuperNode cannot listen for its machine's processes."""
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind((host, int(port)))
+    except (OSError, OverflowError, ValueError) as error:
+        is_used = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        raise ValueError(
+            f"no SuperNode can listen at --host {host} --port {port} "
+            f"({'in use' if is_used else error}): give each SuperNode of a machine another --port, "
+            "1 to 65535, and leave --host out."
+        ) from error
+
+
 def context_for_devices(folder: Path) -> ssl.SSLContext:
     """Return the gate's TLS context, with server.crt, for TLS 1.2 or later."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    certificate, key = _file(folder, "server.crt"), _file(folder, "server.key")
+    certificate, key = folder / "server.crt", folder / "server.key"
     try:
         # Without a password, OpenSSL would ask for one on the terminal.
         context.load_cert_chain(certificate, key, password="")
-    except (ssl.SSLError, ValueError) as error:
+    except (OSError, ValueError) as error:  # ssl's errors are OSErrors
         raise ValueError(
-            f"{certificate} and {key} are not a certificate and its key: make new ones with "
-            "`fedkin certificates`."
+            f"{certificate} and {key} cannot be used as a certificate and its key ({error}): give "
+            "the folder with the files that `fedkin certificates` made for the server."
         ) from error
     return context
 
 
-def context_to_superlink(folder: Path) -> ssl.SSLContext:
-    """Return the TLS context for requests to the SuperLink, which trusts ca.crt alone."""
+def context_trusting(authority: Path) -> ssl.SSLContext:
+    """Return the TLS context for requests to a server that has a certificate of `authority`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    authority = _file(folder, "ca.crt")
     try:
         context.load_verify_locations(authority)
-    except ssl.SSLError as error:
+    except OSError as error:  # ssl's errors, too
         raise ValueError(
-            f"{authority} is not a certificate: restore the one that `fedkin certificates` made."
+            f"{authority} cannot be used as the authority's certificate ({error}): give the "
+            "ca.crt that `fedkin certificates` made."
         ) from error
     return context
-
-
-def _file(folder: Path, name: str) -> Path:
-    path = folder / name
-    try:
-        path.read_bytes()
-    except OSError as error:
-        raise ValueError(
-            f"--certificates {folder}: {name} cannot be read ({error.strerror}): give the folder "
-            "with the files that `fedkin certificates` made for the server."
-        ) from error
-    return path

@@ -14,9 +14,7 @@ from fl_core.text import whole_number
 
 if TYPE_CHECKING:  # torch is imported where it is needed
     from fl_app.config.run_config import Config
-    from fl_app.group.pre_round_grid import PreRoundGrid
-    from strategies import ClusteredStrategy, Clusters, SpectralClustering
-    from strategies.rounds.round_state import Resamples
+    from strategies import ClusteredStrategy, Clusters
 
 RESAMPLES = 50
 
@@ -51,6 +49,7 @@ def _group(options: argparse.Namespace) -> int:
     """Group the clients; return 1 if a strategy could not distinguish them."""
     from fl_app.config.run_config import parse_override  # noqa: PLC0415
     from fl_app.group.pre_round_grid import PreRoundGrid  # noqa: PLC0415
+    from fl_app.group.resampling import with_resamples  # noqa: PLC0415
     from fl_app.plan import prepare  # noqa: PLC0415
     from fl_app.results.grouping_report import why_indistinguishable  # noqa: PLC0415
     from fl_app.run.experiment import run_experiment  # noqa: PLC0415
@@ -85,37 +84,3 @@ def _command(given: Mapping[str, Any], resamples: int) -> str:
     words = key_values({key: value for key, value in given.items() if key != "output-dir"})
     words += ["--resamples", str(resamples)] if resamples != RESAMPLES else []
     return shlex.join(["fedkin", "group", *words])
-
-
-def with_resamples(
-    grid: PreRoundGrid, strategy: ClusteredStrategy, config: Config, resamples: int, seed: int
-) -> Clusters:
-    """Return a strategy's clusters with those of resamples, for clusterings that draw them.
-
-    Unchanged where attackers answer, whose answers do not come from their samples, and with
-    `pre-round-epsilon`: each resample would be one more answer, with little noise.
-    """
-    from fl_app.group.resampling import DRAWN, regrouped, why_none_is_left_out  # noqa: PLC0415
-    from fl_core.data.samples import sample_word  # noqa: PLC0415
-
-    registry, clusters = strategy.training.registry.nodes, strategy.clusters
-    nodes = {client: grid.node(registry[client]) for client in clusters.of_client}
-    sample = sample_word(next(iter(nodes.values())).kind)
-    if strategy.clustering.shares == "eigenvectors" and not strategy.clustering.compares_raw:
-        poor = {}
-        for client, node in nodes.items():
-            why = node.why_uninformative(node.features())
-            if resamples and not why:
-                why = why_none_is_left_out(len(node.features()), sample)
-            if why:
-                poor[client] = why
-        clusters = replace(clusters, uninformative=poor)
-    answers_vary = config.attack == "none" and not config.pre_round_epsilon
-    if not resamples or not answers_vary or len(nodes) < 2:
-        return clusters
-
-    def regroup(clustering: SpectralClustering) -> Resamples | None:
-        features = [node.features() for node in nodes.values()]
-        return regrouped(features, clustering, resamples, seed, DRAWN.format(sample))
-
-    return strategy.clustering.with_resamples(clusters, regroup)

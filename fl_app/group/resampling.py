@@ -1,15 +1,19 @@
-"""Groupings of resamples, without messages: docs/grouping.md says how reliable the certainty is."""
+"""Groupings of resamples: docs/grouping.md says how reliable the certainty is."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clients.signatures.spectrum import Spectrum, leading_spectrum, relevance
+from fl_app.config.run_config import Config
+from fl_app.group.pre_round_grid import PreRoundGrid
+from fl_core.data.samples import sample_word
 from fl_core.relevance import Spectra
-from strategies import SpectralClustering
+from strategies import ClusteredStrategy, Clusters, SpectralClustering
 from strategies.clusterings.agglomeration import COUNT_RULES, number_by_rule
 from strategies.clusterings.at_server import RANK
 from strategies.clusterings.number import evidence
@@ -22,9 +26,40 @@ Float32 = NDArray[np.float32]
 LEFT_OUT = 0.2
 MOST_WEIGHED = 300
 """Clients of whom numbers of clusters are weighed where one is asked for: it takes a moment."""
-DRAWN = "each client's {}s, a fifth of them left out"
 
 _STREAM = 0x1EF7
+
+
+def with_resamples(
+    grid: PreRoundGrid, strategy: ClusteredStrategy, config: Config, resamples: int, seed: int
+) -> Clusters:
+    """Return a strategy's clusters with those of resamples, for clusterings that draw them.
+
+    Unchanged where attackers answer, whose answers do not come from their samples, and with
+    `pre-round-epsilon`: each resample would be one more answer, with little noise.
+    """
+    registry, clusters = strategy.training.registry.nodes, strategy.clusters
+    nodes = {client: grid.node(registry[client]) for client in clusters.of_client}
+    sample = sample_word(next(iter(nodes.values())).kind)
+    if strategy.clustering.shares == "eigenvectors" and not strategy.clustering.compares_raw:
+        poor = {}
+        for client, node in nodes.items():
+            count = len(node.features())
+            if why := node.why_uninformative(node.features()):
+                poor[client] = why
+            elif resamples and not round(LEFT_OUT * count):
+                poor[client] = f"a fifth of its {count} {sample}s is none, so none can be left out"
+        clusters = replace(clusters, uninformative=poor)
+    answers_vary = config.attack == "none" and not config.pre_round_epsilon
+    if not resamples or not answers_vary or len(nodes) < 2:
+        return clusters
+
+    def regroup(clustering: SpectralClustering) -> Resamples | None:
+        features = [node.features() for node in nodes.values()]
+        drawn = f"each client's {sample}s, a fifth of them left out"
+        return regrouped(features, clustering, resamples, seed, drawn)
+
+    return strategy.clustering.with_resamples(clusters, regroup)
 
 
 def regrouped(
@@ -32,7 +67,7 @@ def regrouped(
     clustering: SpectralClustering,
     resamples: int,
     seed: int,
-    drawn: str = DRAWN,
+    drawn: str,
 ) -> Resamples | None:
     """Group clients in so many resamples, each without a fifth of every client's features.
 
@@ -52,25 +87,15 @@ def regrouped(
 
 
 def chosen_number(found: RelevanceGroups, clustering: SpectralClustering) -> int:
-    """Return the number of clusters by the rule, before outliers came on top.
-
-    Where a number is requested, by "auto"; 0 of more than `MOST_WEIGHED` clients.
-    """
+    """Return the number of clusters, without outliers, by the rule; by "auto" if it is a number."""
     rule = clustering.num_clusters
     if rule in COUNT_RULES:
         distances = np.clip(1 - found.similarity, 0, None)
         np.fill_diagonal(distances, 0)
         return number_by_rule(str(rule), distances, found.merges)
     if rule != AUTO and len(found.compared) > MOST_WEIGHED:
-        return 0
+        return 0  # unknown
     return evidence(found.similarity, found.merges, clustering.relevance).number
-
-
-def why_none_is_left_out(count: int, sample: str) -> str:
-    """Return why a client with so many samples has no resamples; empty if it has."""
-    if round(LEFT_OUT * count):
-        return ""
-    return f"a fifth of its {count} {sample}{'s' * (count > 1)} is none, so none can be left out"
 
 
 def part(features: Float32, rng: np.random.Generator) -> Float32:

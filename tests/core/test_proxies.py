@@ -8,8 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from fl_app.devices.site.check import Site, _server_reached
+from fl_app.devices.certificates import make_certificates
+from fl_app.devices.site.check import Site, reach_server
 from fl_app.devices.site.device_node import NodeConfig
+from fl_app.devices.tls import context_for_devices
 from fl_core.proxies import bypass_proxies_on_loopback, proxy_for
 
 VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
@@ -17,7 +19,7 @@ NOWHERE = "http://127.0.0.1:9"
 
 
 class Answering(BaseHTTPRequestHandler):
-    """Answers GET, and as a proxy refuses to connect to one host."""
+    """Answers GET, and stands for a proxy, which refuses one host, and for the server behind it."""
 
     def do_GET(self):
         self.send_response(204)
@@ -27,15 +29,19 @@ class Answering(BaseHTTPRequestHandler):
         self.server.asked.append((self.path, self.headers["Proxy-Authorization"]))
         self.send_response(403 if self.path.startswith("closed") else 200)
         self.end_headers()
+        if not self.path.startswith("closed"):
+            with self.server.tls.wrap_socket(self.connection, server_side=True) as line:
+                line.recv(4096)
+                line.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
 
     def log_message(self, *_words):
         pass
 
 
 @contextmanager
-def listening():
+def listening(tls=None):
     with HTTPServer(("127.0.0.1", 0), Answering) as server:
-        server.asked = []
+        server.asked, server.tls = [], tls
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
@@ -75,23 +81,27 @@ def test_no_proxy_stands_between_this_machine_and_itself(variable, exceptions, m
         assert proxy_for("localhost", 9092) is None
 
 
-def site(host):
-    files = (Path("ca.crt"), Path("berlin.key"))
+def site(host, folder):
+    files = (folder / "ca.crt", folder / "berlin.key")
     return Site(host, 9092, *files, NodeConfig("berlin", Path("/srv"), "", None))
 
 
-def test_a_check_goes_through_the_proxy_that_a_node_uses_and_names_its_variable(monkeypatch):
-    with listening() as server:
+def test_a_check_goes_through_the_proxy_that_a_node_uses_and_names_its_variable(
+    monkeypatch, tmp_path
+):
+    make_certificates(tmp_path, ["fl.example.com"], [])
+    tls = context_for_devices(tmp_path)
+    with listening(tls) as server:
         url = f"http://me:se%20cret@127.0.0.1:{server.server_port}"
         monkeypatch.setenv("https_proxy", url)
-        said = _server_reached(site("fl.example.com"))
-        assert said == "fl.example.com:9092 answers (through the proxy 127.0.0.1 of https_proxy)"
+        said = reach_server(site("fl.example.com", tmp_path))
+        assert said.startswith("fl.example.com:9092 answers, through the proxy of https_proxy, and")
         assert server.asked == [("fl.example.com:9092", "Basic bWU6c2UgY3JldA==")]
         message = rf"https_proxy names the proxy 127\.0\.0\.1:{server.server_port}, which does not"
         with pytest.raises(ValueError, match=rf"{message} lead to closed\.com:9092 \(.*403") as no:
-            _server_reached(site("closed.com"))
+            reach_server(site("closed.com", tmp_path))
     assert "cret" not in str(no.value)
     for url, name in ((NOWHERE, r"127\.0\.0\.1:9"), ("http://me:cret@p:80a", "p:80a")):
         monkeypatch.setenv("https_proxy", url)
         with pytest.raises(ValueError, match=f"https_proxy names the proxy {name}, which"):
-            _server_reached(site("fl.example.com"))
+            reach_server(site("fl.example.com", tmp_path))

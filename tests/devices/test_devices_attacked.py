@@ -4,7 +4,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import httpx
 import numpy as np
@@ -20,7 +20,7 @@ from flwr.supercore.inflatable.inflatable_object import get_object_tree
 
 from fl_app.devices.certificates import make_certificates
 from tests.device_processes import Federation, federation
-from tests.probe_app import probing
+from tests.probe_app import Probe, probing
 from tests.raw_device import RawDevice, fleet_client, status_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults]
@@ -39,30 +39,36 @@ def answer(number: float) -> RecordDict:
     return RecordDict({"arrays": ArrayRecord({"a": Array(np.array([number]))})})
 
 
-def test_no_device_answers_for_another(devices, tmp_path):
-    """Even at the SuperLink itself, without the gate: the ServerApp does not believe it."""
+def answers_of(berlin: RawDevice, mallory: RawDevice) -> dict[str, list[float]]:
+    return {str(berlin.node_id): [1.0], str(mallory.node_id): [2.0]}
+
+
+@contextmanager
+def both(devices, folder, port=None, **config) -> Iterator[tuple[RawDevice, RawDevice, Probe]]:
+    """Yield berlin, mallory, who calls at another port, and the app of a run of both."""
     with (
         RawDevice(devices, "berlin") as berlin,
-        RawDevice(devices, "mallory", devices.port) as mallory,
-        probing(devices, tmp_path / "probe", rounds=1) as probe,
+        RawDevice(devices, "mallory", port) as mallory,
+        probing(devices, folder / "probe", **{"rounds": 1, **config}) as probe,
     ):
+        yield berlin, mallory, probe
+
+
+def test_no_device_answers_for_another(devices, tmp_path):
+    """Even at the SuperLink itself, without the gate: the ServerApp does not believe it."""
+    with both(devices, tmp_path, devices.port) as (berlin, mallory, probe):
         to_mallory, to_berlin = mallory.wait_for_message(), berlin.wait_for_message()
         for _ in range(3):  # Flower hands them out when the next answer is asked for
             mallory.push(mallory.order(to_mallory, answer(666.0), target=1))
         time.sleep(3)
         mallory.reply(to_mallory, answer(2.0))
         berlin.reply(to_berlin, answer(1.0))
-        said = probe.answers(1)["answers"]
-        assert said == {str(berlin.node_id): [1.0], str(mallory.node_id): [2.0]}
+        assert probe.answers(1)["answers"] == answers_of(berlin, mallory)
         assert "a message that is no answer is ignored" in probe.program.text
 
 
 def test_no_device_sends_instructions_to_others(devices, tmp_path):
-    with (
-        RawDevice(devices, "berlin") as berlin,
-        RawDevice(devices, "mallory") as mallory,
-        probing(devices, tmp_path / "probe", rounds=1, timeout=WAITED_FOR) as probe,
-    ):
+    with both(devices, tmp_path, timeout=WAITED_FOR) as (berlin, mallory, probe):
         to_berlin, to_mallory = berlin.wait_for_message(), mallory.wait_for_message()
         order = mallory.order(to_mallory, answer(666.0), target=berlin.node_id)
         assert status_of(lambda: mallory.push(order)) == 403
@@ -74,8 +80,7 @@ def test_no_device_sends_instructions_to_others(devices, tmp_path):
         assert berlin.next_message() is None
         berlin.reply(to_berlin, answer(1.0))
         mallory.reply(to_mallory, answer(2.0))
-        said = probe.answers(1)["answers"]
-        assert said == {str(berlin.node_id): [1.0], str(mallory.node_id): [2.0]}
+        assert probe.answers(1)["answers"] == answers_of(berlin, mallory)
     assert "it is an instruction, and devices only reply" in devices.gate.text
 
 
@@ -98,11 +103,7 @@ def test_without_the_gate_a_node_sends_instructions(devices, tmp_path):
 
 def test_an_answer_for_a_run_that_is_not_there_disturbs_no_other(devices, tmp_path):
     """The SuperLink fails at it, as it does at what may be sent again."""
-    with (
-        RawDevice(devices, "berlin") as berlin,
-        RawDevice(devices, "mallory") as mallory,
-        probing(devices, tmp_path / "probe", rounds=1) as probe,
-    ):
+    with both(devices, tmp_path) as (berlin, mallory, probe):
         to_berlin, to_mallory = berlin.wait_for_message(), mallory.wait_for_message()
         nowhere = Message(answer(666.0), reply_to=to_mallory)
         nowhere.metadata.__dict__["_run_id"] += 1
@@ -111,18 +112,13 @@ def test_an_answer_for_a_run_that_is_not_there_disturbs_no_other(devices, tmp_pa
         assert status_of(lambda: mallory.client.PushObject(part)) == 503
         berlin.reply(to_berlin, answer(1.0))
         mallory.reply(to_mallory, answer(2.0))
-        said = probe.answers(1)["answers"]
-        assert said == {str(berlin.node_id): [1.0], str(mallory.node_id): [2.0]}
+        assert probe.answers(1)["answers"] == answers_of(berlin, mallory)
 
 
 def test_a_small_reply_that_claims_to_be_huge_is_not_put_together(devices, tmp_path):
     record = ArrayRecord({"a": Array(np.zeros(5 * 2**20 - 200, np.uint8))})
     record["a"].__dict__["_chunks"] = record["a"].slice_array() * 400
-    with (
-        RawDevice(devices, "berlin") as berlin,
-        RawDevice(devices, "mallory") as mallory,
-        probing(devices, tmp_path / "probe", rounds=2) as probe,
-    ):
+    with both(devices, tmp_path, rounds=2) as (berlin, mallory, probe):
         for number, content in ((1, answer(2.0)), (2, RecordDict({"arrays": record}))):
             to_berlin, to_mallory = berlin.wait_for_message(), mallory.wait_for_message()
             mallory.reply(to_mallory, content)
@@ -138,11 +134,7 @@ def test_a_small_reply_that_claims_to_be_huge_is_not_put_together(devices, tmp_p
 def test_no_device_blocks_messages_to_others(devices, tmp_path):
     """It registers the names of what all are sent next, without the gate, with other parts."""
     model = ArrayRecord([np.arange(1000.0)])
-    with (
-        RawDevice(devices, "berlin") as berlin,
-        RawDevice(devices, "mallory", devices.port) as mallory,
-        probing(devices, tmp_path / "probe", rounds=2, timeout=8.0) as probe,
-    ):
+    with both(devices, tmp_path, devices.port, rounds=2, timeout=8.0) as (berlin, mallory, probe):
         to_mallory = mallory.wait_for_message()
         to_berlin = berlin.wait_for_message()
         reply = Message(answer(2.0), reply_to=to_mallory)
@@ -157,16 +149,11 @@ def test_no_device_blocks_messages_to_others(devices, tmp_path):
         assert probe.answers(1)["answers"][str(berlin.node_id)] == [1.0]
         for device, number in ((mallory, 2.0), (berlin, 1.0)):
             device.reply(device.wait_for_message(), answer(number))
-        said = probe.answers(2)["answers"]
-        assert said == {str(berlin.node_id): [1.0], str(mallory.node_id): [2.0]}
+        assert probe.answers(2)["answers"] == answers_of(berlin, mallory)
 
 
 def test_a_message_of_a_run_that_is_stopped_meanwhile_is_dropped(devices, tmp_path):
-    with (
-        RawDevice(devices, "berlin") as berlin,
-        RawDevice(devices, "mallory"),
-        probing(devices, tmp_path / "probe", rounds=1, timeout=WAITED_FOR),
-    ):
+    with both(devices, tmp_path, timeout=WAITED_FOR) as (berlin, _, _):
         about = berlin.wait_for_message().metadata
         devices.flwr("stop", str(about.run_id))
         in_run = {"node": berlin.node, "run_id": about.run_id}
@@ -177,11 +164,7 @@ def test_a_message_of_a_run_that_is_stopped_meanwhile_is_dropped(devices, tmp_pa
 
 
 def test_thousands_of_names_do_not_pass(devices, tmp_path):
-    with (
-        RawDevice(devices, "berlin") as berlin,
-        RawDevice(devices, "mallory") as mallory,
-        probing(devices, tmp_path / "probe", rounds=1, timeout=WAITED_FOR) as probe,
-    ):
+    with both(devices, tmp_path, timeout=WAITED_FOR) as (berlin, mallory, probe):
         to_berlin, to_mallory = berlin.wait_for_message(), mallory.wait_for_message()
         reply = Message(answer(2.0), reply_to=to_mallory)
         tree = get_object_tree(reply)
@@ -255,10 +238,7 @@ def test_a_locked_database_is_waited_for(tmp_path):
     """Flower's programs would end, and no run would start on this SuperLink any more."""
     with federation(tmp_path / "federation") as devices:
         devices.register("berlin", "mallory")
-        with (
-            RawDevice(devices, "berlin") as berlin,
-            RawDevice(devices, "mallory") as mallory,
-        ):
+        with RawDevice(devices, "berlin") as berlin, RawDevice(devices, "mallory") as mallory:
             lock(devices, 12)
             with probing(devices, tmp_path / "probe", rounds=2, timeout=60.0) as probe:
                 for number in (1, 2):
@@ -267,6 +247,5 @@ def test_a_locked_database_is_waited_for(tmp_path):
                     if number == 1:
                         lock(devices, 12)
                     mallory.reply(to_mallory, answer(2.0))
-                    said = probe.answers(number)["answers"]
-                    assert said == {str(berlin.node_id): [1.0], str(mallory.node_id): [2.0]}
+                    assert probe.answers(number)["answers"] == answers_of(berlin, mallory)
         assert "database is locked" not in devices.superlink.text

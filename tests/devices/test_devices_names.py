@@ -3,7 +3,7 @@
 import json
 import re
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,14 +12,9 @@ from flwr.app import Context, RecordDict
 from fl_app.cli import main
 from fl_app.client_app import app
 from fl_app.devices.certificates import make_certificates
-from fl_core.files import program_path
 from tests.app_runs import DEFAULTS
 from tests.device_images import write_sites
-from tests.device_processes import (
-    federation,
-    running,
-)
-from tests.processes import toml_lines
+from tests.device_processes import federation
 from tests.raw_device import RawDevice
 from tests.report_data import reasons_of
 
@@ -28,14 +23,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.faults]
 ROOT = Path(__file__).parents[2]
 _PATIENCE = 400.0  # seconds for a run, on a machine that does other things too
 
-OPTIONS = {
-    "dataset": "devices",
-    "strategy": "single",
-    "model": "mlp-32",
-    "num-server-rounds": 1,
-    "num-clients": 4,
-    "pre-round-deadline": 60.0,
-}
+OPTIONS = {"dataset": "devices", "strategy": "single", "model": "mlp-32", "num-server-rounds": 1}
+OPTIONS |= {"num-clients": 4, "pre-round-deadline": 60.0}
 
 
 @pytest.fixture
@@ -47,35 +36,25 @@ def started(tmp_path, monkeypatch):
         yield devices
 
 
-class Answering:
-    """A device that answers all it is asked, in a thread: it starts no process for a message.
+@contextmanager
+def answering(devices, name, config, run_config):
+    """Connect a device that answers all messages in a thread: it starts no process for one."""
+    end = threading.Event()
 
-    It is connected for the length of the block.
-    """
+    def answer():
+        while not end.wait(0.2):
+            if (message := device.next_message()) is not None:
+                about = message.metadata.run_id, device.node_id
+                device.push(app(message, Context(*about, config, RecordDict(), dict(run_config))))
 
-    def __init__(self, devices, name, config, run_config):
-        self._device = RawDevice(devices, name)
-        self._config = config, run_config
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._answer)
-
-    def __enter__(self):
-        self._device.__enter__()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error):
-        self._end.set()
-        self._thread.join()
-        self._device.__exit__(*error)
-
-    def _answer(self):
-        config, run_config = self._config
-        while not self._end.wait(0.2):
-            if (message := self._device.next_message()) is not None:
-                about = message.metadata.run_id, self._device.node_id
-                context = Context(*about, config, RecordDict(), dict(run_config))
-                self._device.push(app(message, context))
+    thread = threading.Thread(target=answer)
+    with RawDevice(devices, name) as device:
+        thread.start()
+        try:
+            yield
+        finally:
+            end.set()
+            thread.join()
 
 
 def test_a_device_takes_no_part_under_a_name_that_is_not_its_own(started, tmp_path):
@@ -88,16 +67,12 @@ def test_a_device_takes_no_part_under_a_name_that_is_not_its_own(started, tmp_pa
     says = {"berlin": "berlin", "lyon": "lyon", "eve": "lyon", "rome": "berlin"}
     images = write_sites(tmp_path / "sites", dict.fromkeys(says, (0, 2)))
     models = {name: tmp_path / f"{name}.safetensors" for name in says}
-    run_config = {**DEFAULTS, **OPTIONS, "output-dir": str(tmp_path / "out")}
-    file = tmp_path / "run.toml"
-    file.write_text(toml_lines({**OPTIONS, "output-dir": str(tmp_path / "out")}), encoding="utf-8")
-    words = [program_path("flwr"), "run", str(ROOT), "devices", "--stream"]
+    options = {**OPTIONS, "output-dir": str(tmp_path / "out")}
     with ExitStack() as stack:
         for name, said in says.items():
             config = {"name": said, "data-path": str(images[name]), "model-path": str(models[name])}
-            stack.enter_context(Answering(devices, name, config, run_config))
-        words += ["--run-config", str(file)]
-        with running("run", words, tmp_path / "home", env=devices.env) as run:
+            stack.enter_context(answering(devices, name, config, {**DEFAULTS, **options}))
+        with devices.started_run(ROOT, options) as run:
             assert run.wait_for_exit(_PATIENCE) == 0, run.text
     summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
     one = summary["runs"][0]
@@ -138,7 +113,7 @@ def test_devices_are_listed_checked_and_revoked(started, tmp_path, monkeypatch, 
         """Return the status at berlin, and what is wrong."""
         options = {f"--{key.replace('_', '-')}": value for key, value in (config | other).items()}
         status, said = call("check", *(word for pair in options.items() for word in pair))
-        assert len(said) == 7
+        assert len(said) == 6
         return status, [line for line in said if not line.startswith("✓")]
 
     def listed():

@@ -12,7 +12,7 @@ import pytest
 
 from fl_core.files import program_path
 from tests.device_images import SITES, write_sites
-from tests.device_processes import Program, federation, running
+from tests.device_processes import Program, federation
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults]
 
@@ -20,15 +20,9 @@ ROOT = Path(__file__).parents[2]
 NAMES = ("berlin", "lyon", "oslo")
 _PATIENCE = 600.0  # seconds, on a machine that does other things too; less than the deadline
 OPTIONS = {
-    "dataset": "devices",
-    "num-clients": len(NAMES),
-    "strategy": "single",
-    "model": "mlp-32",
-    "learning-rate": 0.003,
-    "num-server-rounds": 5,
-    "evaluate-every": 2,
-    "round-deadline": 900.0,
-    "min-answers": 0.6,
+    **{"dataset": "devices", "num-clients": len(NAMES), "strategy": "single", "model": "mlp-32"},
+    **{"learning-rate": 0.003, "num-server-rounds": 5, "evaluate-every": 2},
+    **{"round-deadline": 900.0, "min-answers": 0.6},
 }
 
 
@@ -64,9 +58,6 @@ def test_a_device_that_hangs_costs_one_round_and_not_the_deadline(tmp_path, monk
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     images = write_sites(tmp_path / "sites", {name: SITES[name] for name in NAMES})
     out = tmp_path / "out"
-    given = {**OPTIONS, "output-dir": str(out)}
-    words = [program_path("flwr"), "run", str(ROOT), "devices", "--stream", "--run-config"]
-    words.append(" ".join(f"{key}={json.dumps(value)}" for key, value in given.items()))
     with federation(tmp_path / "federation") as devices, ExitStack() as stack:
         devices.register(*NAMES)
         nodes = {}
@@ -75,7 +66,7 @@ def test_a_device_that_hangs_costs_one_round_and_not_the_deadline(tmp_path, monk
             nodes[name] = stack.enter_context(devices.supernode(name, config))
         for node in nodes.values():
             node.wait_for("SuperNode ID")
-        with running("run", words, tmp_path / "home", env=devices.env) as run:
+        with devices.started_run(ROOT, {**OPTIONS, "output-dir": str(out)}) as run:
             nodes["oslo"].wait_for("Receiving: train", _PATIENCE)
             started = time.monotonic()
             with hung(nodes["oslo"]):

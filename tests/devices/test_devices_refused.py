@@ -14,13 +14,8 @@ from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 
 from fl_app.devices.certificates import make_certificates
 from fl_app.devices.gate.application import FLEET_PATHS
-from fl_app.devices.tls import context_to_superlink
-from tests.device_processes import (
-    Federation,
-    federation,
-    gate_words,
-    running,
-)
+from fl_app.devices.tls import context_trusting
+from tests.device_processes import Federation, federation, gate_words, https_client, running
 from tests.processes import free_ports
 from tests.raw_device import fleet_client, status_of
 
@@ -50,7 +45,7 @@ def strangers(tmp_path_factory) -> Path:
 
 def post(devices: Federation, port: int, path: str, body: bytes = b"") -> httpx.Response:
     """Send what anybody can send who reaches a port, without any key."""
-    with httpx.Client(verify=context_to_superlink(devices.certificates), trust_env=False) as client:
+    with https_client(devices.certificates) as client:
         headers = {"content-type": "application/protobuf"}
         return client.post(f"https://127.0.0.1:{port}{path}", content=body, headers=headers)
 
@@ -79,9 +74,8 @@ def test_a_device_refuses_a_server_whose_certificate_has_expired(devices, nodes,
     words = gate_words(old, devices.port, gate_port)
     with running("gate", words, tmp_path / "gate") as gate:
         gate.wait_for("the gate listens")
-        with devices.supernode(
-            "paris", root_certificates=str(old / "ca.crt"), superlink=f"127.0.0.1:{gate_port}"
-        ) as supernode:
+        way = {"root_certificates": str(old / "ca.crt"), "superlink": f"127.0.0.1:{gate_port}"}
+        with devices.supernode("paris", **way) as supernode:
             assert supernode.wait_for_exit() != 0
             assert "certificate has expired" in supernode.text
 
@@ -110,7 +104,7 @@ def test_nothing_but_the_fleet_api_is_reached_through_the_gate(devices):
 
 def test_half_a_message_leaves_no_trace(devices):
     """The gate lets go of the SuperLink when a device breaks off."""
-    context = context_to_superlink(devices.certificates)
+    context = context_trusting(devices.certificates / "ca.crt")
     with (
         socket.create_connection(("127.0.0.1", devices.gate_port), timeout=10) as plain,
         context.wrap_socket(plain, server_hostname="localhost") as secure,

@@ -48,13 +48,8 @@ def test_it_costs_an_update_and_the_next_message_is_answered(tmp_path, monkeypat
     images = write_sites(tmp_path / "sites", {name: SITES[name] for name in NAMES})
     out = tmp_path / "out"
     options = {
-        **{
-            "dataset": "devices",
-            "num-clients": len(NAMES),
-            "strategy": "single",
-            "model": "mlp-32",
-        },
-        **{"num-server-rounds": 3, "evaluate-every": 3, "local-epochs": 8000},
+        **{"dataset": "devices", "num-clients": len(NAMES), "strategy": "single"},
+        **{"model": "mlp-32", "num-server-rounds": 3, "evaluate-every": 3, "local-epochs": 8000},
         "output-dir": str(out),
     }
     with federation(tmp_path / "federation") as devices, ExitStack() as stack:

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 
 import httpx
-from google.protobuf.message import DecodeError
-from google.protobuf.message import Message as Request
+from google.protobuf.message import DecodeError, Message
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Scope, Send
 
-from fl_app.devices.gate.bodies import (
-    DisconnectedError,
-    Event,
-    Receive,
-    Send,
-    forwarded_headers,
-    in_slices,
-    pieces,
-    send_answer,
-    watch_disconnect,
-)
-from fl_app.devices.gate.callers import Callers, Device, FullError, signer
+from fl_app.devices.gate.callers import Callers, Device, signer
 from fl_app.devices.gate.failures import report_failure
 from fl_app.devices.gate.pushes import RefusedError, UnsendableError, check_request
 from fl_app.devices.gate.refusals import RefusalLog
@@ -50,18 +41,13 @@ FLEET_PATHS = frozenset(
         "confirm-message-received",
     )
 )
-_PUSH_MESSAGES = b"/v1/fleet/push-messages"
-_PUSH_OBJECT = b"/v1/fleet/push-object"
+_PUSH_MESSAGES, _PUSH_OBJECT = b"/v1/fleet/push-messages", b"/v1/fleet/push-object"
 _PUSHES = (_PUSH_MESSAGES, _PUSH_OBJECT)
-_PULL_MESSAGES = b"/v1/fleet/pull-messages"
-_PULL_OBJECT = b"/v1/fleet/pull-object"
+_PULL_MESSAGES, _PULL_OBJECT = b"/v1/fleet/pull-messages", b"/v1/fleet/pull-object"
 _CONFIRM = b"/v1/fleet/confirm-message-received"
-MOST_BYTES = 16 * 2**20
-"""Of an object: Flower sends arrays in pieces of 5 MiB."""
-MOST_BYTES_OF_MESSAGE = 2**18
-"""Of a message without its objects: a thousand names have 70 kB."""
-MOST_BYTES_OF_REQUEST = 2**12
-"""Of any other request."""
+MOST_BYTES = 16 * 2**20  # of an object: Flower sends arrays in pieces of 5 MiB
+MOST_BYTES_OF_MESSAGE = 2**18  # without its objects: a thousand names have 70 kB
+MOST_BYTES_OF_REQUEST = 2**12  # of any other
 _LONGEST = {_PUSH_OBJECT: MOST_BYTES, _PUSH_MESSAGES: MOST_BYTES_OF_MESSAGE}
 
 # Requests that the SuperLink has at a time, and heartbeats beside them, which must not wait.
@@ -70,9 +56,11 @@ _LONGEST = {_PUSH_OBJECT: MOST_BYTES, _PUSH_MESSAGES: MOST_BYTES_OF_MESSAGE}
 _AT_A_TIME = 16
 _HEARTBEATS_AT_A_TIME = 8
 _HEARTBEAT = b"/v1/fleet/send-node-heartbeat"
-# Failures in a row at a device's push (two minutes, as SuperNodes wait) after which the gate
-# refuses it for good. Otherwise the device would try for ever.
-_MOST_FAILED_PUSHES = 10
+# Other headers concern one connection, or name the caller, which devices do not decide.
+_PASSED_ON = re.compile(rb"accept|content-type|(x-)?flwr-.*", re.IGNORECASE)
+_SLICE_BYTES = 2**16
+
+_Header = tuple[bytes, bytes]
 
 _log = logging.getLogger("fedkin.gate")
 
@@ -81,28 +69,20 @@ _log = logging.getLogger("fedkin.gate")
 class _Call:
     """A signed request."""
 
-    scope: Event
-    receive: Receive
+    request: Request
     length: int  # of its body, as its head states it
     key: bytes  # the public key that signed its head
     device: Device | None  # None: the key was not known when the request came
 
     @property
     def path(self) -> bytes:
-        return bytes(self.scope["raw_path"])
+        return bytes(self.request.scope["raw_path"])
 
 
 class Gate:
-    """The application that passes devices' requests on.
+    """The application that passes devices' requests on to the SuperLink at HOST:PORT.
 
-    Parameters
-    ----------
-    superlink : str
-        The SuperLink's HOST:PORT.
-    client : AsyncClient
-        For requests to the SuperLink.
-    is_stopping : callable, optional
-        Returns whether the gate stops: requests are then answered without waiting.
+    Once `is_stopping` returns True, requests are answered without waiting.
     """
 
     def __init__(
@@ -121,31 +101,32 @@ class Gate:
         self._turns = asyncio.Semaphore(_AT_A_TIME)
         self._heartbeats = asyncio.Semaphore(_HEARTBEATS_AT_A_TIME)
 
-    async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         device: Device | None = None
         try:
             length, key = _stated_length(scope), signer(scope["headers"])
             if key is None:
-                reason = "without the signature of a key, or its timestamp is wrong"
-                raise RefusedError(reason, 401)
+                raise RefusedError("no key has signed it, or its timestamp is wrong", 401)
             device = self._callers.device(key)
             if device is None and scope["raw_path"] in _PUSHES:
                 raise RefusedError("its key is not known yet: try again later", 503)
-            call = _Call(scope, receive, length, key, device)
-            response = await self._respond(call)
+            response = await self._respond(_Call(Request(scope, receive), length, key, device))
             # Longer answers are objects and apps, which can be requested again. A short answer says
             # what the SuperLink has done, and must not be lost.
             size = len(response.content)
             is_long = size > MOST_BYTES_OF_MESSAGE
             with self._callers.reserve(device, size) if is_long else nullcontext():
-                await send_answer(response, send)
-        except DisconnectedError:
+                headers = _passed_on(response.headers.raw)
+                await _send_answer(send, response.status_code, headers, response.content)
+        except ClientDisconnect:
             return
-        except FullError:
-            await self._refuse(scope, send, 503, "too many requests: try again later")
         except RefusedError as refused:
-            await self._refuse(scope, send, refused.status, str(refused))
+            request = f"{scope['method']} {scope['raw_path'].decode('ascii', 'replace'):.100}"
+            reason = f"with {refused.status}, {refused}: {request}"
+            self._refusals.note(scope["client"][0], reason)
+            # Closing spares the gate from reading a body that is not used.
+            await _send_answer(send, refused.status, [(b"connection", b"close")], b"")
             if isinstance(refused, UnsendableError) and device and scope["raw_path"] in _PUSHES:
                 await self._report_failure(device, scope, str(refused))
 
@@ -159,25 +140,22 @@ class Gate:
                 self._callers.reserve(call.device, call.length),
                 self._largest_message.reserve(tracker, call.length) if tracker else nullcontext(),
             ):
-                body = b"".join([piece async for piece in pieces(call.receive)])
+                body = await call.request.body()  # nginx ends callers that are slow
                 name = check_request(call.path, body, call.key)
-                async with watch_disconnect(call.receive) as is_gone:
-                    ask = partial(self._forward, call, body, name, is_gone)
-                    response = await self._poll(call, ask, until)
+                response = await self._poll(call, partial(self._forward, call, body, name), until)
         except TooLargeError:
             # If the connection is closed in the middle of a body, nginx may answer 502 instead, and
             # the device would try again for ever.
             if call.device is not None:
-                with suppress(DisconnectedError):
-                    async for _ in pieces(call.receive):
+                with suppress(ClientDisconnect):
+                    async for _ in call.request.stream():
                         pass
             raise
         if call.device is not None and call.path == _PUSH_MESSAGES and response.is_success:
             call.device.tracker.reply = name
         device = self._callers.device(call.key)
-        pulls = device if call.path == _PULL_MESSAGES else None
-        if pulls is not None and (asked := pulls.tracker.note_message(response.content)):
-            self._waiting.note_message(asked)
+        if device is not None and call.path == _PULL_MESSAGES:
+            self._waiting.note_message(device.tracker.note_message(response.content))
         return response
 
     async def _poll(
@@ -199,25 +177,16 @@ class Gate:
                 response = await ask()
         return response
 
-    async def _forward(
-        self, call: _Call, body: bytes, name: str, is_gone: Callable[[], bool]
-    ) -> httpx.Response:
+    async def _forward(self, call: _Call, body: bytes, name: str) -> httpx.Response:
         """Send a request to the SuperLink in turn, and note what its answer says of the device."""
         async with self._turn(call.path, call.device):
             # The SuperLink counts what it has answered as delivered. A device that has closed its
             # connection asks again.
-            if is_gone():
-                raise DisconnectedError
-            response = await self._send(call.scope, call.path, body)
-        pushes = call.device if call.path in _PUSHES else None
+            if await call.request.is_disconnected():
+                raise ClientDisconnect
+            response = await self._send(call.request.scope, call.path, body)
         if response.status_code == httpx.codes.INTERNAL_SERVER_ERROR:
-            if pushes is not None:
-                pushes.failed_pushes += 1
-                if pushes.failed_pushes % _MOST_FAILED_PUSHES == 0:
-                    raise RefusedError("the SuperLink fails at it again and again")
             raise RefusedError("the SuperLink failed: try again later", 503)
-        if pushes is not None:
-            pushes.failed_pushes = 0
         if response.status_code == httpx.codes.UNAUTHORIZED:
             self._callers.mark_unknown(call.key)
         if response.status_code == httpx.codes.OK:
@@ -229,8 +198,8 @@ class Gate:
             raise RefusedError("its run has ended", 404)
         return response
 
-    async def _report_failure(self, device: Device, scope: Event, reason: str) -> None:
-        async def send(name: str, request: Request) -> bytes:
+    async def _report_failure(self, device: Device, scope: Scope, reason: str) -> None:
+        async def send(name: str, request: Message) -> bytes:
             path = f"/v1/fleet/{name}".encode("ascii")
             async with self._turn(path, device):
                 # A SuperNode signs the time, and not what it sends.
@@ -242,19 +211,6 @@ class Gate:
         except (RefusedError, httpx.HTTPError, DecodeError) as error:
             _log.warning("could not report the refused answer to the server: %s", _name(error))
 
-    async def _refuse(self, scope: Event, send: Send, status: int, reason: str) -> None:
-        request = f"{scope['method']} {scope['raw_path'].decode('ascii', 'replace'):.100}"
-        self._refusals.note(scope["client"][0], f"with {status}, {reason}: {request}")
-        await send(
-            {
-                "type": "http.response.start",
-                "status": status,
-                # Closing spares the gate from reading a body that is not used.
-                "headers": [(b"content-length", b"0"), (b"connection", b"close")],
-            }
-        )
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
     @asynccontextmanager
     async def _turn(self, path: bytes, device: Device | None) -> AsyncIterator[None]:
         if path == _HEARTBEAT:
@@ -264,11 +220,11 @@ class Gate:
         async with device.turns if device is not None else nullcontext(), self._turns:
             yield
 
-    async def _send(self, scope: Event, path: bytes, body: bytes) -> httpx.Response:
-        headers = [*forwarded_headers(scope["headers"]), (b"content-length", b"%d" % len(body))]
+    async def _send(self, scope: Scope, path: bytes, body: bytes) -> httpx.Response:
+        headers = [*_passed_on(scope["headers"]), (b"content-length", b"%d" % len(body))]
         url = f"https://{self._superlink}{path.decode('ascii')}"
         try:
-            return await self._client.post(url, headers=headers, content=in_slices(body))
+            return await self._client.post(url, headers=headers, content=_in_slices(body))
         except httpx.TransportError as error:
             # SuperNodes try again later on either.
             raise RefusedError(
@@ -277,7 +233,27 @@ class Gate:
             ) from error
 
 
-def _stated_length(scope: Event) -> int:
+async def _in_slices(body: bytes) -> AsyncIterator[bytes]:
+    """Yield a body in slices: TLS would copy the whole of a longer piece."""
+    for start in range(0, len(body), _SLICE_BYTES):
+        yield body[start : start + _SLICE_BYTES]
+
+
+async def _send_answer(send: Send, status: int, headers: Iterable[_Header], body: bytes) -> None:
+    """Answer a device."""
+    headers = [*headers, (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    async for part in _in_slices(body):
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _passed_on(headers: Iterable[_Header]) -> list[_Header]:
+    """Return the headers that describe the message itself, without its length."""
+    return [header for header in headers if _PASSED_ON.fullmatch(header[0])]
+
+
+def _stated_length(scope: Scope) -> int:
     path = scope["raw_path"]
     # Compared as it came, neither decoded nor normalised: no other spelling of a path passes.
     if scope["method"] != "POST" or path not in FLEET_PATHS or scope["query_string"]:

@@ -17,6 +17,7 @@ from functools import lru_cache
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from fl_app.devices.gate.pushes import RefusedError
 from fl_app.devices.gate.sizes import ReplyTracker
 from fl_core.flower.basics import (
     FLEET_HTTP_PUBLIC_KEY_HEADER,
@@ -28,10 +29,9 @@ from fl_core.flower.basics import (
 )
 from fl_core.flower.keys import bytes_to_public_key, verify_signature
 
+# For all bodies until the SuperLink has answered, and all long answers until they are read.
 MOST_BYTES_IN_MEMORY = 512 * 2**20
-"""For all bodies until the SuperLink has answered, and all long answers until they are read."""
-MOST_BYTES_OF_DEVICE = 64 * 2**20
-"""For one device: a SuperNode sends eight pieces of 5 MiB at a time."""
+MOST_BYTES_OF_DEVICE = 64 * 2**20  # a SuperNode sends eight pieces of 5 MiB at a time
 
 _MOST_TURNS = 4
 _CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)  # others take 6 ms to verify
@@ -41,10 +41,6 @@ _AUTHENTICATION = tuple(
 )
 
 
-class FullError(Exception):
-    """A device, or all callers together, use as much memory of the gate as they may."""
-
-
 @dataclass(eq=False)
 class Device:
     """A key that the SuperLink has answered."""
@@ -52,7 +48,6 @@ class Device:
     is_known: bool = True  # whether the SuperLink knew the key when it was last asked
     bytes: int = 0  # that the gate holds for the device now
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MOST_TURNS))
-    failed_pushes: int = 0  # in a row, at which the SuperLink failed
     tracker: ReplyTracker = field(default_factory=ReplyTracker)
 
 
@@ -84,18 +79,18 @@ class Callers:
 
     @contextmanager
     def reserve(self, device: Device | None, count: int) -> Iterator[None]:
-        """Reserve `count` bytes during the block, or raise a FullError."""
-        if self.bytes + count > MOST_BYTES_IN_MEMORY:
-            raise FullError
-        if device is not None and device.bytes + count > MOST_BYTES_OF_DEVICE:
-            raise FullError
-        holders: list[Callers | Device] = [self] if device is None else [self, device]
-        for holder in holders:
+        """Reserve `count` bytes during the block, or refuse the request."""
+        holders: list[tuple[Callers | Device, int]] = [(self, MOST_BYTES_IN_MEMORY)]
+        if device is not None:
+            holders.append((device, MOST_BYTES_OF_DEVICE))
+        if any(holder.bytes + count > most for holder, most in holders):
+            raise RefusedError("too many requests: try again later", 503)
+        for holder, _ in holders:
             holder.bytes += count
         try:
             yield
         finally:
-            for holder in holders:
+            for holder, _ in holders:
                 holder.bytes -= count
 
 
@@ -107,7 +102,7 @@ def signer(headers: Sequence[tuple[bytes, bytes]]) -> bytes | None:
     """
     given = [(name, value) for name, value in headers if name in _AUTHENTICATION]
     found = dict(given)
-    if len(given) != len(_AUTHENTICATION) or len(found) != len(_AUTHENTICATION):
+    if not len(given) == len(found) == len(_AUTHENTICATION):
         return None
     encoded_key, timestamp, encoded_signature = (found[name] for name in _AUTHENTICATION)
     try:

@@ -33,10 +33,10 @@ async def report_failure(tracker: ReplyTracker, reason: str, send: SendRequest) 
     node = Node(node_id=about.dst_node_id)
     if tracker.reply:
         # The SuperLink accepts one reply to a message. Without its parts, it is a failure, too.
-        confirmation = ConfirmMessageReceivedRequest(
+        lost = ConfirmMessageReceivedRequest(
             node=node, run_id=about.run_id, message_object_id=tracker.reply
         )
-        await send("confirm-message-received", confirmation)
+        await send("confirm-message-received", lost)
         return
     error = Message(Error(ErrorCode.UNKNOWN, reason), reply_to=message_from_proto(asked))
     reply = message_to_proto(error)

@@ -8,14 +8,9 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
-from fl_app.devices.tls import context_for_devices, context_to_superlink, parse_address
+from fl_app.devices.tls import context_for_devices, context_trusting, parse_address
 
-# Longer than the 5 s for which SuperNodes keep idle connections, for the same reason.
-_KEEP_ALIVE_SECONDS = 15
 _LOOPBACK = ("127.0.0.1", "::1")
-# With those to the SuperLink, fewer than the 1024 files that a program may usually have open.
-_MOST_CONNECTIONS = 750
-_STOP_SECONDS = 10
 
 _log = logging.getLogger("fedkin.gate")
 
@@ -26,10 +21,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "gate",
         help="let devices, and only devices, reach a SuperLink on this machine",
         description="Listen for devices with TLS and pass on to the SuperLink only those requests "
-        "that SuperNodes need. Everything else is answered with 404. Anyone who reaches the port "
-        "of Flower's SuperLink can start apps on all devices: start it with --host 127.0.0.1. On a "
-        "network, run nginx (deploy/nginx.conf) before the gate, which accepts and limits "
-        "connections. Without nginx, use the gate on one machine or a trusted network only.",
+        "that SuperNodes need. Anyone who reaches the SuperLink can start apps on all devices: "
+        "start it with --host 127.0.0.1. On a network, run nginx (deploy/nginx.conf) before the "
+        "gate. Without nginx, use the gate on one machine or a trusted network only.",
     )
     parser.add_argument(
         "--certificates",
@@ -71,13 +65,10 @@ async def _serve(folder: Path, listen: str, superlink: str) -> None:
 
     host, port = parse_address(listen, "--listen")
     parse_address(superlink, "--superlink")
-    for_devices, for_superlink = context_for_devices(folder), context_to_superlink(folder)
+    for_devices, for_superlink = context_for_devices(folder), context_trusting(folder / "ca.crt")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listener = socket.create_server(
-            (host, port),
-            family=socket.AF_INET6 if ":" in host else socket.AF_INET,
-            backlog=1024,
-        )
+        listener = socket.create_server((host, port), family=family, backlog=1024)
     except OSError as error:
         raise ValueError(
             f"--listen {listen} cannot be used ({error.strerror}): give a free port of an address "
@@ -104,9 +95,10 @@ async def _serve(folder: Path, listen: str, superlink: str) -> None:
                 forwarded_allow_ips=",".join(_LOOPBACK),
                 server_header=False,
                 date_header=False,
-                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-                limit_concurrency=_MOST_CONNECTIONS,
-                timeout_graceful_shutdown=_STOP_SECONDS,
+                timeout_keep_alive=15,  # longer than SuperNodes keep idle connections, 5 s
+                # With those to the SuperLink, fewer than the 1024 files that may usually be open.
+                limit_concurrency=750,
+                timeout_graceful_shutdown=10,
             )
             server = uvicorn.Server(config)
             _log.info("the gate listens on %s and passes devices on to %s", listen, superlink)

@@ -19,23 +19,18 @@ from fl_core.flower.messages import (
     is_valid_sha256_hash,
 )
 
+# Of a message, each array counted twice: ResNet-50 has 645. The SuperLink's database is locked for
+# a millisecond or two for each, and fails others after 5 seconds.
 MOST_OBJECTS = 700
-"""Of a message, each array counted twice: ResNet-50 has 645. The SuperLink's database is locked for
-a millisecond or two for each, and fails others after 5 seconds."""
 _LONGEST_TIME = 1e10  # seconds, since 1970 as well as of a message's life
 _HASHES = {"hash_str", "message_id", "message_object_id", "object_id", "reply_to_message_id"}
-MOST_CHARACTERS = 200
-"""Of other texts of a request, such as the type of a message."""
-MOST_CHARACTERS_OF_ERROR = 10_000
-"""Of a device's error, which may have several lines. The server shortens it."""
+MOST_CHARACTERS = 200  # of other texts of a request, such as the type of a message
+MOST_CHARACTERS_OF_ERROR = 10_000  # of several lines, perhaps; the server shortens it
 _DEEPEST = 6  # message, its content, a record, an array, a piece of it, and one to spare
 
 
 class RefusedError(Exception):
-    """A request is not passed on; `status` is the answer.
-
-    At 403, a SuperNode drops what it wanted to send, and continues.
-    """
+    """A request is not passed on; at status 403, a SuperNode drops what it wanted to send."""
 
     def __init__(self, reason: str, status: int = 403) -> None:
         super().__init__(reason)
@@ -49,8 +44,7 @@ class UnsendableError(RefusedError):
 def check_request(path: bytes, body: bytes, key: bytes) -> str:
     """Read a request, refuse what is not a device's, and return the id of its message or object.
 
-    `key` signed its head. The SuperLink checks by it that the caller is the node that the request
-    names.
+    The SuperLink checks that the node that the request names has the `key` that signed its head.
     """
     try:
         request = PROTOBUF_REQUEST_TYPES["POST", path.decode("ascii")].FromString(body)

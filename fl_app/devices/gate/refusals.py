@@ -8,10 +8,8 @@ from collections import Counter
 
 from fl_core.text import one_line
 
-MOST_ADDRESSES = 100
-"""Named in a window; further ones are counted together."""
+MOST_ADDRESSES = 100  # named in a window; further ones are counted together
 WINDOW_SECONDS = 60.0
-_OTHERS = "other addresses"
 
 _log = logging.getLogger("fedkin.gate")
 
@@ -28,7 +26,7 @@ class RefusalLog:
             asyncio.get_running_loop().call_later(WINDOW_SECONDS, self._end_window)
         shown = one_line(address, 60)
         if shown not in self._count and len(self._count) >= MOST_ADDRESSES:
-            shown = _OTHERS
+            shown = "other addresses"
         self._count[shown] += 1
         if self._count[shown] == 1:
             _log.warning("refused %s %s", shown, one_line(reason))

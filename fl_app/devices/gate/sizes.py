@@ -14,11 +14,7 @@ from dataclasses import dataclass, field
 from google.protobuf.message import DecodeError
 
 from fl_app.devices.gate.pushes import UnsendableError
-from fl_core.flower.messages import (
-    Message,
-    PullMessagesResponse,
-    iterate_object_tree,
-)
+from fl_core.flower.messages import Message, PullMessagesResponse, iterate_object_tree
 from fl_core.messages.protocol import max_answer_bytes
 
 
@@ -54,11 +50,8 @@ class LargestMessage:
         self._largest = 0
 
     def note_fetched(self, tracker: ReplyTracker, name: str, size: int) -> None:
-        """Note that a device fetched an object of `size` bytes.
-
-        Only parts of its message count: it may have put other objects into the SuperLink itself.
-        """
-        if name in tracker.parts:
+        """Note that a device fetched an object of `size` bytes."""
+        if name in tracker.parts:  # it may have put other objects into the SuperLink itself
             tracker.parts[name] = size
             self._largest = max(self._largest, sum(tracker.parts.values()))
 

@@ -18,8 +18,8 @@ from google.protobuf.message import DecodeError
 
 from fl_core.flower.messages import Message, PullMessagesResponse, PullObjectResponse
 
+# SuperNodes wait for an answer for 30 seconds, and with many devices a look takes long.
 POLL_SECONDS = 20.0
-"""SuperNodes wait for an answer for 30 seconds, and with many devices a look takes long."""
 # Looks per second for all devices together: each takes the SuperLink some 20 ms of a processor, and
 # one that finds a message wakes all the others.
 _LOOKS = 5.0
@@ -27,7 +27,6 @@ _LOOKS = 5.0
 _SHORTEST_PAUSE, _LONG_PAUSE = 0.5, 3.0
 _EXPECTANT = 60.0  # seconds after a message in which the next is expected
 _PART_PAUSE = 0.25  # seconds between two looks for a part of a message
-_LONGEST_WITHOUT = 64  # bytes of an answer without a part
 
 
 class Waiting:
@@ -46,12 +45,12 @@ class Waiting:
         try:
             yield
         finally:
-            self._held[device] -= 1
-            if not self._held[device]:
-                del self._held[device]
+            self._held -= Counter([device])  # which drops a count of nought
 
-    def note_message(self, message: Message) -> None:
+    def note_message(self, message: Message | None) -> None:
         """Wake the others when the first device gets a message: they have theirs of its batch."""
+        if message is None:
+            return
         about = message.metadata
         self._expected_until = time.monotonic() + _EXPECTANT
         batch = (about.run_id, about.group_id, about.message_type)
@@ -60,18 +59,14 @@ class Waiting:
             self._news.set()
             self._news = asyncio.Event()
 
-    @property
-    def pause(self) -> float:
-        """Seconds between two looks for a device with one request."""
-        is_expected = time.monotonic() <= self._expected_until
-        return max(_SHORTEST_PAUSE if is_expected else _LONG_PAUSE, len(self._held) / _LOOKS)
-
     async def for_message(self, device: object, seconds: float) -> None:
         """Wait until a message is likely, `seconds` at most.
 
         The requests of one device share the looks of one.
         """
-        pause = self.pause * max(1, self._held[device])
+        is_expected = time.monotonic() <= self._expected_until
+        pause = max(_SHORTEST_PAUSE if is_expected else _LONG_PAUSE, len(self._held) / _LOOKS)
+        pause *= max(1, self._held[device])
         with suppress(TimeoutError):
             await asyncio.wait_for(self._news.wait(), min(pause, seconds))
 
@@ -88,8 +83,6 @@ def has_no_message(response: httpx.Response) -> bool:
 
 def lacks_part(response: httpx.Response) -> bool:
     """Return whether an answer says that a part of a message is still to come."""
-    if len(response.content) > _LONGEST_WITHOUT:
-        return False
     answer = _read(response, PullObjectResponse)
     return answer is not None and bool(answer.object_found) and not answer.object_available
 

@@ -2,47 +2,39 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
-from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
+from socket import gaierror
+from typing import NamedTuple
 
 import httpx
+import numpy as np
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-from numpy.typing import NDArray
 
 from fl_app.config.allowed_code import ALLOWED_CODE
 from fl_app.devices.registry import fingerprint, short
 from fl_app.devices.site.device_node import NodeConfig
 from fl_app.devices.site.model_files import check_apps, check_cache, check_model_path
-from fl_app.devices.site.node_command import check_port
-from fl_core.agreement.local_data import DATA, survey_images, survey_of, survey_table
+from fl_app.devices.tls import check_port, context_trusting
+from fl_core.agreement.local_data import DATA
+from fl_core.data.dataset import Dataset
 from fl_core.data.folders import is_table
-from fl_core.data.image_files import hold_out, list_images
-from fl_core.data.image_folder import for_each_image
-from fl_core.data.samples import described, grey_or_colour
-from fl_core.data.settings import AUTO_TARGET
+from fl_core.data.image_files import list_images
+from fl_core.data.image_folder import decode_images
+from fl_core.data.samples import Split
 from fl_core.data.table_file import read_table
 from fl_core.data.user_data import read_repeatable, read_user_part
-from fl_core.flower.calls import (
-    ApiErrorCode,
-    FleetHttpClient,
-    FlowerError,
-    NodeAuthHttpInterceptor,
-)
+from fl_core.flower.calls import ApiErrorCode, FleetHttpClient, FlowerError, NodeAuthHttpInterceptor
 from fl_core.flower.keys import public_key_to_bytes
 from fl_core.flower.messages import ActivateNodeRequest
 from fl_core.proxies import proxy_for
-from fl_core.text import listed, one_line, printable
+from fl_core.text import one_line, printable, strip_and_compose
 from fl_core.user_code import load_user_code
 
 _SECONDS = 10.0  # for which the server may be silent
@@ -67,96 +59,65 @@ class Site(NamedTuple):
     config: NodeConfig  # --node-config
     node_port: int | None = None  # --port
 
+    @property
+    def address(self) -> str:
+        """Return the gate's HOST:PORT."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
 
 def check_site(site: Site) -> list[Finding]:
-    """Check a site, and return a finding for each check.
-
-    Nothing changes but that the folders for its model, its images and apps are made.
-    """
-    config, path = site.config, site.config.path
-    checks: list[tuple[str, Callable[[], str]]] = []
-    if path is None:
-        checks.append((DATA, lambda: describe_samples(config.data)))
-    elif is_table(path):
-        checks.append(("table", lambda: describe_table(path, config.label, config.target)))
-    else:
-        checks.append(("images", lambda: describe_images(path)))
-        checks.append(("cache", lambda: f"{check_cache()} can be written"))
-    checks += [
-        ("apps", lambda: f"{check_apps()} can be written"),
-        ("model-path", lambda: _check_model(config.model_path)),
-    ]
+    """Check a site, and make the folders for its model, its images and apps."""
+    config, port = site.config, site.node_port
+    checks: dict[str, Callable[[], str | None]] = {"data": partial(describe_data, config)}
+    if config.path is not None and not is_table(config.path):
+        checks["cache"] = check_cache
+    checks["apps"] = check_apps
+    checks["model-path"] = lambda: "none, so this site stores no model"
+    if config.model_path is not None:
+        checks["model-path"] = partial(check_model_path, config.model_path)
     if config.own_code:
-        checks.append((ALLOWED_CODE, lambda: import_code(config.own_code)))
-    if (port := site.node_port) is not None:
-        checks.append(("port", lambda: _check_own_port(port)))
-    findings = [_finding(what, check) for what, check in checks]
-    failed = ""
-    for what, reach in (
-        ("server", _server_reached),
-        ("certificate", _certificate_accepted),
-        ("key", _key_registered),
-    ):
-        if failed:
-            reason = f"not checked, because of the {failed}: put that right first."
-            findings.append(Finding(what, False, reason))
-        else:
-            findings.append(_finding(what, partial(reach, site)))
-            failed = "" if findings[-1].is_right else what
-    return findings
+        checks[ALLOWED_CODE] = partial(import_code, config.own_code)
+    if port is not None:
+        checks["port"] = partial(check_port, "127.0.0.1", str(port))
+    checks["server"] = partial(reach_server, site)
+    findings = [_finding(what, check) for what, check in checks.items()]
+    if findings[-1].is_right:
+        return [*findings, _finding("key", partial(_look_up_key, site))]
+    reason = "not checked, because of the server: put that right first."
+    return [*findings, Finding("key", False, reason)]
 
 
-def _finding(what: str, check: Callable[[], str]) -> Finding:
+def _finding(what: str, check: Callable[[], str | None]) -> Finding:
     try:
-        return Finding(what, True, check())
+        return Finding(what, True, check() or "can be used")
     except (ValueError, OSError, ImportError) as error:  # or an extra is missing
         return Finding(what, False, one_line(str(error), 600))
 
 
-def describe_images(path: Path) -> str:
-    """Decode every image as a run would, and return how many each class has."""
-    survey = survey_images(path)
-    files = hold_out(list_images(path))
-    for_each_image(files.all_images(), path, lambda image, _: image.load() and None)
-    counts = ((name, len(of), len(files.test.get(name, ()))) for name, of in files.train.items())
-    return f"{grey_or_colour(survey.sample_shape[0])}, {_counted(counts)}"
-
-
-def describe_table(path: Path, label: str, target: str = AUTO_TARGET) -> str:
-    """Read a table as a run would, and return its columns, and how many rows each class has."""
-    survey, table = survey_table(path, label, target), read_table(path, label, target)
-    columns = f"{len(survey.columns)} columns ({printable(listed([*survey.columns], 20, ', '))})"
+def describe_data(config: NodeConfig) -> str:
+    """Read a site's data as a run would, and return how many samples each class has."""
+    survey = config.survey()
+    found: Split | Dataset
+    if config.path is not None and is_table(config.path):
+        table = read_table(config.path, config.label, config.target)
+        train, test = table.labels[~table.is_test], table.labels[table.is_test]
+    else:
+        if config.path is not None:
+            found = decode_images(list_images(config.path), config.path)
+        else:
+            read = partial(read_user_part, DATA)
+            found = read_repeatable(DATA, config.data, read, "each message of a run")
+        train, test = found.train_labels.numpy(), found.test_labels.numpy()
+        if not survey.is_regression:
+            names = np.array([*map(strip_and_compose, found.class_names)], object)
+            train, test = names[train], names[test]
     if survey.is_regression:
-        trained, tested = table.labels[~table.is_test], table.labels[table.is_test]
-        return f"{columns}, {_numbers(table.label, trained, tested)}"
-    train, test = (Counter(table.labels[part]) for part in (~table.is_test, table.is_test))
-    return f"{columns}, {_counted((name, train[name], test[name]) for name in survey.class_names)}"
-
-
-def describe_samples(path: str) -> str:
-    """Call the site's function as a run would, and return how many samples each class has."""
-    found = read_repeatable(DATA, path, partial(read_user_part, DATA), "each message of a run")
-    survey = survey_of(found)
-    kind = described(survey.sample_shape, is_float=survey.is_float)
-    if found.is_regression:
-        labels = found.train_labels.numpy(), found.test_labels.numpy()
-        return f"{kind}, {_numbers(found.class_names[0], *labels)}"
-    train, test = (
-        labels.bincount(minlength=found.num_classes).tolist()
-        for labels in (found.train_labels, found.test_labels)
-    )
-    return f"{kind}, {_counted(zip(found.class_names, train, test, strict=True))}"
-
-
-def _counted(classes: Iterable[tuple[str, int, int]]) -> str:
-    counts = ", ".join(f"{printable(name)} {train} + {test}" for name, train, test in classes)
-    return f"of each class for training + for testing: {counts}"
-
-
-def _numbers(name: str, trained: NDArray[Any], tested: NDArray[Any]) -> str:
-    counts = f"for training + for testing: {len(trained)} + {len(tested)}"
-    number = f"{printable(name)}, {trained.min():.4g} to {trained.max():.4g}"
-    return f"{counts}, with a number to predict: {number}"
+        counts = f"{len(train)} + {len(test)}, {train.min():.4g} to {train.max():.4g}"
+    else:
+        trained, tested = Counter(train), Counter(test)
+        counted = ((name, trained[name], tested[name]) for name in survey.class_names)
+        counts = ", ".join(f"{printable(name)} {first} + {last}" for name, first, last in counted)
+    return f"{one_line(str(survey), 600)}, for training + for testing: {counts}"
 
 
 def import_code(paths: tuple[str, ...]) -> str:
@@ -166,114 +127,70 @@ def import_code(paths: tuple[str, ...]) -> str:
     return f"may run here, and can be imported: {', '.join(paths)}"
 
 
-def _check_model(path: Path | None) -> str:
-    if path is None:
-        return "none, so this site stores no model"
-    check_model_path(path)
-    return f"{path} can be written"
-
-
-def _check_own_port(port: int) -> str:
-    check_port("127.0.0.1", str(port))
-    return f"{port} is free for this site's SuperNode"
-
-
-def _connect(site: Site) -> socket.socket:
-    """Connect to the server as a SuperNode does: through a proxy, if the environment names one."""
-    if (found := proxy_for(site.host, site.port)) is None:
-        return socket.create_connection((site.host, site.port), timeout=_SECONDS)
-    variable, url = found
-    proxy = urlsplit(url if "//" in url else f"http://{url}")
-    headers = {}
-    if proxy.username:
-        login = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}".encode()
-        headers["Proxy-Authorization"] = f"Basic {b64encode(login).decode('ascii')}"
-    try:
-        line = HTTPConnection(proxy.hostname or "", proxy.port or 80, timeout=_SECONDS)
-        line.set_tunnel(site.host, site.port, headers)
-        line.connect()
-    except (OSError, HTTPException, ValueError) as error:
-        raise ValueError(
-            f"{variable} names the proxy {proxy.netloc.rpartition('@')[2]}, which does not lead to "
-            f"{site.host}:{site.port} ({error}): correct it, or add {site.host} to no_proxy."
-        ) from error
-    tunnel: socket.socket = line.sock
-    return tunnel
-
-
-def _server_reached(site: Site) -> str:
-    try:
-        with _connect(site) as line:
-            address = line.getpeername()[0]
-    except (socket.gaierror, UnicodeError) as error:  # or a part of it is too long
-        reason = getattr(error, "strerror", error)
-        raise ValueError(
-            f"no address is known for {site.host} ({reason}): correct --superlink, or this "
-            "machine's name service."
-        ) from error
-    except OSError as error:
-        raise ValueError(
-            f"nothing answers at {site.host}, port {site.port} ({error.strerror or error}): ask "
-            "whether the gate runs there, and whether its port is open for this machine."
-        ) from error
-    through = proxy_for(site.host, site.port)
-    way = f"through the proxy {address} of {through[0]}" if through else address
-    return f"{site.host}:{site.port} answers ({way})"
-
-
-def _certificate_accepted(site: Site) -> str:
-    context = ssl.create_default_context(cadata=_authority(site.authority))
+def reach_server(site: Site) -> str:
+    """Connect to the server as a SuperNode does, through any proxy that the environment names."""
+    context = context_trusting(site.authority)
+    proxy = proxy_for(site.host, site.port)
+    way = f", through the proxy of {proxy[0]}" if proxy else ""
     try:
         with (
-            _connect(site) as line,
-            context.wrap_socket(line, server_hostname=site.host) as secure,
+            httpx.Client(verify=context, timeout=_SECONDS) as client,
+            client.stream("GET", f"https://{site.address}/") as response,
         ):
-            shown = secure.getpeercert() or {}
-    except ssl.SSLCertVerificationError as error:
-        raise ValueError(
-            f"the server's certificate is refused ({error.verify_message.rstrip('.')}): compare "
-            f"the name in --superlink, this machine's clock and {site.authority} with those of "
-            "the server."
-        ) from error
-    except OSError as error:
-        raise ValueError(
-            f"{site.host}, port {site.port}, does not speak TLS ({error.strerror or error}): name "
-            "the gate's port in --superlink."
-        ) from error
+            tls: ssl.SSLObject = response.extensions["network_stream"].get_extra_info("ssl_object")
+            shown = tls.getpeercert() or {}
+    except (httpx.TransportError, httpx.InvalidURL) as error:
+        raise ValueError(_why_not_reached(site, error, proxy)) from error
     until = datetime.fromtimestamp(ssl.cert_time_to_seconds(str(shown["notAfter"])), UTC)
-    return f"valid for {site.host} until {until:%Y-%m-%d}"
+    return f"{site.address} answers{way}, and its certificate is valid until {until:%Y-%m-%d}"
 
 
-def _authority(path: Path) -> str:
-    try:
-        text = path.read_text(encoding="ascii")
-        ssl.create_default_context(cadata=text)
-    except (OSError, ValueError) as error:  # ssl's errors are OSErrors
-        reason = getattr(error, "strerror", None) or "it is not a certificate"
-        raise ValueError(
-            f"{path} cannot be read ({reason}): get ca.crt from those who run the server."
-        ) from error
-    return text
+def _why_not_reached(site: Site, error: Exception, proxy: tuple[str, str] | None) -> str:
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return (
+                f"the server's certificate is refused ({cause.verify_message.rstrip('.')}): "
+                "compare the name in --superlink, this machine's clock and "
+                f"{site.authority} with those of the server."
+            )
+        if isinstance(cause, ssl.SSLError):
+            proxy = None  # it leads to the server
+        if isinstance(cause, gaierror) and proxy is None:
+            return (
+                f"no address is known for {site.host} ({cause.strerror}): correct --superlink, or "
+                "this machine's name service."
+            )
+        cause = cause.__context__
+    if proxy is not None:
+        variable, url = proxy
+        address = url.rpartition("//")[2].rpartition("@")[2]
+        return (
+            f"{variable} names the proxy {address}, which does not lead to {site.address} "
+            f"({error}): correct it, or add {site.host} to no_proxy."
+        )
+    return (
+        f"no gate answers at {site.address} ({error}): ask whether it runs there, and whether its "
+        "port is open for this machine."
+    )
 
 
-def _key_registered(site: Site) -> str:
+def _look_up_key(site: Site) -> str:
     """Ask for an activation with an invalid interval, which changes nothing at the server.
 
     The SuperLink first looks for the key, and then refuses the request.
     """
     key = _private_key(site.key)
-    public = key.public_key()
-    host = f"[{site.host}]" if ":" in site.host else site.host
     asked = ActivateNodeRequest(
-        public_key=public_key_to_bytes(public), heartbeat_interval=_NO_INTERVAL
+        public_key=public_key_to_bytes(key.public_key()), heartbeat_interval=_NO_INTERVAL
     )
     shown = short(fingerprint(asked.public_key))
     try:
         with FleetHttpClient.from_server_address(
-            f"{host}:{site.port}",
+            site.address,
             insecure=False,
             root_certificates=site.authority.read_bytes(),
-            interceptors=[NodeAuthHttpInterceptor(key, public)],
+            interceptors=[NodeAuthHttpInterceptor(key, key.public_key())],
         ) as client:
             client.ActivateNode(asked)
         status, code = httpx.codes.OK.value, 0
@@ -301,17 +218,14 @@ def _key_registered(site: Site) -> str:
 
 
 def _private_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    reason = "it is not a private key"
     try:
         key = load_ssh_private_key(path.read_bytes(), None)
-    except OSError as error:
-        raise ValueError(
-            f"{path} cannot be read ({error.strerror}): give this device's .key file."
-        ) from error
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        key = None
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ValueError(
-            f"{path} is not a device's private key: give the .key file that `fedkin certificates` "
-            "made for it."
-        )
-    return key
+        if isinstance(key, ec.EllipticCurvePrivateKey):
+            return key
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        reason = str(error)
+    raise ValueError(
+        f"{path} cannot be used ({reason}): give the .key file that `fedkin certificates` made for "
+        "this device."
+    )

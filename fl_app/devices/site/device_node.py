@@ -1,4 +1,4 @@
-"""A real device as a client: its name, its data and its stored models."""
+"""A real device as a client: its name, its data, its stored models, and its messages."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, ConfigRecordValues, Context, Message, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
 from numpy.typing import NDArray
 
 from clients.client import Images
@@ -29,7 +30,7 @@ from fl_app.devices.site.model_files import (
     expand,
     remove_old_candidates,
 )
-from fl_app.run.node import Node
+from fl_app.run.node import Node, config_of
 from fl_core.agreement.agreement import AGREEMENT, Agreement, Survey
 from fl_core.agreement.local_data import (
     DATA,
@@ -44,21 +45,22 @@ from fl_core.agreement.local_data import (
 from fl_core.data.folders import cache_dir, is_table
 from fl_core.data.samples import Split, sample_word
 from fl_core.data.scaling import ColumnStatistics, Scaling, standardise_site, unscaled_split
-from fl_core.data.settings import ALL_SITES, AUTO_TARGET, REAL_DEVICES, SITE, TARGET
+from fl_core.data.settings import AUTO_TARGET, REAL_DEVICES, SITE, TARGET
 from fl_core.extras import need_extra
 from fl_core.files import replacing
+from fl_core.flower.basics import SUPERLINK_NODE_ID
 from fl_core.messages import protocol
+from fl_core.messages.packing import Packer, unpack_content
 from fl_core.models.model_file import ModelCard, save_model
 from fl_core.partitions.validation import STREAM, ValidationSplit, split_validation
 from fl_core.text import ALLOWED_NAME, name_if_readable, printable
-from fl_core.user_code import is_import_path
+from fl_core.user_code import IMPORT_PATH_OR_EMPTY
 
 logger = logging.getLogger(__name__)
 
 _WARNED_KEY = "warnings-of-data"  # in the node's state, which lasts for a run
 
 _KEYS = ("name", "data-path", DATA, "model-path", ALLOWED_CODE, "label", "target")
-_HOW_TO_START = 'start its SuperNode with --node-config \'name="berlin" data-path="/srv/scans"\'.'
 
 
 class NodeConfig(NamedTuple):
@@ -78,30 +80,19 @@ class NodeConfig(NamedTuple):
         for key in config:
             if key not in _KEYS and (meant := get_close_matches(key, _KEYS, 1, 0.8)):
                 raise ValueError(f"--node-config has no {printable(key)}. Did you mean {meant[0]}?")
-        data = str(config.get(DATA) or "")
-        for key, is_there in (
-            ("name", str(config.get("name", ""))),  # Flower reads `name=0` as a number
-            (f"data-path and no {DATA}", config.get("data-path") or data),
-        ):
-            if not is_there:
-                raise ValueError(
-                    f'dataset is "{REAL_DEVICES}", but this node has no {key}: {_HOW_TO_START}'
-                )
-        if name_if_readable(name := str(config["name"])) is None:
+        # Flower reads `name=0` and `label=0` as numbers.
+        name, data, label = (str(config.get(key, "")) for key in ("name", DATA, "label"))
+        if not name or bool(data) == bool(config.get("data-path")):
+            raise ValueError(
+                f"a device needs a name, and either data-path or {DATA}: start its SuperNode with "
+                '--node-config \'name="berlin" data-path="/srv/scans"\'.'
+            )
+        if name_if_readable(name) is None:
             raise ValueError(
                 f'name is "{printable(name)[:120]}", but it must have {ALLOWED_NAME}: change it in '
                 "--node-config."
             )
-        if data and config.get("data-path"):
-            raise ValueError(
-                f"{name}: {DATA} is {data} and data-path is {config['data-path']}, but a "
-                "device has one of the two: remove one from its --node-config."
-            )
-        if data and not is_import_path(data):
-            raise ValueError(
-                f'{name}: {DATA} is "{data}", but it must be an import path, MODULE:NAME, '
-                'such as "my_package.data:load".'
-            )
+        IMPORT_PATH_OR_EMPTY.read(DATA, data)
         paths = {
             key: expand(str(config[key])) for key in ("data-path", "model-path") if config.get(key)
         }
@@ -112,7 +103,6 @@ class NodeConfig(NamedTuple):
                     "it in its --node-config."
                 )
         path, model_path = paths.get("data-path"), paths.get("model-path")
-        label = str(config.get("label", ""))  # Flower reads `label=0` as a number, too
         target = TARGET.read("target", config.get("target", AUTO_TARGET))
         return cls(name, path, data, model_path, allowed_paths(config), label, target)
 
@@ -178,10 +168,6 @@ class DeviceNode(Node):
                 logger.warning("%s: %s", self.name, note)
                 known[note] = True
 
-    @property
-    def _images(self) -> Split:
-        return self._read[0]
-
     def scaling(self) -> Scaling | None:
         """Return the scale of the data, if they were standardised."""
         return self._read[1]
@@ -189,18 +175,13 @@ class DeviceNode(Node):
     def column_statistics(self) -> ColumnStatistics:
         """Return the statistics of its training samples without any scaling."""
         refuse_without_noise(self, "means and deviations")
-        if self.config.standardise != ALL_SITES:
-            raise ValueError(
-                f'standardise is "{self.config.standardise}", but the server has requested means '
-                f'and deviations, which are sent for "{ALL_SITES}" only. This is a server bug.'
-            )
         read = self.node_config.read(self.kind)
         training = self._split(read).train
         return ColumnStatistics.of(read.train_samples[training], read.train_labels[training])
 
     @cached_property
     def _parts(self) -> ValidationSplit:
-        return self._split(self._images)
+        return self._split(self._read[0])
 
     def _split(self, read: Split) -> ValidationSplit:
         """Split the samples that are not for testing into training and validation."""
@@ -216,20 +197,20 @@ class DeviceNode(Node):
         return self._selected(self._parts.validation) if self.config.validation_share else None
 
     def _selected(self, mask: NDArray[np.bool_]) -> Images:
-        samples, labels = self._images.train_samples, self._images.train_labels
+        samples, labels = self._read[0].train_samples, self._read[0].train_labels
         if not mask.all():
             samples, labels = samples[torch.from_numpy(mask)], labels[torch.from_numpy(mask)]
         return samples.to(self.device), labels.to(self.device)
 
     def test_data(self) -> Images:
         """Return the samples for testing."""
-        images = self._images
-        if not len(images.test_labels):
-            advice = "add a folder test, or a second image of a class"
-            if self.node_config.path is None:
-                advice = f"let {self.node_config.data} return some"
-            raise ValueError(f"{self.name} has no test {sample_word(self.kind)}s: {advice}.")
-        return images.test_samples.to(self.device), images.test_labels.to(self.device)
+        found = self._read[0]
+        if not len(found.test_labels):
+            raise ValueError(
+                f"{self.name} has no test {sample_word(self.kind)}s: add some, of images by a "
+                "folder test or a second image of a class."
+            )
+        return found.test_samples.to(self.device), found.test_labels.to(self.device)
 
     def features(self) -> NDArray[np.float32]:
         """Return the configured features, and warn in this device's log if they say little."""
@@ -257,8 +238,7 @@ class DeviceNode(Node):
 
     def personal(self) -> Personal:
         """Return its private store, also on its disk if it has a `model-path`."""
-        path = self.model_path
-        folder = path and beside(path, "-personal")
+        folder = self.model_path and beside(self.model_path, "-personal")
         return Personal(self.message, self.context, folder)
 
     def save_state(self) -> RecordDict:
@@ -271,10 +251,7 @@ class DeviceNode(Node):
         raise ValueError("a device reads its private state from its disk only.")
 
     def save_model(self) -> bool:
-        """Save its final model, the personal one if there is such, at `model-path`.
-
-        If strategies are compared, save it as a candidate for `deploy_model`.
-        """
+        """Save its final, personal model at `model-path`, or as a candidate for `deploy_model`."""
         if self.model_path is None:
             return False
         path = self.model_path
@@ -309,8 +286,7 @@ class DeviceNode(Node):
         chosen = candidate_path(self._candidates(self.model_path), label)
         if not chosen.is_file():
             raise ValueError(
-                f"{self.name} has no model of {label}: it was not sent one, or lost it. The model "
-                "of an earlier run, if there is one, stays."
+                f"{self.name} has no model of {label}: it was not sent one, or lost it."
             )
         with replacing(beside(self.model_path, ".verdict.json"), private=True) as verdict:
             verdict.write_text(str(self._message_config[protocol.VERDICT]) + "\n", encoding="utf-8")
@@ -321,3 +297,26 @@ class DeviceNode(Node):
     def _candidates(self, model_path: Path) -> Path:
         """Return the folder of this run's candidates."""
         return beside(model_path, f"-candidates-{self.context.run_id}")
+
+
+def device_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Refuse messages that are not from the SuperLink, and pack answers: Flower's mod of devices.
+
+    Packing makes the bytes of an answer unpredictable (`fl_core.messages.packing`).
+    """
+    if config_of(context).dataset != REAL_DEVICES:  # a simulated client
+        return call_next(message, context)
+    # No proof: a node that reaches the SuperLink without the gate can forge these fields.
+    about = message.metadata
+    claimed = (about.src_node_id, about.dst_node_id, about.run_id)
+    if claimed != (SUPERLINK_NODE_ID, context.node_id, context.run_id):
+        raise ValueError(
+            f"node {context.node_id} in run {context.run_id} accepts messages from the SuperLink "
+            f"alone, not from node {claimed[0]} to node {claimed[1]} in run {claimed[2]}."
+        )
+    if message.has_content():
+        message.content = unpack_content(message.content)
+    answer = call_next(message, context)
+    if answer.has_content():
+        answer.content = Packer().pack(answer.content)
+    return answer

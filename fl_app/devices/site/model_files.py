@@ -27,10 +27,7 @@ def expand(said: str) -> Path:
 
 
 def beside(model_path: Path, ending: str) -> Path:
-    """Return the path of another file of a model: for `model.safetensors`, `model` + ending.
-
-    Any other ending of the model's name stays, such as of site.1 and site.2 in one folder.
-    """
+    """Return the path of another file of a model: for `model.safetensors`, `model` + ending."""
     return model_path.with_name(model_path.name.removesuffix(".safetensors") + ending)
 
 
@@ -75,26 +72,21 @@ def _try_to_write(folder: Path) -> None:
         trial.flush()
 
 
-def check_cache() -> Path:
-    """Make the folder for decoded images, check that it can be written, and return it."""
-    return _check(
-        cache_dir, "datasets", "~/.cache/fedkin", "decoded images are stored", "FL_CACHE_DIR"
-    )
+def check_cache() -> None:
+    """Make the folder for decoded images, and check that it can be written."""
+    _check(cache_dir, "datasets", "decoded images are stored", "FL_CACHE_DIR")
 
 
-def check_apps() -> Path:
-    """As `check_cache`, for the folder in which a SuperNode stores the apps of runs."""
-    return _check(get_flwr_home, APP_DIR, "~/.flwr", "a SuperNode stores apps", "FLWR_HOME")
+def check_apps() -> None:
+    """Make the folder in which a SuperNode stores apps, and check that it can be written."""
+    _check(get_flwr_home, APP_DIR, "a SuperNode stores apps", "FLWR_HOME")
 
 
-def _check(home: Callable[[], Path], name: str, usual: str, what: str, variable: str) -> Path:
-    folder = Path(usual)
+def _check(home: Callable[[], Path], name: str, what: str, variable: str) -> None:
     try:
-        folder = home()
-        _try_to_write(folder / name)
+        _try_to_write(home() / name)
     except (OSError, RuntimeError) as error:  # or there is no home
         raise ValueError(
-            f"{folder} cannot be written ({getattr(error, 'strerror', None) or error}), where "
-            f"{what}: set {variable} to a folder of this account."
+            f"no file can be written where {what} ({error}): set {variable} to a folder of this "
+            "account."
         ) from error
-    return folder

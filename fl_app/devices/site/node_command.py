@@ -1,14 +1,12 @@
-"""`fedkin node`: a site's SuperNode, and a process that is ready to answer its messages."""
+"""`fedkin node`, a site's SuperNode with a process that answers its messages, and its check."""
 
 from __future__ import annotations
 
 import argparse
-import errno
 import logging
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -21,11 +19,14 @@ from typing import BinaryIO
 from filelock import FileLock, Timeout
 
 from fl_app.devices.site.child_processes import can_fork_safely, configure_logging, die_with_parent
+from fl_app.devices.tls import check_port, parse_address
 from fl_core.files import program_path
 
 _STOP_SECONDS = 20.0
 _FILES = ("--root-certificates", "--auth-supernode-private-key")
-_ONLY_PRINTING = {"-h", "--help", "--version", "-V"}
+_DECIDED_HERE = re.compile(
+    "--(isolation|superexec-auth-secret-file|allow-runtime-dependency-installation)"
+)
 _REST = 2.0  # seconds before a process that was killed is started again
 _LOOK_AGAIN = 0.5  # seconds between two looks whether a process has ended
 # A SuperLink counts a node as connected for a minute after its last heartbeat, and activates none
@@ -33,21 +34,18 @@ _LOOK_AGAIN = 0.5  # seconds between two looks whether a process has ended
 _REFUSED = b"[code: 2004]"
 _REFUSED_SECONDS = 75.0
 _REFUSED_REST = 10.0
-_HASH = re.compile("[0-9a-f]{64}")
 
 _log = logging.getLogger("fedkin.node")
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_node_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `node` to the command line."""
     parser = commands.add_parser(
         "node",
         help="take part in runs, at a site: start a SuperNode that answers without delay",
         usage="fedkin node OPTIONS",
         description="Start flower-supernode with any of its options, and a process that imports "
-        "PyTorch once and forks for each message. On systems other than Linux, or if dependencies "
-        "are installed for each run, the SuperNode starts a new process for each message instead, "
-        "and a warning says so. `flower-supernode --help` lists the options.",
+        "PyTorch once and forks for each message. `flower-supernode --help` lists the options.",
     )
     parser.add_argument(
         "--only-app",
@@ -59,6 +57,49 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.set_defaults(call=_run, supernode=())
 
 
+def add_check_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `check` to the subcommands of `fedkin devices`."""
+    check = commands.add_parser(
+        "check",
+        help="check a site before a run: data, server, certificate, key",
+        description="At a site, with the options of its SuperNode: read its data, reach the "
+        "server, and ask whether this device's key is registered. The exit status is 1 if "
+        "anything is wrong.",
+    )
+    check.add_argument("--superlink", required=True, metavar="HOST:PORT", help="the gate")
+    for option, metavar, what in (
+        ("--root-certificates", "ca.crt", "the authority's certificate"),
+        ("--auth-supernode-private-key", "NAME.key", "this device's key"),
+    ):
+        check.add_argument(option, type=Path, required=True, metavar=metavar, help=what)
+    check.add_argument(
+        "--node-config",
+        required=True,
+        metavar="KEYS",
+        help='for example \'name="berlin" data-path="/srv/scans"\'',
+    )
+    check.add_argument(
+        "--port",
+        type=int,
+        help="the SuperNode's port on this machine, if it is to be checked that it is free",
+    )
+    check.set_defaults(call=_check_site)
+
+
+def _check_site(options: argparse.Namespace) -> int:
+    from fl_app.devices.site.check import Site, check_site  # noqa: PLC0415 - imports PyTorch
+    from fl_app.devices.site.device_node import NodeConfig  # noqa: PLC0415
+    from fl_core.flower.node import read_node_config  # noqa: PLC0415
+
+    host, port = parse_address(options.superlink, "--superlink")
+    files = (options.root_certificates, options.auth_supernode_private_key)
+    config = NodeConfig.of(read_node_config(options.node_config))
+    findings = check_site(Site(host, port, *files, config, options.port))
+    for finding in findings:
+        print(f"{'✓' if finding.is_right else '✗'} {finding.what:<10} {finding.said}")
+    return 0 if all(finding.is_right for finding in findings) else 1
+
+
 def _run(options: argparse.Namespace) -> int:
     configure_logging()
     return run_node(options.supernode, options.only_app)
@@ -66,51 +107,40 @@ def _run(options: argparse.Namespace) -> int:
 
 def run_node(words: list[str], only_app: str = "") -> int:
     """Run a SuperNode with these options; return its exit status, or 0 after SIGTERM or Ctrl-C."""
+    _check_words(words, only_app)
     options = _parse(words)
-    alone = _why_no_fork(options)
-    _check_only_app(only_app, alone)
-    if only_prints := bool(_ONLY_PRINTING.intersection(words)):
-        lock: AbstractContextManager[object] = nullcontext()
-    else:
-        lock = _check(options)
-    command = [program_path("flower-supernode"), *words]
-    if alone:
-        _log.warning("the SuperNode starts a process for each message: %s", alone)
-    else:
-        command += ["--isolation", "process"]
-    die_too = partial(die_with_parent, os.getpid(), signal.SIGTERM) if can_fork_safely() else None
+    command = [program_path("flower-supernode"), *words, "--isolation", "process"]
     started: list[subprocess.Popen[bytes]] = []
-    warm = refused_since = None
-    with lock, suppress(KeyboardInterrupt):
+    warm = None
+    until = 0.0  # when a device that the server refuses is given up
+    with _check_options(options), suppress(KeyboardInterrupt):
         try:
             while True:
                 # In another process group: Ctrl-C is for this process, which then ends the others.
                 supernode = subprocess.Popen(
                     command,
                     stderr=subprocess.PIPE,
-                    preexec_fn=die_too,  # noqa: PLW1509 - it takes no lock
-                    process_group=0 if die_too else None,
+                    preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGTERM),  # noqa: PLW1509
+                    process_group=0,
                 )
                 refused = threading.Event()
-                log = threading.Thread(
-                    target=_copy_log, args=(supernode.stderr, refused), daemon=True
-                )
+                copying = (supernode.stderr, refused)
+                log = threading.Thread(target=_copy_log, args=copying, daemon=True)
                 log.start()
                 started = [supernode, *([warm] if warm else [])]
                 while supernode.poll() is None:
-                    if not alone and warm is None:
+                    if warm is None:
                         warm = _start_warm(options, only_app)
                         started = [supernode, warm]
                     time.sleep(_LOOK_AGAIN)
-                    if warm is not None and warm.poll() is not None and supernode.poll() is None:
+                    if warm.poll() is not None and supernode.poll() is None:
                         _check_ended(warm.returncode)
                         warm = None
                 log.join(_LOOK_AGAIN)
                 if not refused.is_set():
-                    return _exit_status(supernode.returncode, only_prints=only_prints)
-                refused_since = refused_since or time.monotonic()
-                left = _REFUSED_SECONDS - (time.monotonic() - refused_since)
-                if left <= 0:
+                    return _exit_status(supernode.returncode)
+                until = until or time.monotonic() + _REFUSED_SECONDS
+                if (left := until - time.monotonic()) <= 0:
                     _log.error("the server still refuses this device: run `fedkin devices check`")
                     return supernode.returncode
                 _log.warning(
@@ -153,40 +183,29 @@ def _parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", default="9094")
-    parser.add_argument("--ssl-ca-certfile")
-    parser.add_argument("--isolation")
-    parser.add_argument("--superexec-auth-secret-file")
-    parser.add_argument("--allow-runtime-dependency-installation", action="store_true")
+    parser.add_argument("--ssl-ca-certfile", default="")
     parser.add_argument("--node-config", default="")
     for option in _FILES:
         parser.add_argument(option, type=Path)
     return parser.parse_known_args(words)[0]
 
 
-def _why_no_fork(options: argparse.Namespace) -> str:
-    """Return why a SuperNode must start its processes itself, or an empty text."""
-    for option in ("isolation", "superexec-auth-secret-file"):
-        if getattr(options, option.replace("-", "_")) is not None:
-            raise ValueError(
-                f"fedkin node has no option --{option}, since it answers messages itself: leave "
-                "the option out, or start flower-supernode."
-            )
-    if options.allow_runtime_dependency_installation:
-        return "each run may install packages (--allow-runtime-dependency-installation)"
-    return "" if can_fork_safely() else f"{sys.platform} has no safe fork"
-
-
-def _check_only_app(only_app: str, alone: str) -> None:
-    if only_app and not _HASH.fullmatch(only_app):
+def _check_words(words: list[str], only_app: str) -> None:
+    if found := next(filter(None, map(_DECIDED_HERE.match, words)), None):
+        raise ValueError(
+            f"fedkin node has no option {found[0]}, since it answers messages itself: leave the "
+            "option out, or start flower-supernode."
+        )
+    if not can_fork_safely():
+        raise ValueError("fedkin node needs Linux: start flower-supernode here.")
+    if only_app and not re.fullmatch("[0-9a-f]{64}", only_app):
         raise ValueError(
             f"--only-app is {only_app}, but it must be a SHA-256 hash, 64 digits from 0 to f: copy "
             "it from the line in this node's log that names the app of a run."
         )
-    if alone and only_app:
-        raise ValueError(f"--only-app does not go with a process for each message ({alone}).")
 
 
-def _check(options: argparse.Namespace) -> AbstractContextManager[object]:
+def _check_options(options: argparse.Namespace) -> AbstractContextManager[object]:
     """Refuse options at which Flower would fail later; return the lock of the model."""
     from fl_app.devices.site.model_files import check_apps  # noqa: PLC0415 - half a second
     from fl_core.flower.node import read_node_config  # noqa: PLC0415
@@ -199,21 +218,6 @@ def _check(options: argparse.Namespace) -> AbstractContextManager[object]:
     check_apps()
     check_port(options.host, options.port)
     return _lock_model(str(config.get("model-path", "")))
-
-
-def check_port(host: str, port: str) -> None:
-    """Refuse an address at which a SuperNode cannot listen for its machine's processes."""
-    try:
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as tried:
-            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            tried.bind((host, int(port)))
-    except (OSError, OverflowError, ValueError) as error:
-        is_used = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-        raise ValueError(
-            f"no SuperNode can listen at --host {host} --port {port} "
-            f"({'in use' if is_used else error}): give each SuperNode of a machine another --port, "
-            "1 to 65535, and leave --host out."
-        ) from error
 
 
 def _lock_model(model_path: str) -> AbstractContextManager[object]:
@@ -233,23 +237,19 @@ def _lock_model(model_path: str) -> AbstractContextManager[object]:
         ) from error
 
 
-def _address(options: argparse.Namespace) -> str:
-    host = f"[{options.host}]" if ":" in options.host else options.host
-    return f"{host}:{options.port}"
-
-
 def _start_warm(options: argparse.Namespace, only_app: str) -> subprocess.Popen[bytes]:
     """Start the process that forks for messages."""
-    words = [str(os.getpid()), _address(options), options.ssl_ca_certfile or "", only_app]
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    words = [str(os.getpid()), f"{host}:{options.port}", options.ssl_ca_certfile, only_app]
     # -P: no module is imported from the working directory, as in Flower's programs.
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "fl_app.devices.site.warm", *words], process_group=0
     )
 
 
-def _exit_status(status: int, *, only_prints: bool) -> int:
+def _exit_status(status: int) -> int:
     """Return the exit status of a SuperNode as a shell does, and 1 where it has left its server."""
-    if status == 0 and not only_prints:  # a SuperNode ends with 0 if its signature is refused
+    if status == 0:  # a SuperNode ends with 0 if its signature is refused
         _log.error(
             "the SuperNode has ended by itself, as it does when the server refuses its signature: "
             "its clock is wrong, or its key was revoked. Run `fedkin devices check` to see which."
@@ -260,8 +260,7 @@ def _exit_status(status: int, *, only_prints: bool) -> int:
 
 def _stop(processes: list[subprocess.Popen[bytes]]) -> None:
     for process in processes:
-        if process.poll() is None:
-            process.terminate()
+        process.terminate()  # nothing happens to one that has ended
     for process in processes:
         try:
             process.wait(_STOP_SECONDS)

@@ -1,7 +1,6 @@
 """A process that imports PyTorch and Flower once, and forks for each message of a SuperNode.
 
-`fedkin node` starts it as `python -m fl_app.devices.site.warm PARENT ADDRESS ca.crt HASH`; the last
-two may be empty.
+Started as `python -m fl_app.devices.site.warm PARENT ADDRESS ca.crt HASH`; the last two may be ''.
 
 Forking is safe, since the process has one thread of Python and calls its SuperNode by plain HTTP
 (Flower 1.41 has no gRPC there), so no lock is held; and since it computes nothing, so neither
@@ -11,7 +10,6 @@ the same, byte for byte. Each message is answered by a child, so none changes th
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import importlib
 import logging
@@ -42,13 +40,9 @@ from fl_core.flower.tasks import (
 )
 
 READY = "ready: this process forks for each message"
-
-APP_PACKAGES = ("clients", "fl_app", "fl_core", "strategies")
-"""The packages that come with each run."""
-
+APP_PACKAGES = ("clients", "fl_app", "fl_core", "strategies")  # they come with each run
 # What PyTorch's optimisers import only once one is made, for some two seconds.
 _LATER = "torch._dynamo"
-
 # Seconds between two requests for a message: while one is expected; otherwise, or while one is
 # being answered. They stay on this machine.
 _SOON, _LATE = 0.1, 1.0
@@ -73,11 +67,10 @@ class SuperNodeTasks:
         """Return the token of the oldest message; None if there is none or no answer."""
         asked = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
         try:
-            found = self._client.AcquireTask(asked)
+            return self._client.AcquireTask(asked).token or None
         except httpx.HTTPError as error:  # it starts, or is busy, or is about to end
             _log.debug("the SuperNode does not answer: %s", error)
             return None
-        return found.token or None
 
     def close(self) -> None:
         """Close the connection of this process; the parent's stays open."""
@@ -91,10 +84,7 @@ class InstalledApp(NamedTuple):
     sources: dict[str, bytes]  # their files' contents, by the path within the app
 
     def replace_if_equal(self, folder: Path) -> None:
-        """Use these modules for the app in a folder, if that is the same.
-
-        To import 150 modules again takes a quarter of the time of a small message.
-        """
+        """Use these modules for the app in a folder, if that is the same: it saves their import."""
         try:
             for path, source in self.sources.items():
                 with open(f"{folder}/{path}", "rb") as file:  # noqa: PTH123 - a fifth of the time
@@ -108,25 +98,14 @@ class InstalledApp(NamedTuple):
         sys.modules.update(self.modules)
 
 
-class AppLog:
-    """Logs each app that runs, once, and refuses others than the one that the site allows."""
-
-    def __init__(self, only: str = "") -> None:
-        self._only = only
-        # Children share it.
-        self._last = multiprocessing.get_context("fork").RawArray(ctypes.c_char, len(only) or 64)
-
-    def check(self, digest: str) -> None:
-        """Log an app by the hash of its FAB, or raise a ValueError."""
-        if self._only and digest != self._only:
-            raise ValueError(
-                f"this device runs no app but {self._only} (--only-app), and the run has {digest}: "
-                "ask those who run the server what has changed, and start fedkin node with the new "
-                "hash to agree."
-            )
-        if self._last.value != digest.encode("ascii"):
-            self._last.value = digest.encode("ascii")
-            _log.info("messages are answered by the app %s", digest)
+def check_app(digest: str, only: str) -> None:
+    """Log the app of a message by the hash of its FAB; refuse it if `only` is another hash."""
+    if only and digest != only:
+        raise ValueError(
+            f"this device runs no app but {only} (--only-app), and the run has {digest}: ask those "
+            "who run the server what has changed, and start fedkin node with the new hash to agree."
+        )
+    _log.info("a message is answered by the app %s", digest)
 
 
 def warm_up() -> InstalledApp:
@@ -149,10 +128,7 @@ def warm_up() -> InstalledApp:
 
 
 def serve(tasks: SuperNodeTasks, answer: Callable[[str], None]) -> NoReturn:
-    """Fork for each message until an exception, and then end the children.
-
-    `answer` answers the message of a token, in a child.
-    """
+    """Let a child `answer` each message by its token, until an exception; then end all of them."""
     fork = multiprocessing.get_context("fork").Process
     me = os.getpid()
     children: list[ForkProcess] = []
@@ -167,15 +143,13 @@ def serve(tasks: SuperNodeTasks, answer: Callable[[str], None]) -> NoReturn:
                     _log.warning("no process can be started for a message: %s", error)
                 else:
                     children.append(child)
-            children, ended = _alive(children)
-            if token or ended:
+            alive = [child for child in children if not _has_ended(child)]
+            if token or len(alive) < len(children):
                 expected_until = time.monotonic() + _EXPECTANT
+            children = alive
             soon = not children and time.monotonic() < expected_until
-            pause = _SOON if soon else _LATE
-            if children:  # the end of one ends the pause
-                wait([child.sentinel for child in children], pause)
-            else:
-                time.sleep(pause)
+            # The end of a child ends the pause.
+            wait([child.sentinel for child in children], _SOON if soon else _LATE)
     finally:
         for child in children:
             child.terminate()
@@ -184,18 +158,17 @@ def serve(tasks: SuperNodeTasks, answer: Callable[[str], None]) -> NoReturn:
             child.kill()
 
 
-def _alive(children: list[ForkProcess]) -> tuple[list[ForkProcess], int]:
-    """Return the children that still run, and how many others have ended."""
-    alive = [child for child in children if child.is_alive()]
-    for child in children:
-        if child not in alive:
-            if (child.exitcode or 0) < 0:
-                name = signal.Signals(-(child.exitcode or 0)).name
-                _log.warning(
-                    "the process for a message was ended by %s: the message fails in a minute", name
-                )
-            child.close()
-    return alive, len(children) - len(alive)
+def _has_ended(child: ForkProcess) -> bool:
+    """Return whether a child has ended, and log it if it was killed."""
+    if child.is_alive():
+        return False
+    if (status := child.exitcode or 0) < 0:
+        name = signal.Signals(-status).name
+        _log.warning(
+            "the process for a message was ended by %s: the message fails in a minute", name
+        )
+    child.close()
+    return True
 
 
 def _child(parent: int, tasks: SuperNodeTasks, answer: Callable[[str], None], token: str) -> None:
@@ -224,7 +197,7 @@ def main(words: list[str]) -> NoReturn:
     die_with_parent(int(parent), signal.SIGTERM)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _end)
-    app, log = warm_up(), AppLog(only_app)
+    app = warm_up()
     # The run's app is compiled once, where Flower installs it, and not for each message.
     sys.dont_write_bytecode = False
     address = resolve_bind_address(bound)
@@ -233,7 +206,11 @@ def main(words: list[str]) -> NoReturn:
     _log.info(READY)
     serve(
         SuperNodeTasks(address, authority),
-        lambda token: answer_task(address, token, authority, log.check, app.replace_if_equal),
+        lambda token: answer_task(
+            *(address, token, authority),
+            lambda digest: check_app(digest, only_app),
+            app.replace_if_equal,
+        ),
     )
 
 

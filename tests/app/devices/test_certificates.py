@@ -9,17 +9,12 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import (
-    load_ssh_public_key,
-)
 from flwr.cli.supernode.register import try_load_public_key
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from fl_app.devices.certificates import make_certificates
 from fl_app.devices.certificates_command import add_command
-from fl_app.devices.tls import context_for_devices, context_to_superlink
-
-NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
+from fl_app.devices.tls import context_for_devices, context_trusting
 
 
 def content_of(folder: Path) -> dict[str, bytes]:
@@ -37,7 +32,7 @@ def certificate(path: Path) -> x509.Certificate:
 
 def shake_hands(server: Path, client: Path, name: str) -> str | None:
     """Let a client with `client`'s authority connect to the server as `name`, in memory."""
-    context = context_to_superlink(client)
+    context = context_trusting(client / "ca.crt")
     context.verify_flags |= ssl.VERIFY_X509_STRICT
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
     here = context.wrap_bio(down, up, server_hostname=name)
@@ -60,29 +55,29 @@ def folder(tmp_path_factory) -> Path:
     return path
 
 
-def test_the_authority_signs_servers_and_no_further_authorities(folder):
-    extensions = certificate(folder / "ca.crt").extensions
+@pytest.mark.parametrize(
+    ("name", "length", "may_sign"), [("ca.crt", 0, True), ("server.crt", None, False)]
+)
+def test_the_authority_signs_servers_and_no_further_authorities(folder, name, length, may_sign):
+    extensions = certificate(folder / name).extensions
     constraints = extensions.get_extension_for_class(x509.BasicConstraints)
-    assert constraints.critical
-    assert (constraints.value.ca, constraints.value.path_length) == (True, 0)
     usage = extensions.get_extension_for_class(x509.KeyUsage)
+    assert constraints.critical
     assert usage.critical
-    assert (usage.value.key_cert_sign, usage.value.digital_signature) == (True, False)
+    assert (constraints.value.ca, constraints.value.path_length) == (may_sign, length)
+    assert usage.value.key_cert_sign == may_sign != usage.value.digital_signature
 
 
-def test_the_server_cannot_sign_and_has_all_its_names(folder):
+def test_the_server_serves_under_all_its_names(folder):
     extensions = certificate(folder / "server.crt").extensions
-    assert not extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    assert not extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
     purposes = list(extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
     assert purposes == [x509.ExtendedKeyUsageOID.SERVER_AUTH]
     names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert [str(name.value) for name in names] == [
-        *("fl.example.org", "192.0.2.10", "2001:db8::7", "localhost", "127.0.0.1", "::1"),
-    ]
+    expected = "fl.example.org 192.0.2.10 2001:db8::7 localhost 127.0.0.1 ::1"
+    assert " ".join(str(name.value) for name in names) == expected
 
 
-@pytest.mark.parametrize("name", ["fl.example.org", "192.0.2.10", "2001:db8::7", "::1"])
+@pytest.mark.parametrize("name", ["fl.example.org", "2001:db8::7"])
 def test_a_strict_client_accepts_the_server_under_its_names(folder, name):
     assert shake_hands(folder, folder, name) == "TLSv1.3"
 
@@ -100,21 +95,20 @@ def test_a_client_refuses_another_name_another_authority_and_an_old_certificate(
         shake_hands(tmp_path / "old", tmp_path / "old", "fl.example.org")
 
 
-@pytest.mark.parametrize("name", ["berlin", "paris"])
-def test_flower_reads_both_halves_of_a_device(folder, name):
+def test_flower_reads_both_halves_of_a_device(folder):
     # A second of every process that collects tests, if it stood above.
     from flwr.supernode.cli.flower_supernode import (  # noqa: PLC0415
         _parse_args_run_supernode,
         _try_setup_client_authentication,
     )
 
-    private, public = folder / f"devices/{name}.key", folder / f"devices/{name}.pub"
+    private, public = folder / "devices/paris.key", folder / "devices/paris.pub"
     words = ["--auth-supernode-private-key", str(private)]
     keys = _try_setup_client_authentication(_parse_args_run_supernode().parse_args(words))
     assert keys is not None
     assert public_key_to_bytes(keys[1]) == try_load_public_key(public)
     assert keys[1].curve.name == "secp384r1"
-    assert public.read_text(encoding="ascii").split()[2] == name
+    assert public.read_text(encoding="ascii").split()[2] == "paris"
 
 
 def test_keys_are_secret_from_their_first_moment(tmp_path, monkeypatch):
@@ -139,21 +133,14 @@ def test_keys_are_secret_from_their_first_moment(tmp_path, monkeypatch):
     }
     for folder in ("new", "new/devices"):
         assert stat.S_IMODE((tmp_path / folder).stat().st_mode) == 0o700
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*.*")}
-    assert modes == seen
 
 
-def test_validity_is_ten_years_and_one(tmp_path):
-    make_certificates(tmp_path, ["localhost"], [], now=NEW_YEAR)
-    authority, server = certificate(tmp_path / "ca.crt"), certificate(tmp_path / "server.crt")
-    assert authority.not_valid_after_utc == datetime(2036, 1, 1, tzinfo=UTC)
+def test_validity_is_ten_years_and_one_and_no_server_outlives_its_authority(tmp_path):
+    make_certificates(tmp_path, ["localhost"], [], now=datetime(2026, 1, 1, tzinfo=UTC))
+    server = certificate(tmp_path / "server.crt")
     assert server.not_valid_after_utc == datetime(2027, 1, 1, tzinfo=UTC)
     # An hour early, for clocks that are behind.
     assert server.not_valid_before_utc == datetime(2025, 12, 31, 23, tzinfo=UTC)
-
-
-def test_a_server_never_outlives_its_authority(tmp_path):
-    make_certificates(tmp_path, ["localhost"], [], now=NEW_YEAR)
     for name in ("server.crt", "server.key"):
         (tmp_path / name).unlink()
     with pytest.raises(ValueError, match=r"ca\.crt expired on 2036-01-01: move all files"):
@@ -177,10 +164,7 @@ def test_devices_are_added_without_the_authoritys_key(tmp_path):
 
 @pytest.mark.parametrize(
     ("servers", "devices", "named"),
-    [
-        ([], ["oslo", "berlin"], "berlin.key"),
-        (["localhost"], ["oslo"], "server.key"),
-    ],
+    [([], ["oslo", "berlin"], "berlin.key"), (["localhost"], ["oslo"], "server.key")],
 )
 def test_nothing_is_overwritten_and_nothing_is_written_beside_it(tmp_path, servers, devices, named):
     make_certificates(tmp_path, ["localhost"], ["berlin"])
@@ -190,73 +174,30 @@ def test_nothing_is_overwritten_and_nothing_is_written_beside_it(tmp_path, serve
     assert content_of(tmp_path) == before
 
 
-@pytest.mark.parametrize("failing", range(1, 7))
-def test_a_failure_leaves_nothing_half_done(tmp_path, monkeypatch, failing):
-    calls = []
-
-    def full(*arguments, really=os.open):
-        calls.append(arguments)
-        if len(calls) == failing:
-            raise OSError(28, "No space left on device")
-        return really(*arguments)
-
-    monkeypatch.setattr("fl_app.devices.certificates.os.open", full)
-    with pytest.raises(OSError, match="No space left"):
-        make_certificates(tmp_path, ["localhost"], ["berlin"])
-    assert content_of(tmp_path) == {}
-
-
-@pytest.mark.parametrize(
-    ("file", "content", "problem"),
-    [
-        ("ca.key", "another's", "ca.key is not the key of ca.crt"),
-        ("ca.crt", "another's", "ca.key is not the key of ca.crt"),
-        ("ca.key", "rubbish", ""),
-        ("ca.crt", "rubbish", ""),
-    ],
-)
-def test_what_is_no_authority_makes_no_server(tmp_path, file, content, problem):
+@pytest.mark.parametrize("file", ["ca.key", "ca.crt"])
+@pytest.mark.parametrize("content", ["another's", "rubbish", None])
+def test_what_is_no_authority_makes_no_server(tmp_path, file, content):
+    """Nor a second authority: devices with a new ca.crt would refuse the server."""
     for name in ("one", "two"):
         make_certificates(tmp_path / name, [], ["berlin"])
-    made = b"rubbish"
-    if content == "another's":
-        made = (tmp_path / "two" / file).read_bytes()
-    (tmp_path / "one" / file).write_bytes(made)
+    (tmp_path / "one" / file).unlink()
+    if content:
+        made = (tmp_path / "two" / file).read_bytes() if content == "another's" else b"rubbish"
+        (tmp_path / "one" / file).write_bytes(made)
     before = content_of(tmp_path)
+    problem = "ca.key is not the key of ca.crt" if content == "another's" else ""
     with pytest.raises(ValueError, match=rf"has no usable authority \(.*{problem}"):
         make_certificates(tmp_path / "one", ["localhost"], [])
     assert content_of(tmp_path) == before
 
 
-def test_a_folder_gets_no_second_authority(tmp_path):
-    """Devices with a new ca.crt would refuse the server."""
-    make_certificates(tmp_path, ["localhost"], ["berlin"])
-    for names in (("ca.key", "ca.crt"), ("server.key", "server.crt")):
-        for name in names:
-            (tmp_path / name).unlink()
-        before = content_of(tmp_path)
-        for servers, devices in (([], ["paris"]), (["localhost"], [])):
-            with pytest.raises(ValueError, match="has no usable authority"):
-                make_certificates(tmp_path, servers, devices)
-        assert content_of(tmp_path) == before
-
-
-@pytest.mark.parametrize(
-    "name", ["", ".", "..", "../oslo", "a/b", "a b", "-x", ".x", "köln", "a\n", "x" * 65]
-)
-def test_names_that_are_no_devices(tmp_path, name):
-    with pytest.raises(ValueError, match="is not a valid device name"):
-        make_certificates(tmp_path / "new", [], ["fine", name])
-    assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["", "fl.example.org:9092", "https://x", "a..b", "-a.org", "a_b", "*.x.org", "192.0.2.256"],
-)
-def test_names_that_are_no_servers(tmp_path, name):
-    with pytest.raises(ValueError, match="neither a host name nor an IP address"):
-        make_certificates(tmp_path / "new", ["localhost", name], [])
+def test_names_that_are_no_devices_and_no_servers(tmp_path):
+    for name in ("", "..", "../oslo", "a/b", "a b", "-x", ".x", "köln", "a\n", "x" * 65):
+        with pytest.raises(ValueError, match="is not a valid device name"):
+            make_certificates(tmp_path / "new", [], ["fine", name])
+    for name in ("", "x.org:9092", "https://x", "a..b", "-a.org", "a_b", "*.x.org", "192.0.2.256"):
+        with pytest.raises(ValueError, match="neither a host name nor an IP address"):
+            make_certificates(tmp_path / "new", ["localhost", name], [])
     assert not (tmp_path / "new").exists()
 
 
@@ -272,5 +213,3 @@ def test_the_command_says_what_goes_where(tmp_path, capsys):
     assert "To device berlin: ca.crt and devices/berlin.key." in said
     assert "only to register the device: devices/paris.pub" in said
     assert "Do not store ca.key on the server or on a device" in said
-    public = load_ssh_public_key((tmp_path / "devices/berlin.pub").read_bytes())
-    assert public.key_size == 384

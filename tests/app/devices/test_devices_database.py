@@ -9,8 +9,9 @@ from sqlalchemy import event, text
 
 from fl_app.devices.database import CONNECTIONS, PATIENCE
 
+pytestmark = pytest.mark.filterwarnings("ignore:No path_separator found:DeprecationWarning")
 
-@pytest.mark.filterwarnings("ignore:No path_separator found:DeprecationWarning")  # Flower's
+
 @pytest.mark.parametrize(("query", "seconds"), [("", 5), ("?plugin=fedkin", PATIENCE)])
 def test_how_long_flowers_own_store_waits(tmp_path, query, seconds):
     store = ObjectStoreFactory(f"sqlite:///{tmp_path / 'state.db'}{query}").store()
@@ -21,7 +22,6 @@ def test_how_long_flowers_own_store_waits(tmp_path, query, seconds):
     store._engine.dispose()
 
 
-@pytest.mark.filterwarnings("ignore:No path_separator found:DeprecationWarning")  # Flower's
 def test_a_database_is_for_its_owner_alone(tmp_path):
     """And what SQLite puts beside it; also one that was there, and what a kill left beside it."""
     old = tmp_path / "old.db"
@@ -45,7 +45,6 @@ def test_a_database_is_for_its_owner_alone(tmp_path):
     assert not (tmp_path / ":memory:").exists()
 
 
-@pytest.mark.filterwarnings("ignore:No path_separator found:DeprecationWarning")  # Flower's
 @pytest.mark.parametrize(("query", "made"), [("", 15 + 10), ("?plugin=fedkin", 15)])
 def test_connections_are_kept_and_no_more_than_flower_has(tmp_path, query, made):
     """Flower keeps five of fifteen connections, and opens the other ten again each time."""

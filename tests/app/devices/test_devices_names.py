@@ -20,56 +20,33 @@ def registration(number, name, hours=0):
     return Registration("SHA256:" + str(number) * 43, name, START + timedelta(hours=hours))
 
 
-class Registered:
-    def __init__(self, **registrations):
-        self.known = {int(node.removeprefix("n")): one for node, one in registrations.items()}
-
-    def registrations(self):
-        return self.known
-
-
-def reasons(grid, given):
-    return {node: tuple(refusal) for node, refusal in refused_names(grid, given).items()}
-
-
 def test_a_device_has_the_name_of_its_key_alone():
-    grid = Registered(n1=registration(1, "eve"), n2=registration(2, "lyon"))
-    assert reasons(grid, {1: "eve", 2: "lyon"}) == {}
-    assert reasons(grid, {1: "lyon", 2: "lyon"}) == {1: ("eve", IT_IS_EVE)}
+    known = {1: registration(1, "eve"), 2: registration(2, "lyon")}
+    assert refused_names(known, {1: "eve", 2: "lyon"}) == {}
+    assert refused_names(known, {1: "lyon", 2: "lyon"}) == {1: ("eve", IT_IS_EVE)}
+    assert refused_names({}, {1: "berlin", 2: "berlin"}) == {}  # without TLS
+
+
+NAMELESS = "its key was registered without --name: make a new key, and register that with --name "
 
 
 def test_a_key_without_a_name_is_refused():
-    grid = Registered(n1=registration(1, ""), n2=registration(2, "", hours=1))
-    assert reasons(grid, {1: "berlin"}) == {
-        1: (
-            "key SHA256:111111111111…",
-            "its key was registered without --name: make a new key, and register that with "
-            "--name berlin",
-        )
-    }
-    assert list(reasons(grid, {1: "berlin", 2: "oslo"})) == [1, 2]
+    known = {1: registration(1, ""), 2: registration(2, "", hours=1)}
+    refused = refused_names(known, {1: "berlin", 2: "oslo"})
+    assert refused[1] == ("key SHA256:111111111111…", f"{NAMELESS}berlin")
+    assert list(refused) == [1, 2]
 
 
 @pytest.mark.parametrize("first", [1, 2])
 def test_of_two_keys_with_one_name_the_first_has_it(first):
     """Also while it is not among those that answer."""
     second = 3 - first
-    grid = Registered(
-        **{f"n{first}": registration(first, "berlin")},
-        **{f"n{second}": registration(second, "berlin", hours=1)},
-    )
-    refusal = (
-        f"key SHA256:{str(second) * 12}…",
-        f"its key was registered as berlin after key SHA256:{str(first) * 12}…: revoke one of the "
-        "two",
-    )
-    assert reasons(grid, {1: "berlin", 2: "berlin"}) == {second: refusal}
-    assert reasons(grid, {second: "berlin"}) == {second: refusal}
-    assert reasons(grid, {first: "berlin"}) == {}
-
-
-def test_without_tls_there_are_no_registrations():
-    assert reasons(Registered(), {1: "berlin", 2: "berlin"}) == {}
+    known = {first: registration(first, "berlin"), second: registration(second, "berlin", hours=1)}
+    keys = [f"key SHA256:{str(one) * 12}…" for one in (first, second)]
+    reason = f"its key was registered as berlin after {keys[0]}: revoke one of the two"
+    assert refused_names(known, {1: "berlin", 2: "berlin"}) == {second: (keys[1], reason)}
+    assert refused_names(known, {second: "berlin"}) == {second: (keys[1], reason)}
+    assert refused_names(known, {first: "berlin"}) == {}
 
 
 class RegisteredDevices(Devices):
@@ -157,31 +134,11 @@ def test_who_takes_anothers_name_during_a_run_is_no_longer_itself(tmp_path, fold
 
 
 @pytest.mark.slow
-def test_the_second_of_two_keys_with_one_name_takes_no_part(tmp_path, folders):
-    twice = {"says": {"eve": "berlin"}, "registered": {"eve": "berlin"}}
-    one, _ = run(tmp_path / "out", folders, **twice)
-    assert one["names"] == ["berlin", "lyon", "oslo", "key SHA256:111111111111…"]
-    assert list(reasons_of(one)) == [3]
-    assert "registered as berlin after key SHA256:000000000000…" in reasons_of(one)[3]
-
-
-@pytest.mark.slow
 def test_a_resumed_run_checks_names_and_waits_for_its_devices_only(tmp_path, folders, capsys):
     run(tmp_path / "out", folders, checkpoint_every=3)
     again = {"checkpoint_every": 3, "resume": str(tmp_path / "out"), "pre_round_deadline": 1.0}
     one, _ = run(tmp_path / "out", folders, registered={"lyon": ""}, **again)
     assert one["names"] == ["berlin", "eve", "lyon", "oslo", "key SHA256:222222222222…"]
-    nameless = (
-        "its key was registered without --name: make a new key, and register that with --name lyon"
-    )
-    assert reasons_of(one)[4] == nameless
-    assert one["models-not-stored"]["4"] == nameless
+    assert reasons_of(one)[4] == one["models-not-stored"]["4"] == f"{NAMELESS}lyon"
     run(tmp_path / "out", folders, **again)
     assert "devices are connected yet" not in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_a_run_without_a_device_under_its_registered_name_fails(tmp_path, folders):
-    only = {"lyon": folders["lyon"]}
-    with pytest.raises(RuntimeError, match="no client answered: its name is lyon, but its"):
-        run(tmp_path / "out", only, registered={"lyon": "rome"})

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
-from fl_app.devices.site.check import describe_table
+from fl_app.devices.site.check import describe_data
 from fl_app.devices.site.device_node import DeviceNode
 from fl_core.agreement.agreement import Agreement, Survey
 from fl_core.agreement.vote import agree, outvoted
@@ -53,20 +53,13 @@ def test_site_standardises_by_the_devices_own_training_rows(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (BERLIN.replace("age", "Age"), "has the column Age, but tunis has not, and all sites need"),
-        (
-            re.sub(r"(\d0),", r"over \1,", BERLIN),
-            "column age has numbers in berlin, but texts in tun",
-        ),
+        (BERLIN.replace("age", "Age"), "tunis has the column Age, but berlin does not"),
+        (re.sub(r"(\d0),", r"over \1,", BERLIN), "column age has numbers in berlin, but texts in"),
     ],
 )
 def test_a_device_with_other_columns_is_left_out_by_name(tmp_path, text, message):
-    names = ("berlin", "lyon", "tunis")
-    texts = (BERLIN, BERLIN, text)
-    devices = {n: device(tmp_path, n, site) for n, site in zip(names, texts, strict=True)}
-    if "Age" in text:
-        message = "tunis has the column Age, but berlin does not"
-    reasons = outvoted({name: site.survey() for name, site in devices.items()})
+    texts = {"berlin": BERLIN, "lyon": BERLIN, "tunis": text}
+    reasons = outvoted({name: device(tmp_path, name, one).survey() for name, one in texts.items()})
     assert list(reasons) == ["tunis"]
     assert message in reasons["tunis"]
 
@@ -112,21 +105,10 @@ TABLE = Survey(("a",), (2,), is_float=True, columns={"x": (), "y": ("u",)})
         ({"columns": "x"}, "columns is 'x', but it must be"),
         ({"columns": {"x": [], "y": "u"}}, "columns.y is 'u', but it must be a list"),
         ({"columns": {"y": ["u"], "x": []}}, "each name of a column must differ"),
-        ({"columns": {"x": [], "y": ["u", "u"]}}, "each value of column y must differ"),
         ({"columns": {"x\n": [], "y": ["u"]}}, "name of a column 'x\\n' must be one line"),
-        (
-            {"is_regression": True, "class_names": ["a", "b"]},
-            "there are 2 classes, but from 1 to 1",
-        ),
-        (
-            {"columns": {"x": [], "y": ["u" * 201]}},
-            "each value of column y must be one line",
-        ),
+        ({"is_regression": True, "class_names": ["a", "b"]}, "there are 2 classes, but from 1 to"),
+        ({"columns": {"x": [], "y": ["u" * 201]}}, "each value of column y must be one line"),
         ({"sample_shape": [3]}, "its samples have more or fewer numbers than its columns"),
-        (
-            {"columns": {"x": [], "y": [f"{i:02}" for i in range(51)]}, "sample_shape": [52]},
-            "column y has 51 different texts",
-        ),
         (
             {"columns": {f"{i:05}": [] for i in range(10_001)}, "sample_shape": [10_001]},
             "10001 columns, but at most 10000",
@@ -155,12 +137,11 @@ def test_the_first_row_of_a_file_without_names_is_not_sent(tmp_path, row, label)
 
 
 def test_the_check_of_a_site_describes_columns_and_classes(tmp_path):
-    site = device(tmp_path, "berlin", BERLIN)
-    said = describe_table(site.path, site.label)
-    counted = "of each class for training + for testing: ill 1 + 1, well 3 + 0"
-    assert said == f"2 columns (age, colour), {counted}"
+    said = describe_data(device(tmp_path, "berlin", BERLIN))
+    counted = "for training + for testing: ill 1 + 1, well 3 + 0"
+    assert said == f"tables of age, colour (texts), {counted}"
     with pytest.raises(ValueError, match=r"label is empty, and berlin\.csv has no column label"):
-        describe_table(site.path, "")
+        describe_data(device(tmp_path, "berlin", BERLIN, label=""))
 
 
 @pytest.mark.slow  # a run
@@ -176,11 +157,8 @@ def test_devices_with_tables_are_grouped_and_learn(tmp_path, capsys):
         frame["outcome"] = np.where(ill, "ill", "well")
         sites[name] = tmp_path / f"{name}.csv"
         frame.to_csv(sites[name], index=False)
-    summary, _ = run(
-        *(tmp_path / "out", sites),
-        **{"features": "raw", "num_clusters": 2, "num_eigenvectors": 2, "learning_rate": 0.03},
-        **{"num_server_rounds": 6, "label": "outcome"},
-    )
+    options = {"features": "raw", "num_clusters": 2, "num_eigenvectors": 2, "learning_rate": 0.03}
+    summary, _ = run(tmp_path / "out", sites, **options, num_server_rounds=6, label="outcome")
     (one,) = summary["runs"]
     assert one["names"] == [*sites]
     assert one["accuracy"] > 0.9

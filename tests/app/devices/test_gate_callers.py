@@ -59,13 +59,7 @@ def test_rubbish_says_nothing(which, value):
 
 
 @pytest.mark.parametrize(
-    ("curve", "quick"),
-    [
-        (ec.SECP256R1(), True),
-        (ec.SECP384R1(), True),
-        (ec.SECP521R1(), True),
-        (ec.BrainpoolP512R1(), False),  # takes 6.5 ms
-    ],
+    ("curve", "quick"), [(ec.SECP521R1(), True), (ec.BrainpoolP512R1(), False)]
 )
 def test_a_stranger_does_not_choose_how_long_its_signature_takes(curve, quick):
     key = ec.generate_private_key(curve)

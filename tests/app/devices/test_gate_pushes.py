@@ -39,6 +39,7 @@ from tests.gate_requests import (
     PUSH_MESSAGES,
     STRANGER,
     Upstream,
+    answered,
     at_gate,
     pass_through,
     post,
@@ -87,7 +88,7 @@ def model(tensors):
     )
 
 
-@pytest.mark.parametrize("content", [RecordDict(), model(1), model(340), Error(1, "disk full")])
+@pytest.mark.parametrize("content", [RecordDict(), model(340), Error(1, "line\n" * 2000)])
 def test_a_reply_passes(content):
     check(push(content).SerializeToString())
 
@@ -105,15 +106,11 @@ def set_to(**values):
     [
         # An order to another device, as if it were the SuperLink's: `save_model`, say.
         (set_to(reply_to_message_id="", src_node_id=1, dst_node_id=77), "devices only reply"),
-        # What the SuperLink would hand out as the next answer that anybody is asked for.
-        (set_to(reply_to_message_id="", src_node_id=1, dst_node_id=1), "devices only reply"),
-        (set_to(src_node_id=1), "from node 1"),
         (set_to(src_node_id=NODE + 1), f"from node {NODE + 1}"),
         (set_to(dst_node_id=77), "for node 77"),
         # A reply that lives for NaN seconds is stored, and the SuperLink fails when it is fetched.
         (set_to(ttl=math.nan), "times are impossible"),
-        (set_to(created_at=math.inf), "times are impossible"),
-        (set_to(ttl=-1.0), "times are impossible"),
+        (set_to(created_at=-1.0), "times are impossible"),
         (set_to(ttl=1e308), "times are impossible"),  # two of them are infinite
         (set_to(message_id=name("another")), "another message's"),
         # The SuperLink would log a quarter of a megabyte, and a line that looks like its own.
@@ -133,7 +130,6 @@ def test_nothing_else_passes(change, reason):
     [
         (b"/v1/fleet/get-fab", "hash_str"),
         (b"/v1/fleet/pull-object", "object_id"),
-        (b"/v1/fleet/push-object", "object_id"),
         (b"/v1/fleet/push-object", "session_id"),
         (b"/v1/fleet/confirm-message-received", "message_object_id"),
     ],
@@ -159,31 +155,23 @@ def test_contents_come_in_parts_and_errors_are_no_books():
     whole.messages_list[0].content.items.add(key="arrays")
     with pytest.raises(RefusedError, match="content is not in parts"):
         check(whole.SerializeToString())
-    check(push(Error(1, "line\n" * 2000)).SerializeToString())
     with pytest.raises(UnsendableError, match="error has more than 10000 characters"):
         check(push(Error(1, "x" * 10_001)).SerializeToString())
 
 
-def test_another_nodes_reply_does_not_pass():
-    with pytest.raises(RefusedError, match=f"from node {NODE}"):
-        check(push(node=NODE + 1).SerializeToString())
-
-
-@pytest.mark.parametrize("body", [b"\xff", b"", PushMessagesRequest().SerializeToString()])
-def test_what_is_no_push_at_all(body):
-    with pytest.raises(RefusedError, match=r"cannot be read|not one message"):
-        check(body)
-
-
-def test_one_message_at_a_time():
-    request = push()
-    request.messages_list.append(request.messages_list[0])
-    with pytest.raises(RefusedError, match="not one message"):
-        check(request.SerializeToString())
-    request = push()
-    request.clientapp_runtime_list[0] = math.nan
-    with pytest.raises(RefusedError, match="times are impossible"):
-        check(request.SerializeToString())
+def test_what_is_no_push_at_all():
+    twice, late = push(), push()
+    twice.messages_list.append(twice.messages_list[0])
+    late.clientapp_runtime_list[0] = math.nan
+    for body, reason in (
+        (b"\xff", "cannot be read"),
+        (b"", "not one message"),
+        (twice.SerializeToString(), "not one message"),
+        (late.SerializeToString(), "times are impossible"),
+        (push(node=NODE + 1).SerializeToString(), f"from node {NODE}"),
+    ):
+        with pytest.raises(RefusedError, match=reason):
+            check(body)
 
 
 def leaf(text):
@@ -218,14 +206,9 @@ def test_parts_that_no_reply_has(children, reason):
 
     with pytest.raises(RefusedError, match=reason):
         check(push(tree=tree).SerializeToString())
-
-
-def test_as_many_parts_as_there_may_be():
-    def tree(about):
-        children = [leaf(str(i)) for i in range(MOST_OBJECTS - 1)]
-        return ObjectTree(object_id=about.message_id, children=children)
-
-    check(push(tree=tree).SerializeToString())
+    if "more than 700" in reason:
+        children.pop()
+        check(push(tree=tree).SerializeToString())
 
 
 def test_the_gate_passes_replies_and_refuses_orders(caplog):
@@ -240,9 +223,6 @@ def test_the_gate_passes_replies_and_refuses_orders(caplog):
     assert at_gate(upstream, steps) == [200, 403, 503]  # an unknown key pushes nothing
     assert [request.content for request in upstream.requests] == [good]
     assert "with 403, it is an instruction, and devices only reply" in caplog.text
-
-
-# ------------------------------------------------------------- what a device can never send
 
 
 RUN = 7
@@ -272,13 +252,12 @@ class Answering(httpx.MockTransport):
             (tree,) = PushMessagesRequest.FromString(request.content).message_object_trees
             took = PushMessagesResponse(objects_to_push=[tree.object_id], session_id="session")
             said = took.SerializeToString()
-        headers = {"content-length": str(len(said))}
-        return httpx.Response(status, headers=headers, stream=httpx.ByteStream(said))
+        return answered(said, status)
 
 
-def in_run(content, run=RUN):
+def in_run(content):
     """Return a device's reply, and a later one to the same message is the same."""
-    return push(content, change=set_to(run_id=run)).SerializeToString()
+    return push(content, change=set_to(run_id=RUN)).SerializeToString()
 
 
 def statuses_of(superlink, *requests):
@@ -290,11 +269,11 @@ def statuses_of(superlink, *requests):
     return at_gate(superlink, all_requests)
 
 
+ASKING = (PULL, b"")
+
+
 def too_many():
     return (PUSH_MESSAGES, in_run(model(400)))
-
-
-ASKING = (PULL, b"")
 
 
 @pytest.mark.parametrize(

@@ -3,23 +3,14 @@
 import pytest
 from flwr.app import Context, Error, Message, MetricRecord, RecordDict
 
-from fl_app.devices.site.message_mod import device_mod
+from fl_app.devices.site.device_node import device_mod
 from fl_core.messages.packing import SALT
 from tests.app_runs import DEFAULTS
 
-OWN = {"dataset": "devices"}
 
-
-def answer_to(run_config, *, source=1, target=5, run_id=7, answer=None):
+def answer_to(*, dataset="devices", source=1, target=5, run_id=7, answer=None):
     """Return what a node with id 5 in run 7 answers."""
-    run_config = {**DEFAULTS, **run_config}
-    context = Context(
-        run_id=7,
-        node_id=5,
-        node_config={},
-        state=RecordDict(),
-        run_config=run_config,
-    )
+    context = Context(7, 5, {}, RecordDict(), {**DEFAULTS, "dataset": dataset})
     message = Message(RecordDict(), dst_node_id=target, message_type="query.save_model")
     message.metadata.__dict__ |= {"_src_node_id": source, "_run_id": run_id}
 
@@ -31,20 +22,22 @@ def answer_to(run_config, *, source=1, target=5, run_id=7, answer=None):
 
 
 def test_a_device_answers_the_superlink_and_no_two_answers_are_equal():
-    one, other = (answer_to(OWN).content.metric_records["metrics"] for _ in range(2))
+    one, other = (answer_to().content.metric_records["metrics"] for _ in range(2))
     assert one["stored"] == other["stored"] == 1
     assert one[SALT] != other[SALT]
 
 
 def test_a_failure_is_passed_on():
-    assert answer_to(OWN, answer=Error(3, "the disk is full")).error.reason == "the disk is full"
+    assert answer_to(answer=Error(3, "the disk is full")).error.reason == "the disk is full"
 
 
 @pytest.mark.parametrize("claim", [{"source": 6}, {"target": 6}, {"run_id": 8}])
 def test_a_device_takes_no_orders_from_others(claim):
     with pytest.raises(ValueError, match="accepts messages from the SuperLink alone"):
-        answer_to(OWN, **claim)
+        answer_to(**claim)
 
 
 def test_a_simulated_client_is_left_alone():
-    assert dict(answer_to({}, source=6).content.metric_records["metrics"]) == {"stored": 1}
+    assert dict(answer_to(dataset="mnist-5k", source=6).content.metric_records["metrics"]) == {
+        "stored": 1
+    }

@@ -17,8 +17,7 @@ from clients.features.hog import hog
 from fl_app.cli import main
 from fl_app.client_app import app
 from fl_app.config.run_config import parse_config
-from fl_app.group.place_command import read_images
-from fl_app.group.placement import fit, overlaps, place
+from fl_app.group.placement import fit, overlaps, place, read_images
 from fl_app.group.resampling import part, regrouped
 from fl_app.report.grouping_tables import print_grouping, supports_groups
 from fl_app.results.grouping_report import grouping_report
@@ -143,17 +142,20 @@ def test_every_relevance_is_drawn_again_as_clients_compute_it(tmp_path, formula,
     """With all images, what is computed here is what was found by messages."""
     words = (f"relevance={formula}", f"relevance-at={place}")
     report = group(tmp_path / "out", *SIMULATED, *words, "--resamples", "3")
-    assert report["resamples"] == 3
-    assert len(report["certainty"]) == 6
-    assert report["certainty"] == [1.0] * 6
+    assert (report["resamples"], report["certainty"]) == (3, [1.0] * 6)
     assert (tmp_path / "out/spectra-fedkin-seed-0.safetensors").exists()
 
 
-def test_with_noise_images_are_not_asked_again(tmp_path):
-    """Fifty more answers with other noise would say more of the images than epsilon."""
-    report = group(tmp_path / "out", *SIMULATED, "pre-round-epsilon=50")
-    assert report["resampled"] == "nothing"
-    assert report["resamples"] == 0
+@pytest.mark.parametrize("words", [("pre-round-epsilon=50",), ("--resamples", "0")])
+def test_no_resamples_are_none(tmp_path, words):
+    """Nor are there with noise: fifty more answers would say more of the images than epsilon."""
+    report = group(tmp_path / "out", *SIMULATED, *words)
+    assert (report["resampled"], report["resamples"]) == ("nothing", 0)
+    assert report["certainty"] == [None] * 6
+    assert {one["resamples"] for one in report["num_clusters"]["candidates"]} <= {0}
+    again = report["command"].split()[2:]
+    assert all(word in again for word in words)
+    assert "pre" in words[0] or group(tmp_path / "again", *again) == report
 
 
 def test_features_are_computed_once(tmp_path, monkeypatch):
@@ -167,17 +169,6 @@ def test_features_are_computed_once(tmp_path, monkeypatch):
     words = (*SIMULATED, "strategy=rcc-pfl,mt-hfl", "--resamples", "2")
     assert group(tmp_path / "out", *words)["resamples"] == 2
     assert len(computed) == 6  # clients, of which two strategies ask, and resamples are drawn
-
-
-def test_no_resamples_are_none(tmp_path):
-    report = group(tmp_path / "out", *SIMULATED, "--resamples", "0")
-    assert report["resamples"] == 0
-    assert report["certainty"] == [None] * 6
-    assert report["resampled"] == "nothing"
-    assert {one["resamples"] for one in report["num_clusters"]["candidates"]} == {0}
-    assert report["command"].endswith("--resamples 0")
-    again = group(tmp_path / "again", *report["command"].split()[2:])
-    assert again == report
 
 
 def test_a_training_run_has_a_grouping_for_each_strategy_that_compares(tmp_path):
@@ -198,14 +189,8 @@ def test_a_training_run_has_a_grouping_for_each_strategy_that_compares(tmp_path)
 def test_devices_without_rounds_are_grouped_and_sent_no_model(tmp_path):
     folders = write_sites(tmp_path / "sites")
     models = {name: tmp_path / f"{name}.safetensors" for name in folders}
-    run_config = {
-        **DEFAULTS,
-        "dataset": "devices",
-        "strategy": "rcc-pfl,local,single",
-        "validation-share": 0.2,
-        "num-server-rounds": 0,
-        "output-dir": str(tmp_path / "out"),
-    }
+    words = {"dataset": "devices", "strategy": "rcc-pfl,local,single", "validation-share": 0.2}
+    run_config = {**DEFAULTS, **words, "num-server-rounds": 0, "output-dir": str(tmp_path / "out")}
     grid = Devices(folders, run_config, model_paths=models)
     with undrawn_pictures():
         run_on_devices(run_config, grid)
@@ -220,7 +205,6 @@ def test_devices_without_rounds_are_grouped_and_sent_no_model(tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"strategy": "fedhc"}, "fedhc groups clients while they train"),
         ({"strategy": "rcc-pfl,ifca"}, "ifca groups clients while they train"),
         ({"strategy": "single"}, "single groups no clients"),
         ({"strategy": "rcc-pfl", "repeats": 2}, "repeats is 2"),
@@ -230,9 +214,6 @@ def test_devices_without_rounds_are_grouped_and_sent_no_model(tmp_path):
 def test_what_cannot_be_without_training_is_refused(options, said):
     with pytest.raises(ValueError, match=said):
         parse_config({**DEFAULTS, "num-server-rounds": 0, **options})
-
-
-# A new client
 
 
 @pytest.fixture(scope="module")
@@ -308,25 +289,22 @@ def test_without_keep_spectra_no_eigenvectors_are_saved(tmp_path, capsys):
 
 def test_what_cannot_be_placed_is_named(trained, tmp_path, capsys):
     out, folders, _ = trained
-    few = tmp_path / "few"
+    few, damaged, broken = (tmp_path / name for name in ("few", "damaged", "broken"))
     shutil.copytree(folders["paris"] / "digit 0", few)
     for path in sorted(few.iterdir())[4:]:
         path.unlink()
-    coloured = write_colours(tmp_path / "coloured")
-    damaged = tmp_path / "damaged"
-    shutil.copytree(folders["paris"], damaged)
-    (damaged / "digit 0" / "broken.png").write_bytes(b"no image")
-    broken = tmp_path / "broken"
+    shutil.copytree(few, damaged)
+    (damaged / "broken.png").write_bytes(b"no image")
     broken.mkdir()
     (broken / "spectra-rcc-pfl-seed-0.safetensors").write_bytes(b"nothing")
     for words, said in (
-        ((tmp_path / "nowhere", "--data-path", few), "there is no such folder"),
+        ((tmp_path / "nowhere", "--data-path", few), "nowhere cannot be used: No such file"),
         ((out, "--data-path", tmp_path / "nowhere"), "nowhere does not exist"),
         ((out, "--data-path", few), "there are 4 images, but at least 5"),
-        ((out, "--data-path", coloured), "colour, but the run's images were grey"),
         ((out, "--data-path", damaged), "broken.png cannot be decoded"),
-        ((out, "--strategy", "flt", "--data-path", few), "no clusters of flt"),
-        ((out, "--seed", "4", "--data-path", few), "no clusters of rcc-pfl on seed 4"),
+        ((out, "--data-path", tmp_path / "t.csv"), "give a folder of images, or a function that"),
+        ((out, "--strategy", "flt", "--data-path", few), "the clusters of rcc-pfl on seed 0: cho"),
+        ((out, "--seed", "4", "--data-path", few), "the clusters of rcc-pfl on seed 0: choose"),
         ((broken, "--data-path", few), "has no eigenvectors of a run"),
     ):
         status, printed = placed(capsys, *words)
@@ -334,18 +312,11 @@ def test_what_cannot_be_placed_is_named(trained, tmp_path, capsys):
         assert said in printed.err, printed.err
 
 
-def write_colours(folder):
-    folder.mkdir()
-    for number in range(6):
-        Image.new("RGB", (28, 28), (number, 200, 10)).save(folder / f"{number}.png")
-    return folder
-
-
-@pytest.mark.parametrize("ending", ["png", "jpg"])
-@pytest.mark.parametrize("side", [28, 100])  # a JPEG that is made smaller is decoded as grey
-def test_colours_are_seen_in_images_of_every_kind(tmp_path, ending, side):
-    Image.new("RGB", (side, side), (9, 200, 10)).save(tmp_path / f"one.{ending}")
-    with pytest.raises(ValueError, match="is colour, but the run's images were grey ones of 28×28"):
+@pytest.mark.parametrize("file", ["28.png", "100.jpg"])  # made smaller, a JPEG is decoded as grey
+def test_colours_are_seen_in_images_of_every_kind(tmp_path, file):
+    side = int(file[:-4])
+    Image.new("RGB", (side, side), (9, 200, 10)).save(tmp_path / file)
+    with pytest.raises(ValueError, match="is colour, but the run's images were grey: convert it"):
         read_images(tmp_path, (1, 28, 28))
 
 
@@ -377,6 +348,8 @@ def test_overlaps_by_hand():
 
 
 def test_overlaps_of_clients_with_different_numbers_of_eigenvectors():
+    with pytest.raises(ValueError, match=r"features of 4 dimensions, but the run's had 3"):
+        place(np.ones((5, 4), np.float32), stored([axis(1, 0, 0)], [0]))
     rng = np.random.default_rng(0)
     bases = [np.linalg.qr(rng.normal(size=(9, k)))[0].astype(np.float32) for k in (3, 1, 2, 4)]
     found = overlaps(bases[:2], bases)
@@ -386,34 +359,16 @@ def test_overlaps_of_clients_with_different_numbers_of_eigenvectors():
     np.testing.assert_allclose(found, expected[:2], rtol=1e-5)
 
 
-def test_the_features_must_be_the_run_s():
-    features = np.ones((5, 4), np.float32)
-    with pytest.raises(ValueError, match=r"features of 4 dimensions, but the run's had 3"):
-        place(features, stored([axis(1, 0, 0)], [0]))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"strategy": "\x1b[2J"},
-        {"seed": -1},
-        {"features": "colours"},
-        {"sample_shape": (0, 3)},
-    ],
-)
-def test_a_card_that_no_run_wrote_is_refused(change):
-    (name,) = change
-    with pytest.raises(ValueError, match=f"its {name} is not valid"):
-        stored([axis(1, 0)], [0], **change)
-    for strategy in ("rcc-pfl", "signature+lps-gps"):
-        assert stored([axis(1, 0)], [0], strategy=strategy).card.strategy == strategy
+def test_a_card_that_no_run_wrote_is_refused():
+    wrong = {"strategy": "\x1b[2J", "seed": -1, "features": "colours", "sample_shape": (0, 3)}
+    for name, value in wrong.items():
+        with pytest.raises(ValueError, match=f"its {name} is not valid"):
+            stored([axis(1, 0)], [0], **{name: value})
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"strategy": 3}, "strategy is 3, but it must be text"),
-        ({"seed": "0"}, "seed is '0', but it must be a whole number"),
         ({"is_private": 1}, "is_private is 1, but it must be true or false"),
         ({"feature_weights": ""}, "has no key feature_weights"),
     ],
@@ -426,9 +381,6 @@ def test_a_file_with_another_card_is_refused(tmp_path, fields, message):
     save_file(arrays, path, metadata={"fedkin spectra 1": card})
     with pytest.raises(ValueError, match=message):
         load_spectra(path)
-
-
-# The report
 
 
 def resampled(labels, numbers=()):
@@ -501,32 +453,23 @@ def test_a_resample_that_leaves_a_client_nothing_but_zeros_does_not_count():
     dark = np.zeros((3, 4), np.float32)
     dark[0] = 1
     clustering = SpectralClustering(num_clusters=2, num_eigenvectors=1)
-    assert 0 < len(regrouped([*usual, dark], clustering, 20, seed=0).labels) < 20
+    assert 0 < len(regrouped([*usual, dark], clustering, 20, 0, "rows").labels) < 20
 
 
 @pytest.mark.parametrize("outliers", ["keep", "separate"])
-@pytest.mark.parametrize(
-    ("rule", "number"), [("auto", 2), ("elbow", 2), ("silhouette", 2), (3, 2), (1, 2)]
-)
-def test_each_resample_says_which_number_the_rule_chooses(rule, number, outliers, monkeypatch):
+@pytest.mark.parametrize("rule", ["auto", "elbow", "silhouette", 3])
+def test_each_resample_says_which_number_the_rule_chooses(rule, outliers, monkeypatch):
     """Two kinds of clients; of a requested number, what `auto` would choose, for a few clients."""
     rng = np.random.default_rng(0)
     scales = np.repeat([[5, 5, 1, 1], [1, 1, 5, 5]], 4, axis=0)
     clients = [(rng.normal(size=(400, 4)) * scale).astype(np.float32) for scale in scales]
     clustering = SpectralClustering(rule, 2, outliers=outliers)
     found = regrouped(clients, clustering, 3, 0, "rows")
-    assert (found.labels.shape, found.numbers, found.drawn) == ((3, 8), (number,) * 3, "rows")
+    assert (found.labels.shape, found.numbers, found.drawn) == ((3, 8), (2,) * 3, "rows")
     monkeypatch.setattr("fl_app.group.resampling.MOST_WEIGHED", 7)
-    expected = () if isinstance(rule, int) else (number,) * 3
-    assert regrouped(clients, clustering, 3, 0).numbers == expected
-    assert regrouped(clients, clustering, 0, 0) is None
-
-
-def test_attackers_do_not_count_against_the_true_tasks(tmp_path, capsys):
-    words = ("num-clients=10", "num-tasks=2", "attack=random-signature", "malicious=0.4")
-    report = group(tmp_path, *words, "--resamples", "0")
-    assert list(report["outliers"]) == ["1", "3", "7", "8"]
-    assert "against the true tasks: ARI 1.00\n" in capsys.readouterr().out
+    expected = () if isinstance(rule, int) else (2,) * 3
+    assert regrouped(clients, clustering, 3, 0, "rows").numbers == expected
+    assert regrouped(clients, clustering, 0, 0, "rows") is None
 
 
 def weighed(similarity, of_client, rule="auto", **changes):
@@ -544,12 +487,8 @@ def test_one_group_that_was_found_is_an_answer():
     report = weighed(similarity, of_client, resamples=drawn)
     assert report["why_indistinguishable"] == ""
     number = report["num_clusters"]
-    assert number["chosen"] == 1
-    assert [(one["num_clusters"], one["resamples"]) for one in number["candidates"]] == [
-        (1, 0.5),
-        (2, 0.5),
-        (3, 0.0),
-    ]
+    shares = {one["num_clusters"]: one["resamples"] for one in number["candidates"]}
+    assert (number["chosen"], shares) == (1, {1: 0.5, 2: 0.5, 3: 0.0})
     assert number["candidates"][0]["score"] is None
     assert number["why"].endswith("is not above what one group has at most (0.045)")
     asked = weighed(similarity, of_client, rule=1, resamples=drawn)

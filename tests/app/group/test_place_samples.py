@@ -25,30 +25,15 @@ def part(kind, seed, width=6):
     return rows[:30], labels[:30], rows[30:], labels[30:]
 
 
-def sites():
-    return Partitions([part(client % 2, client) for client in range(6)])
-
-
-def newcomer():
-    return part(1, 10)
-
-
-def stranger():
-    return part(2, 10)
-
-
-def wider():
-    return part(1, 10, 7)
+sites = lambda: Partitions([part(client % 2, client) for client in range(6)])
+newcomer = lambda: part(1, 10)
+stranger = lambda: part(2, 10)
+wider = lambda: part(1, 10, 7)
 
 
 def constant():
     rows, labels, *test = part(1, 10)
     return np.tile(rows[:1], (30, 1)), labels, *test
-
-
-def nearly_nothing():
-    rows, labels, *test = part(1, 10)
-    return rows * (np.arange(30) == 0)[:, None], labels, *test
 
 
 def phi(samples):
@@ -106,7 +91,7 @@ def test_user_defined_features_are_named_again(places, capsys):
     ("name", "status", "said"),
     [
         ("stranger", 1, "They fit no cluster"),
-        ("wider", 2, "are float32 of shape 7, but the run had float32 of shape 6"),
+        ("wider", 2, "are float32 of shape 7, but float32 of shape 6 is needed"),
         ("constant", 0, "certainty unknown: all its samples are the same"),
         ("absent", 2, "absent"),
     ],
@@ -116,9 +101,3 @@ def test_samples_that_fit_no_cluster_or_cannot_be_placed(places, capsys, name, s
     assert found == status
     assert said in printed.out + printed.err
     assert "100 %" not in printed.out
-
-
-def test_a_folder_of_images_is_no_table(places, capsys):
-    status, said = placed(capsys, places / "raw", "--data-path", places)
-    assert status == 2
-    assert "the run's samples were float32 of shape 6, neither images nor" in said.err

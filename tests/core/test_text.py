@@ -18,7 +18,6 @@ from fl_core.text import (
     one_line,
     printable,
     similar_names,
-    strip_and_compose,
 )
 from strategies import ClientRegistry, RoundReport
 from tests.app_runs import DEFAULTS
@@ -74,10 +73,6 @@ def test_the_note_on_spellings_of_thousands_of_variants_is_short():
     note = note_on_spellings("the classes", variants, "by {}")
     assert "and 995 more count as" in note
     assert note.endswith(" and 979 more}")
-
-
-def test_a_name_is_composed_without_spaces_around_it():
-    assert strip_and_compose(" Zoe\u0308 B\n") == "Zoë B"
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])

@@ -29,7 +29,6 @@ from strategies import ClusteredStrategy, Round, RoundReport, Training
 
 TASKS = (0, 1, 0, 2, 1)
 """The task of each client: which rows of its images show the class."""
-
 _ROUNDS, _DISTURBED = 3, 2  # in round 2 clients fail, and after it the run resumes
 _SAMPLES, _SIDE, _CLASSES = 8, 8, 2
 
@@ -37,11 +36,10 @@ _SAMPLES, _SIDE, _CLASSES = 8, 8, 2
 def check_strategy(strategy: ClusteredStrategy) -> None:
     """Raise an AssertionError that says what is wrong with a strategy, if anything is.
 
-    Five clients of three `TASKS` train `initial_model` on grey images of 8 × 8 pixels, in this
-    process. A second start, with nodes and replies in another order, must change no bit; nor may a
-    training that resumes from a checkpoint. Clusterings and aggregations may change nothing in
-    place. Models must be finite, and have the names, shapes and types of the first one. Clients
-    that fail, all those of a cluster, must end no run.
+    Five clients of three `TASKS` train `initial_model` in this process. A second start, with nodes
+    and replies in another order, must change no bit; nor may a training that resumes from a
+    checkpoint. Clusterings and aggregations may change nothing in place. Models must be finite,
+    and keep names, shapes and types. Clients that fail, all those of a cluster, must end no run.
     """
     strategy, usual = deepcopy(strategy), Training.as_round
     resumes = not strategy.secure_aggregation  # whose rounds are not to be trained again
@@ -65,8 +63,7 @@ def check_strategy(strategy: ClusteredStrategy) -> None:
         strategy.on_round = on_round
         expected, clusters = _outcome(strategy, grid), strategy.clusters
         strategy.on_round = lambda report: None
-        order = "starts again, with nodes and replies in another order"
-        others = {order: _outcome(strategy, _Grid(order=-1))}
+        others = {"starts again, in another order": _outcome(strategy, _Grid(order=-1))}
         if resumes:
             strategy.resume(load_checkpoint(path))
             grid.contexts = contexts

@@ -48,7 +48,7 @@ def eigenvectors_answer(client: Client) -> RecordDict:
 def _spectrum(client: Client, count: int, *, at_server: bool, only_leading: bool) -> Spectrum:
     """Return the client's spectrum; of a Gram matrix with noise, if that is promised."""
     raw = protocol.setting(client.message, protocol.RAW_SAMPLES, 0)
-    features = _pixels(client) if raw else client.features()
+    features = _rows(client.training_data()[0]) if raw else client.features()
     if not client.promise().pre_round_epsilon:
         # For the server they stand for the Gram matrix: there are no more than dimensions.
         count = min(count, features.shape[1]) if at_server else count
@@ -57,8 +57,8 @@ def _spectrum(client: Client, count: int, *, at_server: bool, only_leading: bool
     return spectrum_of_gram(gram, min(count, len(gram)) if at_server else count)
 
 
-def _pixels(client: Client) -> NDArray[np.float32]:
-    pixels: NDArray[np.float32] = as_pixels(client.training_data()[0]).flatten(1).cpu().numpy()
+def _rows(samples: torch.Tensor) -> NDArray[np.float32]:
+    pixels: NDArray[np.float32] = as_pixels(samples).flatten(1).cpu().numpy()
     return pixels
 
 
@@ -154,6 +154,6 @@ def signature_answer(client: Client) -> RecordDict:
     else:
         components = protocol.setting(message, protocol.NUM_COMPONENTS)
         mapped = bool(protocol.setting(message, protocol.MAPPED_CENTROIDS, 0))
-        centroids = linear_signature(_pixels(client), count, components, seed, mapped=mapped)
+        centroids = linear_signature(_rows(images), count, components, seed, mapped=mapped)
     answer[protocol.ARRAYS] = ArrayRecord({protocol.CENTROIDS: Array(centroids)})
     return answer

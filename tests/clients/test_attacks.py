@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from clients.attacks import corrupt_update, flip_labels, random_basis
+from clients.attacks import corrupt_update, flip_labels
 
 RECEIVED = {
     "weight": np.array([[1.0, 2.0]], np.float32),
@@ -16,10 +16,6 @@ TRAINED = {
     "count": np.array(8, np.int64),
     "norm.running_var": np.array([1.0, 1.0], np.float32),
 }
-
-
-def rng(seed=0):
-    return np.random.default_rng(seed)
 
 
 @pytest.mark.parametrize(
@@ -57,14 +53,3 @@ def test_labels_by_hand(kind):
     assert labels.tolist() == [0, 1, 9, 4]
     assert flip_labels(flipped, 10).tolist() == labels.tolist()
     assert len(flip_labels(labels[:0], 10)) == 0
-
-
-@pytest.mark.parametrize("shape", [(324, 20), (5, 5), (3, 1)])
-def test_a_random_basis_is_orthonormal(shape):
-    basis = random_basis(shape, rng())
-    assert basis.shape == shape
-    assert basis.dtype == np.float32
-    assert basis.flags.c_contiguous
-    assert np.allclose(basis.T @ basis, np.eye(shape[1]), atol=1e-6)
-    assert np.array_equal(basis, random_basis(shape, rng()))
-    assert not np.array_equal(basis, random_basis(shape, rng(1)))

@@ -1,11 +1,9 @@
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from clients.signatures import pretraining as module
 from clients.signatures.autoencoder import build_autoencoder, encode, fit, load_autoencoder
@@ -35,12 +33,6 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("FL_CACHE_DIR", str(tmp_path))
-    return tmp_path
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -160,38 +152,6 @@ def test_a_warning_names_an_encoder_of_the_clients_images(
     monkeypatch.setattr(module, "load_dataset", no_network)
     expected = f"its encoder was pre-trained on {note}" if note else ""
     assert choose_source(source, 1, dataset) == (chosen, expected)
-
-
-@pytest.mark.faults
-def test_pretraining_is_remembered_and_a_broken_file_is_made_again(cache, monkeypatch):
-    first = pretrained_autoencoder("mnist-5k", 1, epochs=1)
-    (path,) = cache.glob("*.safetensors")
-    assert path.name.startswith("autoencoder-mnist-5k-1-channels-1-epochs-seed-0-v1-")
-    assert set(load_file(path)) == set(first.state_dict())
-
-    def no_training(*arguments, **options):
-        raise AssertionError("it is remembered")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "fit", no_training)
-        again = pretrained_autoencoder("mnist-5k", 1, epochs=1)
-    assert all(torch.equal(t, first.state_dict()[name]) for name, t in again.state_dict().items())
-    path.write_bytes(path.read_bytes()[:1000])
-    mended = pretrained_autoencoder("mnist-5k", 1, epochs=1)
-    assert all(torch.equal(t, first.state_dict()[name]) for name, t in mended.state_dict().items())
-    assert set(load_file(path)) == set(first.state_dict())
-
-
-def test_other_images_under_the_same_name_make_another_encoder(cache, monkeypatch):
-    found = []
-    for seed in (0, 1, 0):
-        data = SimpleNamespace(train_samples=pictures(seed=seed))
-        monkeypatch.setattr(module, "load_dataset", lambda *_, data=data: data)
-        weights = pretrained_autoencoder("mnist", 1, epochs=1).state_dict()
-        found.append(weights["encoder.latent.weight"])
-    assert torch.equal(found[0], found[2])
-    assert not torch.equal(found[0], found[1])
-    assert len([*cache.glob("*.safetensors")]) == 2
 
 
 @pytest.mark.parametrize(

@@ -66,14 +66,3 @@ def test_a_node_without_a_number_is_reported_with_the_remedy():
     grid.contexts[grid.node_of(0)].node_config.clear()
     with pytest.raises(RuntimeError, match="this node has no partition-id: start its SuperNode"):
         make_strategy("fedhc", 1).start(grid, protocol.to_record({"w": np.zeros(2, np.float32)}), 1)
-
-
-@pytest.mark.parametrize("compared", [{"with_eigenvalues": 1}, {"compared_there": 1}, {}])
-def test_few_samples_of_many_features_need_no_gram_matrix(compared):
-    class Wide(Client):
-        def features(self):
-            return np.random.default_rng(0).random((5, 150_528), np.float32)
-
-    app = ClientApp()
-    answer_queries(app, Wide)
-    assert not ask(app, protocol.SPECTRUM, num_eigenvectors=2, **compared).has_error()

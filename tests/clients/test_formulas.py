@@ -43,16 +43,6 @@ def test_a_sine_lands_in_its_octave(frequency, octave):
     np.testing.assert_allclose(row, np.array(expected) / np.sqrt(13), atol=1e-6)
 
 
-def test_octaves_share_the_variance_and_channels_stand_one_after_another():
-    series = drawn(4, 3, 51)
-    rows = feature_map("power-spectrum")(series).reshape(4, 3, 7)
-    np.testing.assert_allclose(rows[:, :, 1], (rows[:, :, 2:] ** 2).sum(2).sqrt(), rtol=1e-5)
-    means, deviations = series.mean(2), series.std(2, correction=0)
-    lengths = (means**2 + 2 * deviations**2).sum(1, keepdim=True).sqrt()
-    np.testing.assert_allclose(rows[:, :, 0], means / lengths, atol=1e-6)
-    np.testing.assert_allclose(rows.flatten(1).norm(dim=1), 1, rtol=1e-5)
-
-
 # --------------------------------------------------------------------------------- all of them
 
 

@@ -5,7 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skimage.feature import hog as skimage_hog
 
-from clients.features import hog as module
 from clients.features.dimensions import cell_size, hog_dimension
 from clients.features.hog import hog
 from tests.real_images import mnist_images
@@ -73,17 +72,6 @@ def test_of_equal_channels_the_first_counts():
     negative = 255 - gray  # the same gradients turned by 180°, so the same directions
     assert same(hog(gray.expand(-1, 3, -1, -1)), hog(gray), 1e-7)
     assert same(hog(torch.cat([gray, negative, gray], dim=1)), hog(gray), 1e-6)
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_chunk_boundaries_do_not_show(monkeypatch, channels):
-    images = mnist_images()[:23].expand(-1, channels, -1, -1)
-    whole = hog(images)
-    for images_per_chunk in (1, 2, 11, 22, 23, 24):
-        monkeypatch.setattr(module, "CHUNK_BYTES", images_per_chunk * channels * 28 * 28)
-        assert same(hog(images), whole, 1e-7)
-    monkeypatch.setattr(module, "CHUNK_BYTES", 1)  # less than one image
-    assert same(hog(images), whole, 1e-7)
 
 
 @pytest.mark.parametrize(("height", "width"), [(7, 8), (8, 7), (1, 1)])

@@ -87,6 +87,7 @@ def test_ditto_by_hand():
     assert weight_tested(asked, client) == pytest.approx(v, abs=1e-6)
 
 
+FINE_TUNE = {"objective": "fine-tune", "fine_tune_epochs": 2}
 APFL = {"objective": "apfl", "apfl_alpha": 0.25, "apfl_adaptive": True}
 PFEDME = {"objective": "pfedme", "pfedme_weight": 2.0, "pfedme_steps": 2, "pfedme_rate": 0.05}
 
@@ -101,7 +102,7 @@ def test_a_client_that_never_trained_is_tested_with_what_it_was_sent(entries):
 @pytest.mark.parametrize(
     ("entries", "steps"),
     [
-        ({"objective": "fine-tune", "fine_tune_epochs": 2}, 2),
+        (FINE_TUNE, 2),
         ({"objective": "after-training"}, 1),  # as in a round
     ],
 )
@@ -244,13 +245,6 @@ def test_private_layers_go_in_and_do_not_come_out():
     assert stored["output.weight"].numpy().tobytes() != private["output.weight"].numpy().tobytes()
 
 
-def test_lost_private_layers_are_an_error_that_says_so():
-    shared, _ = parted(two_layers())
-    entries = {"objective": "private-layers", "private_layers": ["output"]}
-    with pytest.raises(ValueError, match="has lost its private layers; it gets initial ones"):
-        trained(message(shared, **entries), context(), sgd(), two_layers())
-
-
 def test_fedrep_trains_the_head_and_then_the_body():
     """Which parameters move when, and how often: also with momentum and weight decay."""
     seen = []
@@ -274,14 +268,6 @@ def test_fedrep_trains_the_head_and_then_the_body():
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
-def test_the_plain_objective_forgets_what_another_strategy_left():
-    client = context()
-    trained(message(two_numbers(), objective="ditto", ditto_weight=1.0), client, sgd())
-    assert len(client.state)
-    trained(message(two_numbers(), identity=""), client, sgd())
-    assert not len(client.state)
-
-
 def test_an_objective_that_only_the_server_knows_is_refused():
     with pytest.raises(ValueError, match='objective "meta", but this client knows plain, prox'):
         read_objective(message(two_numbers(), objective="meta"))
@@ -303,7 +289,7 @@ def test_training_and_fine_tuning_draw_by_seed_round_and_client_alone(kind):
     answer_training(app, Alike)
 
     def result(seed=0, round=1, client=0):
-        asked = message(a_model(), round=round, kind=kind, seed=seed, objective="fine-tune")
+        asked = message(a_model(), round=round, kind=kind, seed=seed, **FINE_TUNE)
         node = Context(1, 1, {"partition-id": client}, RecordDict(), {})
         return app(asked, node).content[protocol.METRICS][protocol.LOSS]
 

@@ -100,11 +100,3 @@ def test_a_server_names_no_path(tmp_path, identity):
     personal(asked(1, identity=identity), context(), folder).save(record(1))
     assert not folder.exists()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_damaged_file_is_named(tmp_path):
-    personal(asked(1), context(), tmp_path).save(record(1))
-    path = tmp_path / "00ff" / "latest.safetensors"
-    path.write_bytes(b"half a file")
-    with pytest.raises(ValueError, match=f"{path} is not a personal state of .*: remove it"):
-        personal(asked(2), context(), tmp_path).load()

@@ -21,10 +21,7 @@ from clients.privacy import (
     noise_multiplier,
     private_gram,
 )
-from clients.signatures.spectrum import (
-    relevance,
-    spectrum_of_gram,
-)
+from clients.signatures.spectrum import relevance, spectrum_of_gram
 from fl_app.client_app import app
 from fl_app.config.run_config import parse_config
 from fl_app.devices.site.device_node import DeviceNode
@@ -138,19 +135,6 @@ def noise_of(kind, client=0, server_round=0, seed=0):
     content = RecordDict({protocol.CONFIG: settings})
     message = Message(content, dst_node_id=1, message_type=protocol.query(kind))
     return SimulatedNode.randomness(SimpleNamespace(message=message, index=client))
-
-
-def test_simulated_noise_depends_on_all_that_tells_one_answer_from_another():
-    different = [
-        {"kind": "spectrum"},
-        {"kind": "relevance"},
-        {"kind": "spectrum", "client": 1},
-        {"kind": "spectrum", "server_round": 1},
-        {"kind": "spectrum", "seed": 1},
-    ]
-    first, again = ([noise_of(**one).random() for one in different] for _ in range(2))
-    assert len(set(first)) == len(different)
-    assert again == first
 
 
 # ------------------------------------------------------------------------------------- in the app

@@ -10,7 +10,6 @@ from clients.privacy import Promise
 from clients.private_training import steps_of, train_privately, training_noise
 from clients.settings import TrainingSettings
 from fl_core.objectives.objective import proximal_term
-from tests.app_runs import run, without_seconds
 from tests.own_modules import own_modules
 
 
@@ -125,32 +124,6 @@ def test_the_accountant_is_that_of_abadi_et_al():
     spent = compute_rdp(q=0.01, noise_multiplier=4, steps=10_000, orders=orders)
     assert min(spent + math.log(1e5) / (orders - 1)) == pytest.approx(1.26, abs=0.005)
     assert 3.3 < training_noise(1.26, 1e-5, 0.01, 10_000) < 4
-
-
-def test_all_rounds_share_the_promise():
-    one, ten = (training_noise(2.0, 1e-5, 0.25, 20 * rounds) for rounds in (1, 10))
-    assert ten > 2 * one
-    loud, quiet = linear(), linear()
-    labels = torch.zeros(4).long()
-    for model, rounds in ((loud, 10), (quiet, 1)):
-        promise = Promise(training_epsilon=1.0, rounds=rounds)
-        train_privately(model, white(4), labels, SGD, promise, Scripted(noise=1))
-    assert loud[1].weight.sum() < 2 * quiet[1].weight.sum() < 0
-
-
-def test_a_private_run_learns_says_no_loss_and_can_be_repeated(tmp_path):
-    options = {"strategy": "rcc-pfl", "num_server_rounds": 1, "clients": 3}
-    options |= {"optimizer": "sgd", "learning_rate": 0.5, "batch_size": 128}
-    first, second = (run(tmp_path / name, **options, training_epsilon=8) for name in ("a", "b"))
-    assert without_seconds(first) == without_seconds(second)
-    assert first["runs"][0]["accuracy"] > 0.7
-    assert first["privacy"] == {"training-epsilon": 8, "privacy-delta": 1e-5}
-    plain = run(tmp_path / "plain", **options)
-    assert plain["runs"][0]["accuracy"] > first["runs"][0]["accuracy"]
-    for name, loss in (("a", ""), ("plain", "0.")):
-        rows = (tmp_path / name / "metrics.csv").read_text(encoding="utf-8").splitlines()
-        place = rows[0].split(",").index("train-loss")
-        assert all(row.split(",")[place][:2] == loss for row in rows[1:])
 
 
 def test_a_pull_comes_after_the_noise():

@@ -44,11 +44,6 @@ def test_by_hand_a_shift():
     assert data_shift(known, near) == 0
 
 
-def test_images_that_are_all_the_same_have_moved_or_not():
-    assert moved(constant(7, 7), constant(7, 7, 7)) == 0
-    assert moved(constant(7, 7), constant(8)) == 1
-
-
 @pytest.mark.parametrize("count", [6, 20, 80])
 def test_more_and_other_images_of_a_task_are_no_change(count):
     """Of each of five digits, so of 30, 100 and 400 images."""

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from threadpoolctl import threadpool_limits
 
 from clients.signatures.signature import linear_signature, signature
 
@@ -41,20 +40,6 @@ def test_the_order_of_the_images_does_not_matter(seed, k, count, data):
     assert np.array_equal(found, np.unique(found, axis=0))  # the canonical order
     linear = linear_signature(embeddings, k, 3, seed=1)
     assert np.allclose(linear, linear_signature(embeddings[order], k, 3, seed=1), atol=1e-4)
-
-
-def test_no_digit_depends_on_how_many_threads_sum():
-    # Between 8 and 16, float32 has steps of 2⁻²⁰: a mean of 128 values lies half way between two of
-    # them in one case of 128, and then the last digit of the sum decides.
-    rng = np.random.default_rng(0)
-    steps = rng.integers(0, 2**19, size=(640, 2000)) + np.repeat(range(5), 128)[:, None] * 2**20
-    steps[:, 0] %= 2**19  # rows are sorted by it: each thread then has some of each cluster
-    embeddings = (8 + steps * 2.0**-20).astype(np.float32)
-    found = []
-    for threads in (1, 2, 3):
-        with threadpool_limits(threads, user_api="openmp"):
-            found.append(signature(embeddings, 5, seed=0))
-    assert all(np.array_equal(found[0], other) for other in found)
 
 
 def test_by_hand_linear_signatures_lie_on_the_clients_axes():

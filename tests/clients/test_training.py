@@ -14,7 +14,6 @@ from clients.training.train import (
     split_batches,
     train,
 )
-from tests.own_modules import own_modules
 
 
 def data(n=40, seed=0):
@@ -153,14 +152,6 @@ def test_by_hand_a_second_test_sees_what_it_shares_once():
     # The wrong one of three is 1 + 100, 1 and 1 short of its margins, a mean over four classes.
     assert second.loss == pytest.approx((1 + 100 + 1 + 1) / 4 / 3, rel=1e-5)
     assert second == evaluate(Says(), pixels(1, 1, 2), torch.tensor([1, 2, 2]), loss=loss)
-
-
-def test_an_error_of_a_user_defined_loss_is_reported_with_its_line(tmp_path):
-    late = "def late(outputs, labels):\n    assert len(labels) == 40\n    return outputs.sum()\n"
-    settings = TrainingSettings(batch_size=20, loss="late:late")
-    said = r"the call late\(outputs, labels\) .*AssertionError \(late\.py, line 2\)"
-    with own_modules(tmp_path, late=late), pytest.raises(ValueError, match=said):
-        train(linear(), *data(), settings, torch.Generator())
 
 
 @pytest.mark.parametrize(

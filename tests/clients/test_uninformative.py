@@ -5,10 +5,7 @@ import pytest
 import torch
 
 from clients.features.formulas import fourier
-from clients.signatures.uninformative import (
-    why_little_to_compare,
-    why_uninformative,
-)
+from clients.signatures.uninformative import why_little_to_compare, why_uninformative
 
 SAME = "all its samples are the same"
 

@@ -1,15 +1,14 @@
 """One description of every system: its name, its class and its paper say the same."""
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
 from fl_app.config.run_config import OPTIONS, USUAL_VALUES, parse_config
-from fl_app.config.strategy_factory import PROVIDERS, Setting, build_strategy, check_strategy
+from fl_app.config.strategy_factory import PROVIDERS, Setting, build_strategy
 from fl_core.options import BY_STRATEGY, key_of
 from fl_core.partitions.federation import simulate_federation
-from strategies import ClusterMean, SingleCluster
 from strategies import catalogue as c
 from tests.app_runs import DEFAULTS, untrained_encoder
 from tests.toy_app import ENCODER, draw_model
@@ -180,36 +179,3 @@ def test_a_systems_paper_is_at_the_head_of_a_file_of_it(name):
     author, year = system.paper.replace(",", "").split()[:: len(system.paper.split()) - 1]
     heads = [sys.modules[part.__module__].__doc__ for part in system.parts]
     assert any(author in head and year in head for head in heads)
-
-
-def test_fedavg_and_what_follows_it_weight_clients_by_samples_unless_their_paper_does_not():
-    of_one_model = {n: s.weighted for n, s in c.SYSTEMS.items() if s.clustering is SingleCluster}
-    assert {n for n, weighted in of_one_model.items() if weighted} == {
-        "fedavg",
-        "fedavg-ft",
-        "fedprox",
-        "fedper",
-    }
-    assert of_one_model.keys() >= {"single", "ditto", "fedrep", "fedbn"}
-    assert c.make_strategy("fedavg").aggregation == ClusterMean(weighted=True)
-    assert c.make_strategy("single").aggregation == ClusterMean(weighted=False)
-
-
-@dataclass(frozen=True)
-class Weighing(SingleCluster):
-    weighted: bool = False
-
-
-@dataclass(frozen=True)
-class Weighed(ClusterMean):
-    weighted: bool
-
-
-def test_only_an_aggregation_is_sent_whether_clients_are_weighted(monkeypatch):
-    monkeypatch.setitem(c.SYSTEMS, "weighing", c.System(Weighing, Weighed, True))
-    config = parse_config({**DEFAULTS, "strategy": "weighing", "weighted-mean": "paper"})
-    federation = simulate_federation(config.federation_settings(6, SEED))
-    setting = Setting(config, federation.dataset, SEED, federation)
-    check_strategy("weighing", setting)
-    strategy = build_strategy("weighing", setting, {})
-    assert (strategy.clustering.weighted, strategy.aggregation.weighted) == (False, True)

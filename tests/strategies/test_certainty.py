@@ -5,12 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from strategies.clusterings.certainty import (
-    NO_CLUSTER,
-    certainty,
-    pair_shares,
-    why_no_structure,
-)
+from strategies.clusterings.certainty import NO_CLUSTER, certainty, pair_shares, why_no_structure
 
 
 def labels(*numbers):
@@ -46,17 +41,6 @@ def test_a_client_lands_where_it_is_with_the_larger_share():
     found = certainty(labels(0, 0, 0, 1, 1, 1), [labels(0, 0, 1, 0, 0, 1)])
     assert found.votes[0].tolist() == [0, 1, 0]
     assert certainty(labels(0, 0, 0, 1, 1), [labels(0, 0, 1, 0, 1)]).of_client[0] == 1  # a tie
-
-
-def test_of_one_cluster_those_that_a_resample_parts_from_most_others_are_in_doubt():
-    """Client 0 is with one of four others, client 2 two: half of them, and that is enough."""
-    found = certainty(labels(0, 0, 0, 0, 0), [labels(0, 0, 1, 1, 1), labels(0, 0, 0, 0, 0)])
-    assert found.of_client.tolist() == [0.5, 0.5, 1, 1, 1]
-    assert found.votes[0].tolist() == [0.5, 0.5]
-    assert [tuple(one) for one in found.doubts(labels(0, 0, 0, 0, 0))] == [
-        (0, 0, NO_CLUSTER, 0.5),
-        (1, 0, NO_CLUSTER, 0.5),
-    ]
 
 
 # Clients that cannot be distinguished

@@ -55,10 +55,7 @@ def test_by_hand_a_cluster_is_split_exactly_when_both_norms_say_so(mean_norm, ma
 def test_by_hand_parts_must_be_large_enough():
     # 0°, 10° and 130°: single linkage leaves client 2 alone.
     steps = {c: (np.cos(np.radians(a)), np.sin(np.radians(a))) for c, a in enumerate((0, 10, 130))}
-    for options, parts in (
-        ({}, [[0, 1], [2]]),
-        ({"min_size": 2}, [[0, 1, 2]]),
-    ):
+    for options, parts in (({}, [[0, 1], [2]]), ({"min_size": 2}, [[0, 1, 2]])):
         assert groups(split(RecursiveBipartition(**{**ALWAYS, **options}), steps)) == parts
 
 
@@ -126,16 +123,6 @@ def test_by_hand_a_cluster_stands_still_when_all_its_clients_last_updates_say_so
     assert split(clustering, {0: (0, -4), 1: (0, 4)}, TOGETHER) == TOGETHER
 
 
-def test_by_hand_an_old_update_is_no_reason_to_split():
-    # All four are half as long: 2 is not above 0.7·4, and the 5 of clients 4 and 5 is old.
-    clustering = StableBipartition(min_size=1)
-    split(clustering, SIX)
-    short = {client: (0, step / 2) for client, (_, step) in FOUR.items()}
-    assert split(clustering, short, TOGETHER) == TOGETHER
-    parts = split(clustering, {0: (0, -3), 3: (0, 3)}, TOGETHER)
-    assert parts == {0: 0, 1: 0, 2: 1, 3: 1, 4: 0, 5: 1}
-
-
 def test_the_smallest_part_counts_those_that_sat_out():
     for min_size, parts in ((3, [[0, 1, 4], [2, 3, 5]]), (4, [[0, 1, 2, 3, 4, 5]])):
         clustering = StableBipartition(min_size=min_size)
@@ -153,3 +140,9 @@ def test_by_hand_each_part_goes_on_with_its_mean():
     ]
     assert models == [[2, 4], [2, -4]]
     assert strategy.reports[0].clusters == {0: 0, 1: 0, 2: 1}
+
+
+def test_clients_that_never_sent_an_update_follow_the_larger_part():
+    of_client = {0: 0, 1: 0, 2: 0, 3: 0, 4: 0}
+    steps = {1: (1, 0), 2: (-1, 0.1), 4: (1, 0.1)}
+    assert split(RecursiveBipartition(**ALWAYS), steps, of_client) == {0: 0, 1: 0, 2: 1, 3: 0, 4: 0}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import relevance_search
-from benchmarks.clustering_grid import Cell, Score, markdown, score
+from benchmarks.clustering_grid import Cell, Score, score
 from tests.samples import sampled
 
 needs_data = pytest.mark.skipif(
@@ -18,8 +18,7 @@ PERFECT = {tasks: Score(1.0, 1.0, tasks) for tasks in (2, 3, 5)}
 
 
 @pytest.mark.parametrize(
-    ("partition", "tasks", "seed"),
-    sampled(product(["label", "quantity"], [2, 3, 5], range(3)), 4),
+    ("partition", "tasks", "seed"), sampled(product(["label", "quantity"], [2, 3, 5], range(3)), 4)
 )
 def test_the_embedded_images_are_grouped_perfectly(partition, tasks, seed):
     cell = Cell("mnist-5k", "hog", 20, partition, tasks, seed)
@@ -42,14 +41,3 @@ def test_missed_energy_groups_clients_of_a_handful_of_images_where_the_papers_fo
 def test_full_data_sets_are_grouped_perfectly_and_their_number_is_found(dataset, partition, tasks):
     cell = Cell(dataset, "hog", 20, partition, tasks, 0)
     assert score(cell) == PERFECT[tasks]
-
-
-def test_the_grid_shows_the_lowest_score():
-    scores = {
-        Cell("d", "f", 20, partition, tasks, seed): Score(1 - seed / 4, 0.5, 2 + seed)
-        for partition, tasks, seed in product(["label", "quantity"], [2, 3, 5], range(2))
-    }
-    lines = markdown(scores, "title").splitlines()
-    assert lines[0] == "### title"
-    assert len(lines) == 4 + 6
-    assert lines[4] == "| label | 2 | 0.75 | 0.50 (2/3) |"

@@ -91,13 +91,6 @@ def test_sign_flipped_and_scaled_updates_end_up_in_a_separate_cluster(rule):
     assert groups(found.of_client) == [[0, 1, 4, 5], [2, 3]]
 
 
-@pytest.mark.parametrize("rule", ["silhouette", "elbow", 3])
-def test_updates_that_are_all_similar_or_zero_are_no_error(rule):
-    for steps in ([(1, 1)] * 4, [(0, 0)] * 4, [(1, 1), (0, 0)]):
-        found = grouped(by_received(rule), updates(*steps))
-        assert list(found.of_client) == list(range(len(steps)))
-
-
 def test_a_client_that_does_not_take_part_retains_its_last_direction():
     clustering = by_received(2)
     first = grouped(clustering, updates(*angles(0, 90, 91), clients=[0, 2, 3]), [0, 1, 2, 3])

@@ -15,8 +15,6 @@ from strategies.clusterings.first_update import decomposed_cosines
 from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import TASKS, fail, groups, in_rounds, run, toy_app, weights, with_arrays
 
-BOTH = pytest.mark.parametrize("kind", [FirstUpdateClustering, FirstDirectionClustering])
-
 
 def model(hidden, output):
     arrays = {"hidden.weight": hidden, "output.weight": output[:1], "output.bias": output[1:]}
@@ -80,15 +78,6 @@ def test_by_hand_fedgroup_groups_by_direction_and_not_by_length():
         [1],
         [2, 4],
     ]
-
-
-@BOTH
-@pytest.mark.parametrize("steps", [[(1, 1)] * 4, [(0, 0)] * 4, [(2, 1)]])
-def test_updates_that_are_all_similar_or_zero_and_a_single_client_are_no_error(kind, steps):
-    for number in (1, 3):
-        found = grouped(kind(number), updates(*steps))
-        assert list(found.of_client) == list(range(len(steps)))
-        assert found.count <= number
 
 
 def test_all_train_in_round_1_for_any_share_and_then_none_moves():

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from flwr.app import MetricRecord
 
 from fl_core.messages import protocol
 from strategies import make_strategy
@@ -175,28 +174,6 @@ def test_a_finite_number_above_the_threshold_is_a_flag(shift, flagged):
     grid = LocalGrid(toy_app([0, 1, 0], corrupt), 3)
     run(make_strategy("flt", ENCODER, 2), grid, rounds=2)
     assert asked_in(grid)[0] == ([0, 2] if flagged else [0])
-
-
-SKETCH = [2.0, 0.5, *np.arange(protocol.SKETCH_SIZE - 2.0)]
-
-
-@pytest.mark.parametrize(
-    ("said", "sent_back"),
-    [(SKETCH, SKETCH), (SKETCH[1:], None), ([*SKETCH[1:], np.nan], None), (7, None), ([], None)],
-)
-def test_only_a_sketch_is_sent_back_with_the_model(said, sent_back):
-    def say(message, context, answer):
-        answer.content["metrics"] = MetricRecord({protocol.IMAGE_SKETCH: said})
-        return answer
-
-    grid = LocalGrid(toy_app([0, 1, 0], {("query.signature", 1): say}), 3)
-    run(make_strategy("flt", ENCODER, 2), grid)
-    (sent,) = (
-        m.content["config"]
-        for m in grid.sent
-        if (m.metadata.dst_node_id, m.metadata.message_type) == (grid.node_of(1), "train")
-    )
-    assert sent.get(protocol.IMAGE_SKETCH) == sent_back
 
 
 def contents(grid):

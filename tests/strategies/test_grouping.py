@@ -104,12 +104,6 @@ def test_by_hand_the_best_silhouette():
     assert best_silhouette(distances, agglomerate_distances(distances, 2).merges) == 2
 
 
-def test_similarities_beyond_one_by_rounding_are_no_distance():
-    found = agglomerate(np.array([[1, 1 + 1e-7, 0.2], [1 + 1e-7, 1, 0.2], [0.2, 0.2, 1]]), 2)
-    assert found.labels.tolist() == [0, 0, 1]
-    assert found.merges[0, 2] == 0
-
-
 def test_one_client_is_one_cluster():
     for number in (1, *COUNT_RULES):
         found = agglomerate(np.ones((1, 1)), number)

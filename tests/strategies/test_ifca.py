@@ -8,13 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies import (
-    ClusteredStrategy,
-    ClusterMean,
-    GraphMean,
-    LossClustering,
-    make_strategy,
-)
+from strategies import ClusteredStrategy, ClusterMean, GraphMean, LossClustering, make_strategy
 from strategies.clusterings.ifca import inhabit_all
 from tests.local_grid import LocalGrid, Visits
 from tests.toy_app import MODEL, draw_model, fail, in_rounds, run, toy_app, weights, with_metrics

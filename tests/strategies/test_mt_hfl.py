@@ -7,7 +7,6 @@ from fl_core.messages import protocol
 from fl_core.models.build import build_model
 from strategies import Clusters, LpsGps, Round, make_strategy
 from strategies.aggregations.lps_gps import common_layers
-from strategies.rounds.ask import Traffic
 from tests.local_grid import LocalGrid
 from tests.toy_app import in_rounds, run, toy_app
 
@@ -70,22 +69,6 @@ def test_by_hand_an_lps_without_an_update_shares_what_it_has(local_rounds):
         models, strategy = after(2, local_rounds=local_rounds, corrupt=corrupt)
         assert strategy.clusters.of_client == {0: 0, 1: 1, 2: 0}
         assert [value[0] for value in values(models, "conv.w")] == pytest.approx([expected] * 2)
-
-
-def test_bytes_between_servers_are_counted_separately():
-    _, strategy = after(3, local_rounds=1)
-    exchange = 2 * 8  # two LPSs, two float32 of conv.w
-    assert (strategy.training.server_traffic.up, strategy.training.server_traffic.down) == (
-        3 * exchange,
-    ) * 2
-    model = sum(len(array.data) for array in TWO_LAYERS.values())
-    assert strategy.training.train_traffic.down == 3 * 3 * model
-    _, strategy = after(3, local_rounds=2)
-    assert (strategy.training.server_traffic.up, strategy.training.server_traffic.down) == (
-        exchange,
-    ) * 2
-    _, strategy = after(3, layers=())
-    assert strategy.training.server_traffic == Traffic(0, 0)
 
 
 def test_a_layer_that_is_not_there():

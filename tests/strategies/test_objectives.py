@@ -1,7 +1,5 @@
 """What a server says, sends and never sees again, by local objective."""
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -14,14 +12,7 @@ from fl_core.objectives.private_head import PrivateHead
 from fl_core.objectives.private_layers import PrivateLayers
 from fl_core.objectives.prox import Prox
 from fl_core.objectives.scaffold import Scaffold
-from strategies import (
-    ClusteredStrategy,
-    LossClustering,
-    LpsGps,
-    SingleCluster,
-    UpdateClustering,
-)
-from strategies.catalogue import AGGREGATIONS
+from strategies import ClusteredStrategy, LossClustering, SingleCluster, UpdateClustering
 from tests.local_grid import LocalGrid, Visits
 from tests.objective_app import (
     BODY,
@@ -208,30 +199,6 @@ def test_a_run_that_is_cut_off_goes_on_with_what_clients_stored(local, tmp_path)
 
 
 @every_keeping
-def test_a_run_goes_on_where_no_client_has_stored_anything(local, tmp_path):
-    """Devices without a `model-path`: with private layers, that costs a round."""
-    one = strategy(local)
-    run(one, grid(), 2)
-    save_checkpoint(tmp_path / "c", one.checkpoint())
-    again = strategy(local)
-    again.resume(load_checkpoint(tmp_path / "c"))
-    run(again, grid(), 4)
-    assert [len(report.samples) for report in again.reports[-1:]] == [NUM_CLIENTS]
-
-
-@pytest.mark.parametrize(
-    ("local", "name"), sampled(itertools.product(STATEFUL.values(), AGGREGATIONS), 2)
-)
-def test_every_aggregation_combines_what_is_shared(name, local):
-    made = {**AGGREGATIONS, "lps-gps": lambda: LpsGps(("body",))}
-    labels = strategy(local).clustering
-    one = ClusteredStrategy(labels, made[name](), local)
-    run(one, grid())
-    assert np.isfinite(one.reports[-1].train_loss)
-    assert len(one.reports[-1].tested) == NUM_CLIENTS
-
-
-@every_keeping
 def test_ifca_asks_for_losses_of_whole_models(local):
     world = grid()
     one = ClusteredStrategy(LossClustering(2, drawn, enforce=False), local=local)
@@ -266,3 +233,15 @@ def test_layers_by_name():
         named_layers("private-layers", "con", names)
     with pytest.raises(ValueError, match='x is "conv,norm,block,fc", which is all layers'):
         named_layers("x", "conv,norm,block,fc", names)
+
+
+@every_keeping
+def test_a_run_goes_on_where_no_client_has_stored_anything(local, tmp_path):
+    """Devices without a `model-path`: with private layers, that costs a round."""
+    one = strategy(local)
+    run(one, grid(), 2)
+    save_checkpoint(tmp_path / "c", one.checkpoint())
+    again = strategy(local)
+    again.resume(load_checkpoint(tmp_path / "c"))
+    run(again, grid(), 4)
+    assert [len(report.samples) for report in again.reports[-1:]] == [NUM_CLIENTS]

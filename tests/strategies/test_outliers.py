@@ -9,7 +9,6 @@ from sklearn.metrics import adjusted_rand_score
 from benchmarks.harness import gram_of
 from clients.signatures.spectrum import leading_spectrum, relevance
 from fl_core.relevance import USUAL_EIGENVECTORS, Spectra
-from strategies import SpectralClustering
 from strategies.clusterings import at_server
 from strategies.clusterings.agglomeration import half_way
 from strategies.clusterings.at_server import group_by_eigenpairs
@@ -23,7 +22,6 @@ from strategies.clusterings.outliers import (
     trusted_clients,
 )
 from strategies.clusterings.relevance_groups import group_by_relevance
-from tests.same_images import conversation
 
 TASKS = np.repeat([0, 1, 2], 8)
 BOTH_FORMULAS = pytest.mark.parametrize("formula", ["paper", "missed-energy"])
@@ -243,16 +241,6 @@ def test_strangers_are_separated_before_clusters_are_counted(formula, landmarks,
     assert found.outliers == dict.fromkeys((12, 13, 14), SHARES_NOTHING)
     assert len(found.compared) == (landmarks or 12)
     assert set(found.compared) <= set(range(12))
-
-
-@pytest.mark.parametrize("place", ["clients", "server"])
-def test_the_strategy_names_outliers(place, monkeypatch, caplog):
-    method = "group" if place == "clients" else "group_at_server"
-    found = replace(group_by_relevance(scores_of(np.repeat([0, 1], 3)), 2), outliers={4: UNRELATED})
-    monkeypatch.setattr(SpectralClustering, method, lambda *_: found)
-    clustering = SpectralClustering(2, num_eigenvectors=2, relevance_at=place, outliers="separate")
-    assert clustering.find(conversation(6)).outliers == {4: UNRELATED}
-    assert f"outliers: {UNRELATED}: 4" in caplog.text
 
 
 @pytest.mark.parametrize("number", [3, "elbow"])

@@ -4,7 +4,7 @@ import numpy as np
 
 from strategies import make_strategy
 from tests.local_grid import LocalGrid
-from tests.toy_app import TASKS, run, toy_app, weights, with_arrays
+from tests.toy_app import run, toy_app, weights, with_arrays
 
 
 def sends(*rows):
@@ -33,24 +33,3 @@ def test_by_hand_the_distance_is_that_of_the_closest_centroids():
         strategy.clusters.comparison.merges[:, 2], [1, (np.sqrt(202) + np.sqrt(185)) / 2]
     )
     assert weights(result) == [2.5, 2]  # (1·10 + 3·30)/40
-
-
-def test_clients_are_sent_no_encoder_and_asked_once():
-    grid = LocalGrid(toy_app(TASKS), 7)
-    strategy = make_strategy("pca-km-hc", 3, num_centroids=4)
-    run(strategy, grid, rounds=3)
-    asked = [m for m in grid.sent if m.metadata.message_type == "query.signature"]
-    assert len(asked) == 7
-    for message in asked:
-        assert set(message.content) == {"config"}
-        assert message.content["config"]["num-centroids"] == 4
-        assert message.content["config"]["num-components"] == 128
-    assert strategy.training.pre_round_traffic.down == 0
-
-
-def test_centroids_of_another_width_are_left_out_by_name():
-    app = app_with({1: [(1, 2, 3, 4)]})  # the toy's centroids have three numbers
-    strategy = make_strategy("pca-km-hc", 2)
-    run(strategy, LocalGrid(app, 4))
-    assert strategy.failures == {1: "its centroids have 4 numbers, the others' 3"}
-    assert list(strategy.clusters.of_client) == [0, 2, 3]

@@ -6,14 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from flwr.app import Array
-from hypothesis import given
-from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
-from clients.signatures.spectrum import (
-    leading_spectrum,
-    relevance,
-)
+from clients.signatures.spectrum import leading_spectrum, relevance
 from fl_core.relevance import FORMULAS, Spectra, relevances, smallest_angles
 from strategies import SpectralClustering
 from strategies.clusterings import at_server as landmarks
@@ -52,15 +47,6 @@ def test_whole_spectra_say_what_clients_would(formula, k):
         np.testing.assert_allclose(found, answers_of(formula, clients, k), atol=1e-3)
 
 
-@given(st.integers(0, 2**32 - 1))
-def test_no_client_misses_anything_of_itself(seed):
-    """In float32: its rounding must not pass for another client's small miss."""
-    rng = np.random.default_rng(seed)
-    rows = [rng.standard_normal((40, 324)).astype(np.float32) for _ in range(6)]
-    spectra = spectra_of([leading_spectrum(one, 10) for one in rows])
-    assert (np.diag(relevances("missed-energy", spectra, spectra, 5)) == 1).all()
-
-
 def test_two_eigenpairs_by_hand():
     # G_1 = diag(4, 1), G_2 = diag(1, 4), known by both eigenpairs each.
     axes = np.eye(2, dtype=np.float32)
@@ -73,21 +59,6 @@ def test_two_eigenpairs_by_hand():
     # 2's first eigenvector captures 1 of the 4 that one direction can: it misses 3/4, and is the
     # only other client.
     np.testing.assert_allclose(relevances("missed-energy", both, both, 1), [[1, 0.5], [0.5, 1]])
-
-
-@given(st.randoms(use_true_random=False), st.sampled_from(sorted(FORMULAS)))
-def test_order_does_not_matter_and_units_neither(random, formula):
-    clients = federation(random.randrange(10), clients=6)
-    order = random.sample(range(6), 6)
-
-    def found(spectra):
-        return relevances(formula, spectra, spectra, 3)
-
-    before = found(spectra_of(clients))[np.ix_(order, order)]
-    moved = spectra_of([clients[i] for i in order])
-    np.testing.assert_allclose(found(moved), before, atol=1e-5)
-    scaled = replace(moved, values=9 * moved.values)
-    np.testing.assert_allclose(found(scaled), before, atol=1e-5)
 
 
 class TestClustering:
@@ -141,10 +112,7 @@ class TestClustering:
     @pytest.mark.parametrize(
         ("corrupt", "reason"),
         [
-            (
-                lambda array: array[:-1],
-                "eigenvalues are float32 of shape (3,), not",
-            ),
+            (lambda array: array[:-1], "eigenvalues are float32 of shape (3,), not"),
             (lambda array: array[::-1].copy(), "not finite, positive and descending"),
             (lambda array: -array[::-1].copy(), "not finite, positive and descending"),
             (lambda array: array * np.float32(np.nan), "not finite, positive and descending"),

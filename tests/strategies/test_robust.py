@@ -9,12 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies.aggregations import robust
-from strategies.aggregations.robust import (
-    Krum,
-    Median,
-    MultiKrum,
-    TrimmedMean,
-)
+from strategies.aggregations.robust import Krum, Median, MultiKrum, TrimmedMean
 from strategies.catalogue import ROBUST
 from strategies.rounds.round_state import Clusters, Round, Update
 
@@ -152,13 +147,6 @@ def test_too_few_answers_are_averaged_and_that_is_said_once(kind, caplog):
     said = f"{kind.name} tolerates one wrong answer if a cluster has at least {kind.fewest} answers"
     assert caplog.text.count(said) == 1
     assert f"with {few} answers it takes the mean" in caplog.text
-
-
-@BY_NAME
-def test_one_client_gets_its_model_back_and_nothing_is_said(kind, caplog):
-    caplog.set_level(logging.WARNING)
-    assert combined(kind(), updates_of([0.25, 7])) == [[0.25, 7]]
-    assert not caplog.text
 
 
 def test_by_hand_running_statistics_do_not_decide_which_model_is_taken():

@@ -65,15 +65,6 @@ def test_by_hand_clusters_that_are_given_again_in_a_later_round():
     assert weights(result) == [3.5, 5]
 
 
-@pytest.mark.parametrize("rule", ["elbow", "silhouette"])
-@pytest.mark.parametrize("name", ["rcc-pfl", "pacfl", "flt", "fedhc", "fedclust", "pca-km-hc"])
-def test_one_client_and_two_where_the_number_of_clusters_is_chosen(name, rule):
-    assert weights(run(STRATEGIES[name](rule), LocalGrid(toy_app(), 1), rounds=3)) == [3]
-    strategy = STRATEGIES[name](rule)
-    run(strategy, LocalGrid(toy_app([0, 1]), 2), rounds=2)
-    assert strategy.clusters.of_client == {0: 0, 1: 1}
-
-
 @every_strategy
 def test_one_cluster_of_all_is_the_single_model(make):
     # Everybody adds index + 1: the mean of 1 … 7 is 4, weighted by 10 … 70 images (1·1 + 2·2 + …
@@ -284,29 +275,6 @@ def test_a_loss_that_is_no_number_costs_only_the_loss():
     assert set(strategy.reports[0].tested) == {0, 1, 2}
 
 
-def test_scores_are_optional_and_the_round_says_who_trained_on_how_much():
-    corrupt = {("evaluate", 2): with_metrics(macro_f1=0.25, balanced_accuracy=1)}
-    strategy = make_strategy("single", evaluate_every=2)
-    run(strategy, LocalGrid(toy_app(corrupt={**corrupt, ("train", 1): fail}), 3), 2)
-    untested, report = strategy.reports
-    assert report.of("macro-f1") == {2: 0.25}
-    assert report.of("balanced-accuracy") == {2: 1}
-    assert set(report.tested) == set(report.of("loss")) == {0, 1, 2}
-    assert report.mean("macro-f1") == 0.25
-    assert np.isnan(untested.mean("macro-f1"))
-    assert untested.samples == report.samples == {0: 10, 2: 30}
-
-
-def test_a_second_test_is_stored_beside_the_first_and_costs_nothing():
-    corrupt = {("evaluate", 1): with_other_test(accuracy=0.5, loss=2.0)}
-    strategy, plain = make_strategy("single"), make_strategy("single")
-    run(strategy, LocalGrid(toy_app(corrupt=corrupt), 3))
-    run(plain, LocalGrid(toy_app(), 3))
-    assert strategy.reports[0].other_scores == {"accuracy": {1: 0.5}, "loss": {1: 2}}
-    assert strategy.reports[0].scores == plain.reports[0].scores
-    assert strategy.training.evaluate_traffic == plain.training.evaluate_traffic
-
-
 def test_no_node_at_all():
     with pytest.raises(RuntimeError, match="no client answered: no node is connected"):
         run(make_strategy("single"), LocalGrid(toy_app(), 0))
@@ -318,13 +286,6 @@ def test_more_clusters_than_clients_that_answered(name, query):
     for grid in (LocalGrid(toy_app(), 2), LocalGrid(failing, 3)):
         with pytest.raises(ValueError, match="num-clusters is 3, but 2 clients can be grouped"):
             run(STRATEGIES[name](), grid)
-
-
-@pytest.mark.parametrize("name", ["fedhc", "ifca", "fedsem", "fedclust", "fedgroup"])
-def test_more_clusters_than_clients_where_clusters_may_be_fewer(name):
-    strategy = STRATEGIES[name]()
-    run(strategy, LocalGrid(toy_app([0, 1]), 2), rounds=3)
-    assert set(strategy.clusters.of_client) == set(strategy.reports[-1].tested) == {0, 1}
 
 
 def test_clusters_that_do_not_cover_the_clients():

@@ -3,12 +3,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies.clusterings import signatures
 from strategies.clusterings.agglomeration import canonical_labels
 from strategies.clusterings.signatures import (
     closest_distances,
     cluster_means,
-    embed_signatures,
     group_graph,
     matching_distances,
     nearest_cluster,
@@ -33,41 +31,19 @@ def cliques(labels):
 
 def test_by_hand_closest_distances():
     # Client 0: (0,0) and (10,0); client 1: (3,4), at 5 from the first; client 2: (10,1), (0,12).
-    embedded = [
-        np.array([[0.0, 0], [10, 0]]),
-        np.array([[3.0, 4]]),
-        np.array([[10.0, 1], [0, 12]]),
-    ]
+    embedded = [np.array([[0.0, 0], [10, 0]]), np.array([[3.0, 4]]), np.array([[10.0, 1], [0, 12]])]
     found = closest_distances(embedded)
     assert np.allclose(found, [[0, 5, 1], [5, 0, np.sqrt(49 + 9)], [1, np.sqrt(58), 0]])
 
 
 def test_by_hand_matching_distances():
     # Client 0: (0,0), (8,0); client 1 shares (0,0), and has (0,6); client 2: (8,3) alone.
-    embedded = [
-        np.array([[0.0, 0], [8, 0]]),
-        np.array([[0.0, 6], [0, 0]]),
-        np.array([[8.0, 3]]),
-    ]
+    embedded = [np.array([[0.0, 0], [8, 0]]), np.array([[0.0, 6], [0, 0]]), np.array([[8.0, 3]])]
     # 0 and 1: (0,0) with itself and 10 from (8,0) to (0,6), over two centroids: 5. 2 is matched
     # with whichever is nearer: 3 from (8,0) and √73 from (0,6).
     assert np.allclose(matching_distances(embedded), [[0, 5, 3], [5, 0, 8.5440037], [3, 8.544, 0]])
     # The closest of two with a class in common are one point, however distant the others are.
     assert closest_distances(embedded[:2])[0, 1] == 0
-
-
-def test_only_matching_separates_tasks_that_share_classes():
-    # Five tasks in a ring, each of three classes, one shared with the next: FLT's scenario 2.
-    rng = np.random.default_rng(0)
-    centres = rng.normal(size=(10, 2)) * 10
-    tasks = np.repeat(range(5), 4)
-    signatures = [
-        centres[[2 * t, 2 * t + 1, (2 * t + 2) % 10]] + rng.normal(size=(3, 2)) * 0.1 for t in tasks
-    ]
-    found = group_graph(relatedness_graph(matching_distances(signatures), 1.0), "elbow")
-    assert found.labels.tolist() == tasks.tolist()
-    graph = relatedness_graph(closest_distances(signatures), 1.0)
-    assert graph[:4, 4:8].all()  # task 0's clients are linked with task 1's
 
 
 def test_the_threshold_belongs_to_the_graph():
@@ -98,14 +74,6 @@ def test_cliques_are_the_clusters_when_their_number_is_chosen(labels):
     assert np.array_equal(group_graph(cliques(labels), "silhouette").labels, found.labels)
     given_number = group_graph(cliques(labels), len(set(labels)))
     assert np.array_equal(given_number.labels, canonical_labels(labels))
-
-
-@pytest.mark.slow
-def test_twins_are_neighbours_even_if_they_are_more_than_umap_looks_at():
-    others = clients(1, per_task=6)
-    twins = [others[0] + 5] * (signatures.NUM_NEIGHBORS + 5)
-    distances = closest_distances(embed_signatures([*twins, *others], seed=0))
-    assert not distances[: len(twins), : len(twins)].any()
 
 
 def test_by_hand_a_newcomer_joins_the_nearest_mean():

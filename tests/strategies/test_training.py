@@ -57,13 +57,6 @@ def test_clusters_that_come_with_models_go_on_with_these_and_do_not_hold_them(pe
     assert state.initial["w"].tolist() == [0, 0]
 
 
-def test_what_clusters_have_worked_out_is_not_in_a_checkpoint():
-    state = training(False, {0: 0, 1: 1, 2: 1}, [model(1), model(5)])
-    assert state.clusters.neighbours_of(2) == {1, 2}
-    again = Training.from_checkpoint(state.as_checkpoint(), ClientRegistry(dict(NODES)), False)
-    assert again.clusters.of_client == state.clusters.of_client
-
-
 def test_failures_and_who_has_trained_survive_a_checkpoint():
     state = training(False, {0: 0, 1: 1, 2: 1}, [model(1), model(5)])
     state.record_failures({1: "its disk is full"}, "train")

@@ -104,16 +104,6 @@ def test_what_an_aggregation_makes_wrongly(change, said):
         training(Found(), Made(change))
 
 
-def test_those_that_do_nothing_wrong_are_let_alone():
-    """NumPy's numbers become those of Python, which can be written down."""
-    clusters = Clusters({0: np.int64(0), np.int64(1): 1}, num_clusters=3)
-    strategy = ClusteredStrategy(Found(lambda _: clusters), Made(list))
-    found = run(strategy, LocalGrid(toy_app([0] * 3), 3), 2, MODEL)
-    assert len(protocol.unpack_models(found.arrays)) == 3
-    kinds = {type(number) for pair in strategy.clusters.of_client.items() for number in pair}
-    assert kinds == {int}
-
-
 def test_who_fails_while_a_clustering_asks_may_be_among_its_clients(caplog):
     @dataclass
     class Asks(Found):

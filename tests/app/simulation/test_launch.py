@@ -104,7 +104,9 @@ def test_a_run_whose_process_is_killed_says_how_to_go_on(tmp_path, capsys):
 def test_flwr_run_alone_works(tmp_path):
     """One SuperLink, as `flwr run .` keeps it."""
     words = f'num-server-rounds=3 output-dir="{tmp_path / "out"}"'
-    type_commands(f"flwr run . --stream --run-config '{words}'", ROOT, tmp_path / "home")
+    here = "export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1"
+    command = f"flwr run . --stream --run-config '{words}'"
+    type_commands(f"{here}; {command}", ROOT, tmp_path / "home")
     summary = load_summary(tmp_path / "out")
     assert [(r["strategy"], r["num-clients"]) for r in summary["runs"]] == [
         ("rcc-pfl", 2),

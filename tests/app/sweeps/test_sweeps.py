@@ -523,7 +523,7 @@ def test_killed_and_called_again_it_has_the_numbers_of_an_undisturbed_run(tmp_pa
     with fedkin(command, LEFT_BEHIND=marker) as first:
         wait_for_line(first, "[2/2] noise-rate=0.4: starts")
         log = folder / "cells/noise-rate=0.4/log.txt"
-        while not log.exists() or "single    seed 0  round   1/2" not in log.read_text():
+        while not log.exists() or "single   seed 0  round   1/2" not in log.read_text():
             time.sleep(0.05)
         first.kill()
     assert [cell["cell"] for cell in cells_of(folder)] == ["noise-rate=0"]

@@ -18,12 +18,7 @@ from fl_core.options import POSITIVE, number, option
 from strategies.aggregations.aggregation import Aggregation
 from strategies.rounds.means import mean_model
 from strategies.rounds.round_state import Round
-from strategies.rounds.updates import (
-    Float64,
-    cosine_similarities,
-    inner_products,
-    model_vector,
-)
+from strategies.rounds.updates import Float64, cosine_similarities, inner_products, model_vector
 
 
 @dataclass(frozen=True)

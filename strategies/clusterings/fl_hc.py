@@ -18,8 +18,6 @@ from strategies.clusterings.first_update import FirstUpdateClustering
 from strategies.rounds.round_state import Round, Update
 from strategies.rounds.updates import Float64, Vector, model_vector
 
-DISTANCES = ("euclidean", "cityblock", "cosine")
-
 
 @dataclass
 class WarmUpClustering(FirstUpdateClustering):
@@ -35,7 +33,7 @@ class WarmUpClustering(FirstUpdateClustering):
     warm_up_rounds: int = option(3, NATURAL, "rounds with one model for all before the grouping")
     distance: str = option(
         "euclidean",
-        one_of(DISTANCES),
+        one_of(("euclidean", "cityblock", "cosine")),
         "how far two updates are apart; `cityblock` is the paper's L1",
         key="update-distance",
     )

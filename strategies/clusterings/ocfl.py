@@ -20,14 +20,7 @@ from strategies.clusterings.agglomeration import canonical_labels, closest_clust
 from strategies.clusterings.first_update import OnceByTraining
 from strategies.rounds.round_state import Clusters, Comparison, Round
 from strategies.rounds.state import state_field
-from strategies.rounds.updates import (
-    Float64,
-    Vector,
-    cosine_similarities,
-    inner_products,
-)
-
-METHODS = ("hdbscan", "mean-shift")
+from strategies.rounds.updates import Float64, Vector, cosine_similarities, inner_products
 
 
 @dataclass
@@ -42,7 +35,7 @@ class TemperatureClustering(OnceByTraining):
     name: ClassVar[str] = "temperature"
     method: str = option(
         "hdbscan",
-        one_of(METHODS),
+        one_of(("hdbscan", "mean-shift")),
         "how clients are grouped, by the distances of their updates",
         key="ocfl-method",
     )
@@ -88,12 +81,6 @@ def cosine_distances(vectors: Sequence[Vector]) -> Float64:
 
 
 def temperature(distances: Float64) -> float:
-    """Return the temperature of cosine distances, shape (n, n), in [0, 1]; 0 for one client.
-
-    Examples
-    --------
-    >>> temperature(np.array([[0.0, 1.0], [1.0, 0.0]]))  # √2 / √8
-    0.5
-    """
+    """Return the temperature of cosine distances, shape (n, n), in [0, 1]; 0 for one client."""
     count = len(distances)
     return float(np.linalg.norm(distances) / math.sqrt(max(1, 4 * count * (count - 1))))

@@ -1,7 +1,5 @@
 """Whether a node's owner allows the user-defined code that a run names."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from typing import Any

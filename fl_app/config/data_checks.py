@@ -1,7 +1,5 @@
 """Checks that models, features and strategies suit the samples of a data set."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from typing import cast

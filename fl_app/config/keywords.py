@@ -1,7 +1,5 @@
 """The keywords of a run configuration, and the values that they stand for."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

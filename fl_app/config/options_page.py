@@ -1,7 +1,5 @@
 """`make options`: writes the declared options into pyproject.toml and docs/options.md."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

@@ -4,8 +4,6 @@ Each option checks its value alone (`fl_core.options`); `data_checks` has the ru
 `values` are the fields of `fl_app.config.run_config.Config`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The run configuration: reads and checks every run-config value."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -71,10 +69,7 @@ from strategies.clusterings.spectral import SpectralClustering
 
 TRACKERS = ("tensorboard", "mlflow", "wandb")
 
-PAPER_CLIENTS = 25
-"""The number of simulated clients if neither the user nor the data set gives one."""
-
-
+PAPER_CLIENTS = 25  # the number of simulated clients if neither the user nor the data set gives one
 USUAL_VALUES: Mapping[str, Scalar] = {
     "num-clusters": AS_TASKS,
     "relevance": SpectralClustering.relevance,
@@ -281,11 +276,7 @@ class Config(
 
     @cached_property
     def simulated_clients(self) -> int:
-        """Return the number of clients of a simulation.
-
-        By default it is that of the data set's partition (a user-defined function is called for
-        it), otherwise `PAPER_CLIENTS`.
-        """
+        """Return the number of clients: as given, of the data set's partition, or the paper's."""
         return self.num_clients or num_sites(self.dataset, self.data_dir) or PAPER_CLIENTS
 
     def eigenvectors(self, default: object = None) -> int:
@@ -294,18 +285,18 @@ class Config(
             return int(self.num_eigenvectors)
         return default if isinstance(default, int) else USUAL_EIGENVECTORS[self.relevance]
 
-    def for_samples(self, kind: SampleKind) -> Config:
+    def for_samples(self, kind: SampleKind) -> "Config":
         """Return the configuration with the features that `auto` stands for with such samples."""
         name = chosen_features(self.features, kind.sample_shape, is_float=kind.is_float)
         return replace(self, features=name)
 
-    def with_values(self, values: Mapping[str, Any]) -> Config:
+    def with_values(self, values: Mapping[str, Any]) -> "Config":
         """Return the configuration with other values of options, by run-config key."""
         of_strategies = {key: values.get(key, value) for key, value in self.of_strategies.items()}
         others = {field_of(key): values[key] for key in values if key not in of_strategies}
         return replace(self, **others, of_strategies=of_strategies)
 
-    def for_strategies(self, *names: str) -> Config:
+    def for_strategies(self, *names: str) -> "Config":
         """Return the configuration with what `by-strategy` means for these strategies.
 
         It stays where they disagree; a strategy that does not use an option agrees with all.

@@ -1,7 +1,5 @@
 """Builds strategies from their names: clustering, aggregation, local objective."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, replace
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """`tune`: the values that each strategy tries; validation samples choose the best."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from itertools import product

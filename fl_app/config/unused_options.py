@@ -1,7 +1,5 @@
 """Options that have no effect in a configuration, and the condition under which they have."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 
@@ -12,8 +10,7 @@ from fl_core.data.dataset_info import num_sites
 from fl_core.options import Scalar, key_of
 from strategies.catalogue import SYSTEMS, System, parameters, system_of
 
-OF_TRAINING = {*map(key_of, fields(TrainingSettings))}
-"""Options of a client's training."""
+OF_TRAINING = {*map(key_of, fields(TrainingSettings))}  # options of a client's training
 OF_ROUNDS = {
     *OF_TRAINING,
     *("fraction-train", "evaluate-every", "fraction-evaluate", "early-stopping", "round-deadline"),
@@ -25,9 +22,6 @@ OF_WRITERS = {"partition", "min-samples"}
 """Options of how samples are spread that are used where each client is a writer."""
 OF_A_SPREAD = {*OF_WRITERS, "num-tasks", "dirichlet-alpha", "minority", "client-test"}
 """Options of how samples are spread, unused where the data set has a partition."""
-
-
-_BY_NUMBER = "if angle-threshold is never"
 
 
 def find_unused_options(given: Mapping[str, Scalar], config: Config) -> list[str]:
@@ -78,8 +72,11 @@ def _counts_only(key: str, config: Config) -> str:
     users = [name for name, system in SYSTEMS.items() if _uses(system, key)]
     if users and not any(_uses(system_of(name), key) for name in config.strategy):
         return f"for a strategy such as {users[0]}"
-    special = {"attack": _where_attacks, "num-clusters": _where_counted}
-    return special[key](config) if key in special else ""
+    clusterings = [parameters(system_of(name).clustering) for name in config.strategy]
+    by_angle = config.of_strategies["angle-threshold"] is not None
+    is_unused = key == "num-clusters" and by_angle and all("threshold" in c for c in clusterings)
+    where = "if angle-threshold is never" if is_unused else ""
+    return _where_attacks(config) if key == "attack" else where
 
 
 def _uses(system: System, key: str) -> bool:
@@ -94,18 +91,11 @@ def _uses(system: System, key: str) -> bool:
 
 
 def _where_attacks(config: Config) -> str:
-    clusterings = [system_of(name).clustering for name in config.strategy]
     if config.attack == "random-signature":
         grouped = one_shot(config.strategy)
         return "" if grouped else "for a strategy that groups clients first, such as rcc-pfl"
     if not config.num_server_rounds:
         return "in rounds of training"
-    if not any(clustering.trains_together for clustering in clusterings):
-        return "where clients train together, as with single"
-    return ""
-
-
-def _where_counted(config: Config) -> str:
-    parts = [parameters(system_of(name).clustering) for name in config.strategy]
-    by_number = config.of_strategies["angle-threshold"] is None
-    return "" if by_number or not all("threshold" in p for p in parts) else _BY_NUMBER
+    if any(system_of(name).clustering.trains_together for name in config.strategy):
+        return ""
+    return "where clients train together, as with single"

@@ -1,7 +1,5 @@
 """The pictures that compare strategies: of a run in its folder, of several runs on one page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 

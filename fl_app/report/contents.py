@@ -1,7 +1,5 @@
 """The contents of a report on one result: its sections and its configuration."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 

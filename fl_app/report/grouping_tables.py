@@ -1,7 +1,5 @@
 """The tables of a grouping, for the terminal and the report, and the sentences below them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,8 +19,7 @@ LIMITS = (
 """How far the certainty and the number of groups can be trusted."""
 _MOST_CANDIDATES = 6
 _MOST_DOUBTS = 20
-_HARDLY = 0.5
-"""If a smaller share of clients is certain, the data hardly have such groups."""
+_HARDLY = 0.5  # if a smaller share of clients is certain, the data hardly have such groups
 
 
 def supports_groups(report: Grouping) -> bool:

@@ -1,7 +1,5 @@
 """The similarity matrices of a page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -1,7 +1,5 @@
 """`fedkin report`: one HTML file of one run or several, and their table for a paper."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections.abc import Iterator, Sequence
@@ -150,7 +148,7 @@ def _report(options: argparse.Namespace) -> int:
     return 0
 
 
-def _table(results: list[Result], path: Path, options: argparse.Namespace) -> TextTable:
+def _table(results: "list[Result]", path: Path, options: argparse.Namespace) -> "TextTable":
     """Return the table of strategies for a file."""
     from fl_app.report.tables import strategy_table  # noqa: PLC0415
 
@@ -175,7 +173,7 @@ def _table(results: list[Result], path: Path, options: argparse.Namespace) -> Te
     )
 
 
-def _draw(results: list[Result], folder: Path, options: argparse.Namespace) -> Iterator[Path]:
+def _draw(results: "list[Result]", folder: Path, options: argparse.Namespace) -> Iterator[Path]:
     """Draw the pictures that need no more than the results, and yield their paths."""
     from fl_app.report.comparisons import draw_verdicts, figures_of  # noqa: PLC0415
     from fl_app.report.matrices import draw_matrix, matrices_of  # noqa: PLC0415

@@ -1,7 +1,5 @@
 """Builds the report from its parts, and writes it."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re
@@ -11,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from fl_app.report.comparisons import figures_of
 from fl_app.report.contents import MOST_PICTURES, SECTIONS, content_of, differing_options
@@ -25,9 +23,6 @@ from fl_core.data.settings import TESTS_EXPLAINED
 from fl_core.extras import load_extra
 from fl_core.files import replacing
 from fl_core.text import printable
-
-if TYPE_CHECKING:
-    from jinja2 import Template
 
 NO_REPORT_VARIABLE = "FEDKIN_NO_REPORT"
 """An environment variable: if it is set, a run writes no report."""
@@ -130,10 +125,8 @@ def _charts(results: Sequence[Result]) -> list[tuple[str, str, Spec]]:
 
 def _strategies(results: Sequence[Result], compare: str = "") -> TextTable:
     """Return the table of strategies, with a caption that explains its numbers."""
-    runs, table = (
-        [run for result in results for run in result.runs],
-        strategy_table(results, compare),
-    )
+    runs = [run for result in results for run in result.runs]
+    table = strategy_table(results, compare)
     main, both, shared = runs[0].metrics.main, len(tests_of(runs)) > 1, shared_test(runs)
     unit = " in percent" if main.is_share else ""
     parts = [
@@ -169,7 +162,7 @@ def _library() -> str:
 
 
 @lru_cache
-def _parts() -> tuple[Template, str, str]:
+def _parts() -> tuple[Any, str, str]:
     """Return the page's template, its style and its script; a tenth of a second compiles them."""
     jinja2 = load_extra("jinja2", "a report")
     environment = jinja2.Environment(

@@ -1,7 +1,5 @@
 """The tables of a report's sections: clusters, clients, and what happened to clients."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 

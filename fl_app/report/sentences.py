@@ -1,7 +1,5 @@
 """The sentences of a report: the question, the answer, and the command that repeats the run."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Mapping, Sequence

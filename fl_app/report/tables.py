@@ -1,7 +1,5 @@
 """Tables for people: in the terminal and on a report's page."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A table of text, and how it is written: in the terminal, as CSV, Markdown or LaTeX."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

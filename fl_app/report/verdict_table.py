@@ -1,7 +1,5 @@
 """What each client should do: in the terminal, and on a report's page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

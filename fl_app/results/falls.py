@@ -1,7 +1,5 @@
 """Clients whose score falls from one test to the next by more than chance explains."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,10 +12,8 @@ from fl_core.metrics import Metric
 from fl_core.text import listed
 from strategies import RoundReport
 
-SMALLEST_FALL = 0.2
-"""Of a share, such as the accuracy; a smaller fall is not named."""
-SMALLEST_GROWTH = 2.0
-"""Of an error: by which factor."""
+SMALLEST_FALL = 0.2  # of a share, such as the accuracy; a smaller fall is not named
+SMALLEST_GROWTH = 2.0  # of an error: by which factor
 _MOST_SAID = 10
 _Z = 1.959964  # of a 95 % interval
 

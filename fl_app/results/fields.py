@@ -3,8 +3,6 @@
 Texts are made harmless; numbers may be missing, and are small enough to be drawn.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection
 from typing import Annotated, Any
@@ -43,8 +41,7 @@ def is_empty(value: Any) -> bool:
 
 DASHED_KEYS = ConfigDict(alias_generator=lambda name: name.replace("_", "-"))
 """The configuration of a class whose keys have dashes where its fields have underscores."""
-OMIT_EMPTY = Field(exclude_if=is_empty)
-"""A key that a file has only if its value is not empty."""
+OMIT_EMPTY = Field(exclude_if=is_empty)  # a key that a file has only if its value is not empty
 
 _NAN_IF_NULL = BeforeValidator(lambda value: math.nan if value is None else value)
 

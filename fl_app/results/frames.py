@@ -1,7 +1,5 @@
 """The results of runs as data frames and pictures."""
 
-from __future__ import annotations
-
 from base64 import b64encode
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +15,6 @@ from fl_core.extras import load_extra
 
 if TYPE_CHECKING:  # it comes by the extra simulation
     from pandas import DataFrame
-
 
 _MIME_TYPES = {".png": "image/png", ".svg": "image/svg+xml", ".pdf": "application/pdf"}
 
@@ -55,22 +52,22 @@ class Results:
         return f"Results({names} in {self.folder})"
 
     @cached_property
-    def table(self) -> DataFrame:
+    def table(self) -> "DataFrame":
         """A row per strategy: means over seeds, as the run printed them."""
         return _pandas().DataFrame(self.summary.table).set_index("strategy")
 
     @cached_property
-    def accuracy(self) -> DataFrame:
+    def accuracy(self) -> "DataFrame":
         """metrics.csv: a row per strategy, seed and round; NaN in rounds without a test."""
         return _pandas().read_csv(self.folder / METRICS)
 
     @cached_property
-    def clients(self) -> DataFrame:
+    def clients(self) -> "DataFrame":
         """clients.csv: a row per strategy, seed, tested round and client, with all its scores."""
         return _read(self.folder / CLIENTS)
 
     @cached_property
-    def clusters(self) -> DataFrame:
+    def clusters(self) -> "DataFrame":
         """A row per strategy, seed and client: cluster (−1: left out), task and name if known."""
         rows = []
         for run in self.summary.runs:
@@ -82,12 +79,12 @@ class Results:
         return _pandas().DataFrame(rows)
 
     @cached_property
-    def verdicts(self) -> DataFrame:
+    def verdicts(self) -> "DataFrame":
         """verdicts.csv: a row per client and seed; empty without verdicts."""
         path = self.folder / VERDICTS
         return _read(path) if path.is_file() else _pandas().DataFrame()
 
-    def relevance(self, strategy: str = "", seed: int | None = None) -> DataFrame:
+    def relevance(self, strategy: str = "", seed: int | None = None) -> "DataFrame":
         """Return the relevance of clients' data to each other, a row and a column per client.
 
         By default that of the first strategy that compared its clients, on the first seed. A
@@ -125,7 +122,7 @@ class SweepResults:
         return f"SweepResults({len(self.cells)} cells in {self.folder})"
 
     @cached_property
-    def table(self) -> DataFrame:
+    def table(self) -> "DataFrame":
         """sweep.csv: a row per cell, strategy, seed and measure."""
         path = self.folder / SWEEP
         # An option may be swept over an empty text, or one such as NA.
@@ -167,7 +164,7 @@ def _pandas() -> Any:
     return load_extra("pandas", "a data frame of results")
 
 
-def _read(path: Path) -> DataFrame:
+def _read(path: Path) -> "DataFrame":
     """Read a CSV file whose names are texts, also 001 and NA, without what `csv_cell` adds."""
     table, name = _pandas().read_csv(path), "name"
     texts = {"usecols": [name], "dtype": str, "keep_default_na": False, "na_values": [""]}

@@ -1,7 +1,5 @@
 """Who should train with whom, how sure that is, and what it costs: grouping.json."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,8 +23,7 @@ from strategies.rounds.round_state import Clusters
 
 Float64 = NDArray[np.float64]
 
-MOST_CLIENTS_WITH_PAIRS = 300
-"""Clients of whom grouping.json has all pairs."""
+MOST_CLIENTS_WITH_PAIRS = 300  # clients of whom grouping.json has all pairs
 
 _MOST_CANDIDATES = 50
 

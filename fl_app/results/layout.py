@@ -1,7 +1,5 @@
 """The folder and the file names of a run's results (docs/results.md)."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """Reads a results folder, and refuses files that a run would not write."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

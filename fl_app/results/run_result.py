@@ -1,7 +1,5 @@
 """The result of one run: its entry of summary.json, its rounds and its models."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,7 +41,7 @@ class RunResult(Run):
         federation: Federation | None = None,
         label: str = "",
         options: Mapping[str, Scalar] | None = None,
-    ) -> RunResult:
+    ) -> "RunResult":
         """Return the result of a strategy that has ended."""
         training = strategy.training
         known: dict[str, Any]
@@ -106,7 +104,7 @@ class RunResult(Run):
         of_client: Mapping[int, int],
         reports: list[RoundReport],
         **known: Any,
-    ) -> RunResult:
+    ) -> "RunResult":
         """Return a result with the scores of the last round; `known` has the other fields."""
         last = reports[-1]
         known = {"models": {}, "bytes": {}, "seconds": {}, "failures": [], **known}

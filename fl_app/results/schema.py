@@ -4,8 +4,6 @@ The author of a file may be malicious: texts are made harmless, numbers are boun
 contradictions are refused. The page explains the keys; what it does not, is explained here.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -102,9 +100,7 @@ class Tuned:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunId:
-    """The identity of a run."""
-
+class _RunId:  # whose keys come first
     strategy: Text
     seed: int
     num_clients: int
@@ -152,7 +148,7 @@ class Tested:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Run(Tested, RunId):
+class Run(Tested, _RunId):
     """One strategy on one seed.
 
     Cluster −1: left out. `models_not_stored`, of a run on devices only: by client, why its device
@@ -201,7 +197,7 @@ class Run(Tested, RunId):
     )
 
     @model_validator(mode="after")
-    def _check(self) -> Run:
+    def _check(self) -> "Run":
         """Refuse contradictions."""
         tests = self.tests.values()
         measured = [self.user_metric_per_client] if self.user_metric_name else []
@@ -297,7 +293,7 @@ class Summary:
     verdicts: Annotated[list[SeedVerdicts], OMIT_EMPTY] = field(default_factory=list)
 
     @model_validator(mode="after")
-    def _check(self) -> Summary:
+    def _check(self) -> "Summary":
         """Refuse verdicts on unknown clients."""
         count = max(run.num_clients for run in self.runs)  # devices join later runs, too
         for one in self.verdicts:
@@ -381,7 +377,7 @@ class Grouping:
     columns: Annotated[list[Text], OMIT_EMPTY] = field(default_factory=list)
 
     @model_validator(mode="after")
-    def _check(self) -> Grouping:
+    def _check(self) -> "Grouping":
         """Refuse contradictions."""
         if not len(self.clusters) == len(self.certainty) == (count := len(self.names)):
             raise ValueError("its lists about clients differ in length")

@@ -4,12 +4,10 @@ One safetensors file has each client's eigenvectors, as it shared them, and its 
 eigenvalue, Gram matrix or class. docs/privacy.md says what can be learnt from it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +16,7 @@ from safetensors.numpy import save_file
 
 from clients.settings import FEATURES
 from fl_app.config.run_config import Config
+from fl_app.results.grouping_report import Grouped
 from fl_app.results.layout import spectra_path
 from fl_core.agreement.agreement import Agreement
 from fl_core.data.dataset import Dataset
@@ -29,9 +28,6 @@ from fl_core.relevance import FORMULAS
 from fl_core.user_code import is_import_path
 from strategies import ClusteredStrategy
 from strategies.rounds.round_state import Clusters
-
-if TYPE_CHECKING:
-    from fl_app.results.grouping_report import Grouped
 
 Float32 = NDArray[np.float32]
 Int64 = NDArray[np.int64]

@@ -1,7 +1,5 @@
 """Statistics of paired scores: gains of clients, differences between strategies."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The numbers of a run: summary.json, metrics.csv and clients.csv."""
 
-from __future__ import annotations
-
 import csv
 import math
 import platform

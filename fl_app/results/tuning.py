@@ -1,7 +1,5 @@
 """The choice among a strategy's runs with several values of `tune`, by validation samples."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +21,16 @@ def best_of(runs: Sequence[RunResult], values: Sequence[Mapping[str, Scalar]]) -
     for index, run in enumerate(runs):
         if validates_better(run, runs[best]):
             best = index
-    tried = [tried_in(run, options) for run, options in zip(runs, values, strict=True)]
+    tried = [
+        Tried(
+            values=dict(options),
+            score=validation_score(run),
+            rounds=len(run.reports),
+            bytes=sum(n for way, n in run.bytes.items() if not way.startswith("between-servers")),
+            seconds=run.seconds["total"],
+        )
+        for run, options in zip(runs, values, strict=True)
+    ]
     return replace(runs[best], tuned=Tuned(values=tried[best].values, tried=tried))
 
 
@@ -36,17 +43,6 @@ def validates_better(run: RunResult, other: RunResult) -> bool:
     both = sorted(scores.keys() & others.keys())
     gains = [sign * (scores[client][""][1] - others[client][""][1]) for client in both]
     return bool(gains) and middle_mean(gains) > 0
-
-
-def tried_in(run: RunResult, values: Mapping[str, Scalar]) -> Tried:
-    """Return the validation score and the cost of a run with these values."""
-    return Tried(
-        values=dict(values),
-        score=validation_score(run),
-        rounds=len(run.reports),
-        bytes=sum(n for way, n in run.bytes.items() if not way.startswith("between-servers")),
-        seconds=run.seconds["total"],
-    )
 
 
 def validation_score(run: RunResult) -> float:

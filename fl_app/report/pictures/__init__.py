@@ -8,10 +8,7 @@ from fl_app.report.pictures.clients import ClientScore, clients_figure
 from fl_app.report.pictures.figure import Spec, on_page, save
 from fl_app.report.pictures.labels import labels_figure
 from fl_app.report.pictures.lines import lines_figure, rounds_figure
-from fl_app.report.pictures.points import (
-    traffic_figure,
-    verdicts_figure,
-)
+from fl_app.report.pictures.points import traffic_figure, verdicts_figure
 from fl_app.report.pictures.similarity import similarity_figure
 
 __all__ = [

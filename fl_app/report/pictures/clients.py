@@ -1,7 +1,5 @@
 """A metric of each client: for each strategy a box plot with a point for each client."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 Names are values in the data of a specification, never parts of an expression.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import textwrap
@@ -41,8 +39,7 @@ _LAST_DIGIT = 1e-4  # of a number that is `rounded`, at most
 _PERCENT = "datum.value < 0 || datum.value > 1 ? '' : format(100 * datum.value, '.0f') + '\\u202f%'"
 _IDS = re.compile(r"(?:gradient|clip)_?\d+")
 _TYPES = {"Q": "quantitative", "N": "nominal", "O": "ordinal"}
-POINT: Spec = {"filled": True, "opacity": 1}
-"""The look of an opaque point."""
+POINT: Spec = {"filled": True, "opacity": 1}  # the look of an opaque point
 LEGEND: Spec = {"labelExpr": _IN_LINES}
 """The legend of names, in lines of so many letters that none is cut."""
 
@@ -289,13 +286,7 @@ def rounded(value: float) -> float:
 
 
 def shorten(name: str, longest: int) -> str:
-    """Return a printable name without its middle, since names often differ at their ends.
-
-    Examples
-    --------
-    >>> shorten("hospital of the north 12", 16)
-    'hospita…north 12'
-    """
+    """Return a printable name without its middle, since names often differ at their ends."""
     name, half = printable(name), longest // 2
     return name if len(name) <= longest else f"{name[: half - 1]}…{name[-half:]}"
 

@@ -1,7 +1,5 @@
 """The number of samples of each label at each client."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,18 +28,10 @@ def labels_figure(
     true_counts: NDArray[np.int64] | None = None,
     client_names: Sequence[str] = (),
 ) -> Spec:
-    """Draw the number of samples of each label at each client, with clients ordered by task.
+    """Draw the number of samples of each label at each client, (K, C), with clients by task.
 
-    Of many clients, neighbours share a row, which shows their mean.
-
-    Parameters
-    ----------
-    counts, true_counts : NDArray[np.int64], shape (K, C)
-        Samples of each label at each client, after and before label noise. If both are given, they
-        stand beside each other, and cells that gained samples are outlined.
-    tasks, client_names : sequence of K
-        The true task and the name of each client.
-    class_names : sequence of C str
+    `true_counts` are those before label noise: they stand beside the others, and cells that gained
+    samples are outlined. Of many clients, neighbours share a row, which shows their mean.
     """
     clients, classes = counts.shape
     panels = [("", counts)]

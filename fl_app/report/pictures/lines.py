@@ -1,7 +1,5 @@
 """Lines: a measure against rounds, or against what was swept; a line per strategy or cluster."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial

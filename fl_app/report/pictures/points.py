@@ -1,7 +1,5 @@
 """Points: the scores of strategies, with lines from the lowest to the highest."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

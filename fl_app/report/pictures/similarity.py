@@ -1,7 +1,5 @@
 """The relevance between all clients, with the tree and the clusters made from it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
@@ -14,8 +12,7 @@ from fl_app.report.pictures.figure import LEGEND, Spec, channel, layer, picture,
 from fl_app.report.pictures.style import FAINT, GRID, INK, MUTED, cluster_colour, task_colour
 from fl_core.text import listed
 
-MOST_CELLS = 120
-"""Of more clients, neighbours in the tree share a cell."""
+MOST_CELLS = 120  # of more clients, neighbours in the tree share a cell
 
 _Strip = tuple[str, Sequence[int], Callable[[int], str], Mapping[int, str]]
 _TREE, _STRIP, _GAP = 0.2, 0.03, 0.012  # of the side of the matrix
@@ -33,22 +30,11 @@ def similarity_figure(
     measure: str = "relevance",
     client_names: Sequence[str] | None = None,
 ) -> Spec:
-    """Draw the similarity of all clients, with the tree and the clusters made from it.
+    """Draw the similarity of all clients, (K, K), with the tree and the clusters made from it.
 
-    Rows and columns follow the leaves of the tree, so that clusters are blocks on the diagonal.
-    That order is for this picture only: every argument is by client index.
-
-    Parameters
-    ----------
-    similarity : NDArray[np.float64], shape (K, K)
-        What `measure` says of each pair of clients; NaN where it is not known.
-    merges : NDArray[np.float64], shape (n − 1, 4)
-        SciPy linkage matrix of the first n ≤ K clients. The others came later. Of shape (0, 4):
-        there is no tree, and the order is by cluster.
-    clusters, tasks, client_names : sequence of K
-        The cluster, the true task and the name of each client.
-    task_names : sequence of str
-        Task t is `task_names[t]`.
+    Rows and columns follow the leaves of the tree, so that clusters are blocks on the diagonal; the
+    arguments are by client index. `merges`, (n − 1, 4), is SciPy's linkage matrix of the first
+    n ≤ K clients; of shape (0, 4): there is no tree, and the order is by cluster.
     """
     count = len(similarity)
     names = [str(c) for c in range(count)] if client_names is None else client_names

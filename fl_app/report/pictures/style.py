@@ -1,7 +1,5 @@
 """Colours, sizes and the look of each strategy, the same in every picture."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Collection
 from typing import NamedTuple
@@ -53,8 +51,7 @@ _COLOURED = (
     *("fedrep", "fedper", "fedbn", "flexcfl", "fedclust", "flt-graph", "pca-km-hc"),
     *("apfl", "pfedme", "scaffold", "fedgroup", "fedavg-ft", "cfl-stable", "fedsem-flt"),
 )
-_BETWEEN = " · "
-"""Stands between a strategy and its run, if several runs are compared."""
+_BETWEEN = " · "  # stands between a strategy and its run, if several runs are compared
 
 
 def _coloured(place: int) -> Style:

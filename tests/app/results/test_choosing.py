@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from fl_app.results.run_result import RunResult
-from fl_app.results.tuning import best_of, tried_in, validates_better, validation_score
+from fl_app.results.tuning import best_of, validates_better, validation_score
 from fl_core.metrics import OF_A_NUMBER, OF_CLASSES
 from strategies import RoundReport
 
@@ -80,4 +80,4 @@ def test_what_is_best_for_the_middle_half_is_taken_with_all_that_was_tried():
 
 def test_what_it_cost_is_what_clients_moved():
     one = replace(whole(0.1, 0.5), bytes={"train-up": 10, "between-servers-up": 7})
-    assert tried_in(one, {}).bytes == 10
+    assert best_of([one], [{}]).tuned.tried[0].bytes == 10

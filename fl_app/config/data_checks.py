@@ -32,9 +32,8 @@ from strategies.catalogue import parameters, system_of
 
 
 def check_samples(config: Config, kind: SampleKind, federation: Federation | None = None) -> None:
-    """Refuse models, features, attacks and strategies that do not suit samples, by a ValueError.
+    """Refuse what does not suit samples, or lacks a package or file, by a ValueError or OSError.
 
-    Packages that are not there (a MissingExtraError) and files (an OSError) are refused as well.
     The first samples of a `federation` are tried, by default random ones of this kind.
     """
     config = config.for_samples(kind)
@@ -43,11 +42,9 @@ def check_samples(config: Config, kind: SampleKind, federation: Federation | Non
         known = replace(config, num_clusters=config.num_tasks)
     known, _ = runnable_strategies(Setting(known, cast(Dataset, kind), config.seed, federation))
     config = replace(config, strategy=known.strategy)
-    samples = (
-        federation.dataset.train_samples[:3]
-        if federation
-        else random_samples(kind.sample_shape, is_float=kind.is_float)
-    )
+    samples = random_samples(kind.sample_shape, is_float=kind.is_float)
+    if federation:
+        samples = federation.dataset.train_samples[:3]
     if kind.is_regression and config.attack == "label-flip":
         raise ValueError(
             'attack is "label-flip", but the label to predict is a number, not a class: choose '
@@ -68,9 +65,8 @@ def check_samples(config: Config, kind: SampleKind, federation: Federation | Non
     for name in config.strategy:
         clustering = system_of(name).clustering
         for package in clustering.needs_packages:
-            need_extra(
-                package, f"the clustering {clustering.name} ({name})", "use another clustering"
-            )
+            what = f"the clustering {clustering.name} ({name})"
+            need_extra(package, what, "use another clustering")
         setting = Setting(known, cast(Dataset, kind), config.seed, federation)
         if "encoder" in parameters(clustering):
             _check_encoder(name, kind)
@@ -122,10 +118,7 @@ def _check_encoder(strategy: str, kind: SampleKind) -> None:
 
 
 def _check_num_eigenvectors(config: Config, kind: SampleKind) -> None:
-    """Refuse more eigenvectors, or singular vectors, than features have dimensions: a ValueError.
-
-    A client with fewer samples than eigenvectors has fewer of these, which is no error.
-    """
+    """Refuse more eigenvectors, or singular vectors, than features have dimensions."""
     for name in config.strategy:
         clustering = system_of(name).clustering
         field = parameters(clustering).get("num_eigenvectors")

@@ -18,10 +18,7 @@ TRIAL_ROUNDS = {"num-server-rounds": 20, "evaluate-every": 2, "early-stopping": 
 
 
 def resolve_keywords(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of `Config`'s fields, keywords replaced as far as it needs no data.
-
-    A ValueError if a trial has no validation samples, or no features suit the data set.
-    """
+    """Return the values of `Config`'s fields, keywords replaced as far as it needs no data."""
     resolved = dict(values)
     if resolved["num_server_rounds"] == TRIAL:
         if not resolved["validation_share"]:
@@ -42,10 +39,8 @@ def resolve_keywords(values: Mapping[str, Any]) -> dict[str, Any]:
         resolved["features"] = chosen_features(AUTO, kind.sample_shape, is_float=kind.is_float)
     if resolved["model"] == AS_PAPER:
         resolved["model"] = paper_model(resolved["dataset"])
-    if resolved["dataset"] == REAL_DEVICES and resolved["num_clusters"] in (
-        AS_TASKS,
-        BY_STRATEGY,
-    ):
+    is_given = resolved["num_clusters"] not in (AS_TASKS, BY_STRATEGY)
+    if resolved["dataset"] == REAL_DEVICES and not is_given:
         resolved["num_clusters"] = AUTO  # devices' tasks are unknown: their number is detected
     if resolved["standardise"] == AUTO:
         resolved["standardise"] = ALL_SITES if resolved["dataset"] == TABLES else NOT_STANDARDISED

@@ -138,10 +138,8 @@ def _validation(values: Values) -> Broken:
         advice = f"name {ALONE} and another one, or set validation-share to 0"
         yield "validation-share", f"strategy is {','.join(names)}: {advice}"
     if share and values["fraction_evaluate"] < 1:
-        yield (
-            "fraction-evaluate",
-            "with validation-share all clients must test: leave one of the two out",
-        )
+        must = "with validation-share all clients must test"
+        yield "fraction-evaluate", f"{must}: leave one of the two out"
     if (folds := values["validation_folds"]) > 1:
         if folds * share > 1 + 1e-9:
             most = f"each sample validates at most once, and validation-share is {share:g}"
@@ -198,10 +196,8 @@ def _devices(values: Values) -> Broken:
             yield "strategy", f"{real}, and {name} {saved}"
         if system_of(name).clustering.needs_tasks:
             advice = "choose a strategy that detects clusters, or single or local"
-            yield (
-                "strategy",
-                f"{real}, and {name} needs tasks, which devices do not know: {advice}",
-            )
+            needs = f"{name} needs tasks, which devices do not know"
+            yield "strategy", f"{real}, and {needs}: {advice}"
 
 
 def _rounds(values: Values) -> Broken:
@@ -240,9 +236,8 @@ def _secure_sums(values: Values) -> Broken:
     if not values["secure_aggregation"]:
         return
     if len(names := values["strategy"]) > 1:
-        shown = (
-            f"strategy names {', '.join(names)}, and their sums together can show single updates"
-        )
+        shown = f"strategy names {', '.join(names)}"
+        shown += ", and their sums together can show single updates"
         yield "secure-aggregation", f"{shown}: name one, or set secure-aggregation to false"
     for key, absent in (("resume", ""), ("checkpoint-every", 0)):
         if (value := values[field_of(key)]) != absent:

@@ -38,12 +38,9 @@ def write_report(
     """Write one report of the runs in some results folders as HTML, and return its path.
 
     Of several, `title` is the question that all answer together, and `command` repeats all. The
-    strategies are compared with `compare`. The same folders give the same bytes.
-
-    A ValueError if a folder has no results that can be read, or a report would have over 5 MB.
+    strategies are compared with `compare`. The same folders give the same bytes. A ValueError if
+    results cannot be read, or a report would have over 5 MB.
     """
-    if not folders:
-        raise ValueError("a report needs at least one results folder.")
     results = distinct([read_result(folder) for folder in folders])
     most_pictures = MOST_PICTURES if len(results) == 1 else int(len(results) <= _MOST_DRAWN)
     text = build_report(results, title, command, most_pictures, compare)
@@ -71,7 +68,7 @@ def build_report(
     template, style, script = _parts()
     specs = _Specs()
     library = _library()
-    return template.render(
+    page: str = template.render(
         title=printable(title) or (question(results[0]) if alone else "Runs"),
         opening=alone.sections.pop(opening, None) if alone else None,
         opening_heading=opening,
@@ -91,6 +88,7 @@ def build_report(
         library=library,
         script=script,
     )
+    return page
 
 
 class _Specs(list[Spec]):
@@ -106,10 +104,8 @@ def distinct(results: Sequence[Result]) -> list[Result]:
     """Return the results with distinct names: folders in different places may share one."""
     named: dict[str, Result] = {}
     for result in results:
-        name, count = result.name, 1
-        while name in named:
-            count += 1
-            name = f"{result.name} ({count})"
+        names = (f"{result.name} ({count})" for count in range(2, len(results) + 2))
+        name = next(one for one in (result.name, *names) if one not in named)
         named[name] = replace(result, name=name)
     return list(named.values())
 

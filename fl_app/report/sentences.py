@@ -95,9 +95,8 @@ def describe_comparison(results: Sequence[Result], compare: str) -> str:
         "run, adjusted after Holm for the number of strategies; of several seeds, the largest."
     )
     if max(counts) < 2:
-        where = " in each run" if len(tested) > 1 else ""
-        one = f"There is one seed{where}: what another one would change is not in the intervals."
-        return f"{text} {one}"
+        one = f"There is one seed{' in each run' * (len(tested) > 1)}"
+        return f"{text} {one}: what another one would change is not in the intervals."
     varied = ["the partition of the data"] if tested[0].runs[0].tasks else []
     if any(result.config.get("noise", "none") != "none" for result in results):
         varied.append("the label noise")
@@ -201,14 +200,12 @@ def describe_cost(grouping: Grouping) -> str:
 
 def _tasks(result: Result) -> str:
     config = result.config
-    tasks = result.runs[0].tasks
-    if tasks is None:
+    if (tasks := result.runs[0].tasks) is None:
         return "unknown tasks"
     if config.get("partition") == "writer":
         return "a writer each"
-    count = len(set(tasks))
     unlike = " that disagree about labels" if config.get("shift") == "concept" else ""
-    return f"{_count(count, 'task')}{unlike}"
+    return f"{_count(len(set(tasks)), 'task')}{unlike}"
 
 
 def changed_options(config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -223,10 +220,7 @@ def changed_options(config: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
 
 
 def command(config: Mapping[str, Any]) -> str:
-    """Return the command that repeats a run: on devices, a command of Flower.
-
-    Results go to another folder then: `output-dir` is left out.
-    """
+    """Return the command that repeats a run in another folder: on devices, one of Flower."""
     given = {
         key: value
         for key, (value, _) in changed_options(config).items()

@@ -55,14 +55,10 @@ def strategy_table(
 ) -> TextTable:
     """Return one row per result and strategy: scores, clusters, bytes, seconds, means over seeds.
 
-    Two tests have two columns; the worst score and the variance are those of `shared_test`, or of
-    each run's first test. ± is the standard deviation over seeds (n − 1). The variance over clients
-    is that of the accuracy in percent (FLT's measure of fairness), or of the RMSE.
-
-    With `compare`, further columns have the paired difference of each other strategy from that one,
-    its 95 % interval, and the p-value of Wilcoxon's test over clients, adjusted after Holm for the
-    strategies of the result; of several seeds, the largest. `columns` are those to return, by their
-    names for programs, of which people see some.
+    Two tests have two columns; the worst score and the variance over clients (of the accuracy in
+    percent, or of the RMSE) are those of `shared_test`, or of each run's first test. ± is the
+    standard deviation over seeds (n − 1). With `compare`, there are `_differences` from that
+    strategy. `columns` are those to return, by their names for programs.
     """
     runs = [run for result in results for run in result.runs]
     kinds = {run.metrics.main.title: one.name for one in results for run in one.runs}
@@ -118,7 +114,10 @@ def strategy_table(
 
 
 def _differences(result: Result, base: str, test: str) -> dict[str, dict[str, Cell]]:
-    """Return the cells of each strategy's difference from another one."""
+    """Return each strategy's paired difference from another one, its 95 % interval, and p-value.
+
+    p: Wilcoxon's test over clients, after Holm for the strategies; of several seeds, the largest.
+    """
     scores, metric = scores_in(result.runs, test), result.runs[0].metrics.main
     others = [name for name in scores if name != base and base in scores]
     p_values: dict[str, list[float]] = {name: [] for name in others}
@@ -211,20 +210,17 @@ def _cells(
         mean = known_mean(means)
         deviation = float(np.std(means, ddof=1)) if len(means) > 1 else math.nan
         text = _shown(main, mean) + (f" ± {main.shown(deviation)}" if len(means) > 1 else "")
+        text += missing_scores([one.scores for one in found])
         head = main.head_of(test) if test in tests else ""
-        yield (
-            _exact(main.name, test),
-            Cell(mean, head, text + missing_scores([one.scores for one in found])),
-        )
+        yield _exact(main.name, test), Cell(mean, head, text)
         yield f"{_exact(main.name, test)}-std", Cell(deviation)
     for other in measured:
-        of_runs = known_mean([run.mean(other) for run in runs if other in _beside(run)])
+        having = [run for run in runs if other in _beside(run)]
+        of_runs = known_mean([run.mean(other) for run in having])
         several = sum(one.name == other.name for one in measured) > 1  # user-defined ones
-        counted = missing_scores([run.scores_of(other) for run in runs if other in _beside(run)])
-        yield (
-            f"{other.name}-{other.title}" if several else other.name,
-            Cell(of_runs, other.head, _shown(other, of_runs) + counted),
-        )
+        text = _shown(other, of_runs) + missing_scores([run.scores_of(other) for run in having])
+        name = f"{other.name}-{other.title}" if several else other.name
+        yield name, Cell(of_runs, other.head, text)
     yield f"{main.extreme}-{main.name}", Cell(worst, _worst_head(main), _shown(main, worst))
     in_unit = 100 * variance if main.is_share else variance
     yield f"{main.name}-variance", Cell(variance, "variance", _shown(main, in_unit))
@@ -235,10 +231,8 @@ def _cells(
     yield "clusters", Cell(known_mean(counts), "clusters", numbers)
     for what, parts in (("pre-round", PRE_ROUND), ("training", TRAINING)):
         cost = known_mean([run.kilobytes(*parts) for run in runs])
-        yield (
-            f"{what}-bytes-per-client",
-            Cell(1000 * cost, f"{what} kB", _number(cost, ",.0f")),
-        )
+        cell = Cell(1000 * cost, f"{what} kB", _number(cost, ",.0f"))
+        yield f"{what}-bytes-per-client", cell
     seconds = known_mean([run.seconds.get("total", math.nan) for run in runs])
     yield "seconds", Cell(seconds, "seconds", _number(seconds, ",.1f"))
 

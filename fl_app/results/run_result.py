@@ -62,7 +62,11 @@ class RunResult(Run):
             "evaluate": training.evaluate_traffic,
             "between-servers": training.server_traffic,
         }
-        spent = training.seconds
+        spent, failures = training.seconds, list(training.registry.log)
+        # A client without a cluster that has no failure has not registered.
+        seen = {failure.client for failure in failures}.union(strategy.clusters.of_client)
+        absent = sorted({*range(num_clients)} - seen)
+        failures += [Failure(c, protocol.DESCRIBE, (0,), "it did not register") for c in absent]
         result = cls.of_reports(
             name,
             seed,
@@ -82,7 +86,7 @@ class RunResult(Run):
                 "evaluate": spent.evaluate,
                 "total": seconds,
             },
-            failures=_failures(strategy, range(num_clients)),
+            failures=failures,
             outliers=dict(strategy.clusters.outliers),
             options=dict(options or {}),
             note=strategy.clustering.note,
@@ -133,16 +137,6 @@ class RunResult(Run):
             **known,
         )
         return replace(result, variance=result.deviation**2)
-
-
-def _failures(strategy: ClusteredStrategy, clients: Iterable[int]) -> list[Failure]:
-    """Return all failures; a client without a cluster that has none has not registered."""
-    failures = list(strategy.training.registry.log)
-    known = {failure.client for failure in failures}.union(strategy.clusters.of_client)
-    absent = sorted(set(clients) - known)
-    return failures + [
-        Failure(client, protocol.DESCRIBE, (0,), "it did not register") for client in absent
-    ]
 
 
 def _scores_of(
@@ -221,16 +215,11 @@ def ari_and_nmi(
 
 @lru_cache(maxsize=256)  # tables are written after each run, and clusters seldom change
 def _scores(true: tuple[int, ...], labels: tuple[int, ...]) -> tuple[float, float]:
-    # The first round need not wait for it.
-    from sklearn.metrics import (  # noqa: PLC0415 - it takes a second
-        adjusted_rand_score,
-        normalized_mutual_info_score,
-    )
+    from sklearn import metrics  # noqa: PLC0415 - it takes a second: the first round need not wait
 
-    return (
-        float(adjusted_rand_score(true, labels)),
-        float(normalized_mutual_info_score(true, labels)),
-    )
+    scores = (metrics.adjusted_rand_score, metrics.normalized_mutual_info_score)
+    ari, nmi = (float(score(true, labels)) for score in scores)
+    return ari, nmi
 
 
 def table_rows(runs: Iterable[Run]) -> list[dict[str, Any]]:
@@ -253,10 +242,8 @@ def table_rows(runs: Iterable[Run]) -> list[dict[str, Any]]:
         for test in map(name_of_test, TESTS):
             tested = [getattr(run, test.replace("-", "_")) for run in group]
             if others := [other.score for other in tested if other is not None]:
-                row |= {
-                    f"{score}-{test}-mean": known_mean(others),
-                    f"{score}-{test}-std": _std(others),
-                }
+                row[f"{score}-{test}-mean"] = known_mean(others)
+                row[f"{score}-{test}-std"] = _std(others)
         rows.append({"strategy": name, **row})
     return rows
 

@@ -48,6 +48,7 @@ from fl_core.text import listed, one_line, printable
 from strategies import Failure
 
 _MOST_NAMES = 60
+_PerRound = dict[int, Number] | None
 
 
 def _of_main(key: str) -> Any:
@@ -58,6 +59,9 @@ def _of_main(key: str) -> Any:
         serialization_alias=key,
         exclude_if=is_empty,
     )
+
+
+_OMIT_NONE = Field(exclude_if=lambda value: value is None)
 
 
 def _harmless(failure: Failure) -> Failure:
@@ -169,9 +173,7 @@ class Run(Tested, _RunId):
     given_names: Annotated[list[Text], Field(alias="names", exclude_if=is_empty)] = field(
         default_factory=list
     )
-    models_not_stored: Annotated[Reasons | None, Field(exclude_if=lambda value: value is None)] = (
-        None
-    )
+    models_not_stored: Annotated[Reasons | None, _OMIT_NONE] = None
     bytes: dict[Text, Count]
     seconds: dict[Text, Number]
     failures: list[Annotated[Failure, AfterValidator(_harmless)]]
@@ -188,13 +190,9 @@ class Run(Tested, _RunId):
     malicious: Annotated[tuple[int, ...], OMIT_EMPTY] = ()
     isolated: Annotated[NumberIfAny, Field(alias="malicious-isolated")] = None
     newcomers: Annotated[tuple[int, ...], OMIT_EMPTY] = ()
-    newcomers_per_round: Annotated[dict[int, Number] | None, _of_main("newcomers-{}-per-round")] = (
-        None
-    )
+    newcomers_per_round: Annotated[_PerRound, _of_main("newcomers-{}-per-round")] = None
     drifters: Annotated[tuple[int, ...], OMIT_EMPTY] = ()
-    drifters_per_round: Annotated[dict[int, Number] | None, _of_main("drifters-{}-per-round")] = (
-        None
-    )
+    drifters_per_round: Annotated[_PerRound, _of_main("drifters-{}-per-round")] = None
 
     @model_validator(mode="after")
     def _check(self) -> "Run":

@@ -40,11 +40,7 @@ def write_tables(
     left_out: Mapping[str, str] | None = None,
     verdicts: Sequence[SeedVerdicts] = (),
 ) -> None:
-    """Write summary.json, metrics.csv and clients.csv of the runs so far.
-
-    `sample` is the word for a sample, `columns` are the names of its numbers in a table, and
-    `left_out` has the reasons why strategies did not run.
-    """
+    """Write summary.json, metrics.csv and clients.csv of the runs so far."""
     summary = Summary(
         version=1,
         config=config.as_run_config(),
@@ -63,23 +59,14 @@ def write_tables(
     metrics = runs[0].metrics
     score, others = metrics.main.name, [one.name for one in metrics.others]
     columns = ["strategy", "seed", "round", score, f"{score}-variance", *known]
-    columns += [
-        "loss",
-        "train-loss",
-        "bytes",
-        *([protocol.USER_METRIC] if metrics.user_metric else []),
-    ]
+    columns += ["loss", "train-loss", "bytes"]
+    columns += [protocol.USER_METRIC] if metrics.user_metric else []
     _write_csv(folder / METRICS, columns, map(_metric_rows, runs))
     scores = (score, protocol.LOSS, *others)
     second = {name_of_test(run.other_test) for run in runs if run.other_test}
-    _write_csv(
-        folder / CLIENTS,
-        (
-            *(*_CLIENT_COLUMNS, *scores, "left-out-of-sums"),
-            *(f"{one}-{name}" for name in second for one in scores),
-        ),
-        (_client_rows(run, scores) for run in runs),
-    )
+    columns = [*_CLIENT_COLUMNS, *scores, "left-out-of-sums"]
+    columns += [f"{one}-{name}" for name in second for one in scores]
+    _write_csv(folder / CLIENTS, columns, (_client_rows(run, scores) for run in runs))
 
 
 def write_verdicts(path: Path, verdicts: Sequence[SeedVerdicts], names: Sequence[str]) -> None:
@@ -98,10 +85,7 @@ def write_verdicts(path: Path, verdicts: Sequence[SeedVerdicts], names: Sequence
 
 
 def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Iterable[Sequence[Any]]]) -> None:
-    with (
-        replacing(path) as temporary,
-        temporary.open("w", newline="", encoding="utf-8") as file,
-    ):
+    with replacing(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
         writer.writerows(chain.from_iterable(rows))
@@ -125,12 +109,8 @@ def _metric_rows(run: RunResult) -> Iterable[list[Any]]:
         if run.tasks_per_round:
             tasks = run.tasks_per_round[index]
             numbers.insert(2, ari_and_nmi(tasks, report.clusters, run.malicious)[0])
-        yield [
-            run.strategy,
-            run.seed,
-            report.round,
-            *("" if math.isnan(number) else number for number in numbers),
-        ]
+        cells = ("" if math.isnan(number) else number for number in numbers)
+        yield [run.strategy, run.seed, report.round, *cells]
 
 
 def _client_rows(run: RunResult, scores: Sequence[str]) -> Iterable[list[Any]]:

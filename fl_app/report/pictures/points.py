@@ -44,9 +44,8 @@ def traffic_figure(
             row |= {"mean": rounded(scores.mean()), "low": rounded(scores.min())}
             rows.append(row | {"high": rounded(scores.max())})
     seeds = max(len(means) for _, means in costs.values())
-    note = (
-        f"points: mean of {seeds} seeds; lines: lowest to highest seed" if seeds > 1 else "one seed"
-    )
+    several = f"points: mean of {seeds} seeds; lines: lowest to highest seed"
+    note = several if seeds > 1 else "one seed"
     x = channel(
         "megabytes:Q",
         "MB that a client sends and receives",
@@ -82,21 +81,17 @@ def verdicts_figure(verdicts: Sequence[Verdict], names: Sequence[str], metric: M
     on validation samples; shares are drawn in points. `names` go by the clients' index. Of many
     clients, the first ones are drawn.
     """
-    factor = 100 if metric.is_share else 1
-    labels = unique_labels(names, 40)
-    shown = sorted(verdicts[:_MOST_VERDICTS], key=lambda one: -one.gain.mean)
+    factor, labels = 100 if metric.is_share else 1, unique_labels(names, 40)
+    numbers = {"gain": "mean", "low": "low", "high": "high", "observed": "observed"}
     rows = [
         {
             "client": labels[one.client],
             "verdict": one.verdict,
             "model": one.model,
-            "gain": factor * one.gain.mean,
-            "low": factor * one.gain.low,
-            "high": factor * one.gain.high,
-            "observed": factor * one.gain.observed,
+            **{key: factor * getattr(one.gain, name) for key, name in numbers.items()},
             "interval": interval_text(metric, (one.gain.mean, one.gain.low, one.gain.high)),
         }
-        for one in shown
+        for one in sorted(verdicts[:_MOST_VERDICTS], key=lambda one: -one.gain.mean)
     ]
     x = channel("gain:Q", f"gain over staying alone, {unit_of(metric)}", axis={"tickCount": 6})
     row = {

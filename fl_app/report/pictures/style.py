@@ -48,8 +48,9 @@ _COLOURS = (
 _COLOURED = (
     *("rcc-pfl", "mt-hfl", "ifca", "ifca-pfl", "fedhc", "flt"),
     *("fedkin", "ditto", "cfl", "pacfl", "fedsem", "fedprox"),
-    *("fedrep", "fedper", "fedbn", "flexcfl", "fedclust", "flt-graph", "pca-km-hc"),
+    *("fedrep", "fedper", "fedbn", "fl-hc", "fedclust", "flt-graph", "pca-km-hc"),
     *("apfl", "pfedme", "scaffold", "fedgroup", "fedavg-ft", "cfl-stable", "fedsem-flt"),
+    *("ocfl", "fedamp", "lcfed", "fedem", "fedrc"),
 )
 _BETWEEN = " · "  # stands between a strategy and its run, if several runs are compared
 

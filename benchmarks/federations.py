@@ -6,8 +6,6 @@ the largest resident size of the ServerApp's process (Flower's simulation, Ray's
 worker.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 import threading

@@ -1,7 +1,5 @@
 """What the benchmarks share: federations and their spectra without messages, and a command."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import multiprocessing

@@ -6,8 +6,6 @@ what a SuperNode does in between, to start a process for each message and to tra
 devices call at the same time: the worst case. `python -m benchmarks.many_devices`.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re

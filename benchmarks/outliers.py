@@ -5,8 +5,6 @@ no client lies, usual and hard ones. No model is trained and no message is sent.
 `python -m benchmarks.outliers`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

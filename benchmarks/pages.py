@@ -3,8 +3,6 @@
 So each measurement stands in one place, beside its numbers, and other pages link to it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from benchmarks import (

@@ -5,8 +5,6 @@ task is new to those of the other tasks. No model is trained and no message is s
 `python -m benchmarks.placing`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from itertools import product

@@ -4,8 +4,6 @@ Its paper has two equations, and its authors' code does a third thing. No model 
 `python -m benchmarks.principal_angles`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any

@@ -5,8 +5,6 @@ from the eigenvectors which classes a client holds; then the same index against 
 of each client, with and without the projection. No model is trained. `python -m benchmarks.privacy`
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import product

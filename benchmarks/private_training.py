@@ -4,8 +4,6 @@
 `python -m benchmarks.private_training`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

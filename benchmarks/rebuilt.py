@@ -5,8 +5,6 @@ among a device's; what does the device's mean image look like; which share of it
 class. Each without noise and with `pre-round-epsilon`. `python -m benchmarks.rebuilt`.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 import math

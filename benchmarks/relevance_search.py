@@ -5,8 +5,6 @@ number of tasks: how many of them each formula gets wrong when one thing is chan
 `python -m benchmarks.relevance_search`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial

@@ -3,8 +3,6 @@
 Bytes of the records sent with `relevance-at=clients`, by `python -m benchmarks.scale`.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

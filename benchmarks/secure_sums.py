@@ -4,8 +4,6 @@ A federation is simulated with and without, through `flwr run`.
 `python -m benchmarks.secure_sums`.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator, Mapping

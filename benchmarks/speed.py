@@ -6,8 +6,6 @@ sent or averaged. Both are timed in turn, in one run, and compared as a ratio: a
 mean of the bare loops before and after it, since machines change their speed.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import platform

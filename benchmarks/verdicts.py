@@ -5,8 +5,6 @@ tested on many images; and drawn federations, whose gains are known.
 `python -m benchmarks.verdicts` needs FL_DATA_DIR.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Tables in Markdown and files of numbers, for all benchmarks."""
 
-from __future__ import annotations
-
 import json
 import lzma
 from collections.abc import Iterable, Sequence

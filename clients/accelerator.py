@@ -1,7 +1,5 @@
 """Where a client computes: on the CPU or on a GPU."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ are the usual ones: `sign-flip`, `scaled-update`, `zero-model` and `label-flip` 
 `random-signature` corrupts the queries of one-shot clustering.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import TypeVar
 

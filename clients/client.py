@@ -1,7 +1,5 @@
 """A client, as the handlers of its messages see it: its data, and what it can compute."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import ClassVar
 

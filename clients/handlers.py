@@ -3,8 +3,6 @@
 Each message opens one `Client`, which knows the data.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

@@ -4,8 +4,6 @@ Two sets of samples are neighbours if one sample counts in the one and is left o
 number of samples is no secret.
 """
 
-from __future__ import annotations
-
 import math
 import secrets
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Check that a user-defined model can be trained with noise: by sample, and by Opacus."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

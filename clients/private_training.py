@@ -5,8 +5,6 @@ User-Friendly Differential Privacy Library in PyTorch", 2021. Each step draws it
 independently (Poisson sampling), for which Opacus' accountant counts.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from functools import lru_cache

@@ -4,8 +4,6 @@ A round's secrets wait in the node's state from one message to the next. Each ma
 one answer reveals shares: of a client with an update, of its own mask; of others, of their key.
 """
 
-from __future__ import annotations
-
 import os
 from typing import cast
 

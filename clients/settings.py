@@ -1,7 +1,5 @@
 """A client's options, which are read without PyTorch, so a wrong one is refused at once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Run a paper's table: `python -m experiments TABLE` runs what is missing, and writes its page."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

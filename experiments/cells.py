@@ -1,7 +1,5 @@
 """The cells of an experiment: all, the missing ones, and their runs."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Claims of a paper on its methods, and explanations of differences."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal

@@ -1,7 +1,5 @@
 """The files of a cell's data and weights, and their checksums."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Mapping
 from functools import lru_cache

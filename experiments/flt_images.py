@@ -7,8 +7,6 @@ slices of each class, in the order of the data set; so, of a class that two clus
 k-th clients have the very same images, and the last third of all is not used.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

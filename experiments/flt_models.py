@@ -1,7 +1,5 @@
 """The models of FLT's authors' code, where this project has others."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 
 import torch

@@ -1,7 +1,5 @@
 """The bytes of FLT's Table VI, with the sizes of a run's models."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from safetensors.torch import load_file

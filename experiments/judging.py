@@ -1,7 +1,5 @@
 """Verdicts on the claims of papers, by our numbers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

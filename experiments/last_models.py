@@ -5,8 +5,6 @@ a model moves by a fifth of what its clients ask for. The paper's Algorithm 3 ha
 trained, and so do the strategies of this project.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar

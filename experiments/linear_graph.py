@@ -5,8 +5,6 @@ averages over its neighbours; its configurations have hierarchical clustering sw
 within 1.2, and was within 3 until 24 March 2021.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import ClassVar
 

@@ -5,8 +5,6 @@ and leave it only when a cluster's model is nearer to what they train. The FedSE
 lets all clients train first, which serves it better; this one measures by how much.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -5,8 +5,6 @@ product's `cnn-norm` does not, since a batch of one image cannot be normalised t
 these experiments has one.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 
 from torch import nn

@@ -4,8 +4,6 @@ Theirs (mingxuts/multi-center-fed-learning) clusters the kernel of the last laye
 layer for each data set that it names.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

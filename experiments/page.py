@@ -1,7 +1,5 @@
 """The page of an experiment: numbers of the paper and ours, verdicts and settings."""
 
-from __future__ import annotations
-
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -6,8 +6,6 @@ be downloaded: light on dark, dark on light, of low contrast, blurred, and befor
 MNIST-M has one.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter

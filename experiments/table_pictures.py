@@ -1,7 +1,5 @@
 """An experiment's picture."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

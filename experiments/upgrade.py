@@ -13,8 +13,6 @@ has changed::
 The TOML files are changed by hand.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

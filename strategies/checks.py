@@ -1,7 +1,5 @@
 """Check the arguments of a strategy, as a run configuration's values are checked."""
 
-from __future__ import annotations
-
 from dataclasses import MISSING, fields, is_dataclass, replace
 from typing import Any
 

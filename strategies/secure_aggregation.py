@@ -5,8 +5,6 @@ participants send public keys, then encrypted shares of their two secrets, then 
 clients with an update reveal one share of each secret that is needed to unmask the sum.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A strategy is a clustering, an aggregation and a local objective: the one Flower Strategy."""
 
-from __future__ import annotations
-
 import logging
 import secrets
 import time

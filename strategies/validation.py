@@ -3,8 +3,6 @@
 Otherwise a mistake would show later, at a client, or in a line of this project.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ Labels never enter, and no map is trained here: most are formulas, two are netwo
 ImageNet, read up to their global average pool.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

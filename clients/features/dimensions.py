@@ -1,7 +1,5 @@
 """The dimension of each feature map, and which map `auto` is; without PyTorch."""
 
-from __future__ import annotations
-
 import math
 
 from clients.privacy import PROJECTED

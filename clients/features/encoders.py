@@ -1,7 +1,5 @@
 """Networks trained on ImageNet, read up to their global average pool, as feature maps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b

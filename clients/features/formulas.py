@@ -4,8 +4,6 @@ Random Fourier features: A. Rahimi and B. Recht, "Random Features for Large-Scal
 NIPS 2007. docs/comparing-clients.md has how these maps were chosen.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

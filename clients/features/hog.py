@@ -5,8 +5,6 @@ thirty times faster on one thread: a table says what each of 511 × 511 pairs of
 of bytes, adds to a cell's histogram.
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from itertools import product

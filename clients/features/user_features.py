@@ -1,7 +1,5 @@
 """A user-defined feature map: a function from samples to a matrix."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

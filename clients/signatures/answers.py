@@ -1,7 +1,5 @@
 """A client's answers before training: its spectrum, its relevances, its signature."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

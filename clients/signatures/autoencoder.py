@@ -3,8 +3,6 @@
 FLT (section IV) groups clients by the encoder alone: the trained models know nothing of it.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping

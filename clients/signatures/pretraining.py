@@ -1,7 +1,5 @@
 """FLT's encoders, pre-trained without labels at the server: from a file, or trained and cached."""
 
-from __future__ import annotations
-
 import logging
 from contextlib import suppress
 from hashlib import blake2b

@@ -4,8 +4,6 @@ FLT's Algorithm 3 does not say by which measure. Ours needs no labels, no encode
 at the client: it compares 66 numbers.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from numpy.typing import NDArray

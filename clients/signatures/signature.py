@@ -4,8 +4,6 @@ FLT Algorithm 2 (FCR), lines 8 and 9, and the linear method that FLT compares wi
 enter.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -3,8 +3,6 @@
 RCC-PFL Procedure 1 (equations 1 to 4), which is MT-HFL Algorithm 2. Labels never enter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

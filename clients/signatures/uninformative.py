@@ -1,7 +1,5 @@
 """Detect clients with features that hold too little for a comparison: pure functions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

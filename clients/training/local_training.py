@@ -4,8 +4,6 @@ The server names the objective with each message (fl_core/objectives). Any Clien
 trains by `train_by_objective` and tests by `load_tested_model`, with any training loop, `Fit`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from copy import deepcopy
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """The loss of a training, and user-defined metrics: functions of outputs and labels."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

@@ -4,8 +4,6 @@ Each sample's score is stored in the client's context. Only counts leave it: on 
 model is right and another is wrong.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

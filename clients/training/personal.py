@@ -3,8 +3,6 @@
 It never leaves the client. By an identity in each message, it belongs to one training.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Local training and evaluation on tensors, with no data loader and no per-sample Python."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable, Iterator

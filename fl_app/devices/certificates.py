@@ -1,7 +1,5 @@
 """A private authority, the server's certificate, and the devices' keys."""
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import re

@@ -1,7 +1,5 @@
 """`fedkin certificates`."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

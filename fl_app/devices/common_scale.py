@@ -1,7 +1,5 @@
 """A common scale of all devices' samples (`standardise=all`), from each device's statistics."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 

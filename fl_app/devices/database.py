@@ -7,8 +7,6 @@ option for either. SQLAlchemy keeps five connections, and opens up to ten more w
 call. It closes each of these after one use, so that the next reads the schema again.
 """
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from pathlib import Path

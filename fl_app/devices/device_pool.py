@@ -1,7 +1,5 @@
 """A run on devices: registration, agreement on their data, and the models that they store."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Mapping, Sequence

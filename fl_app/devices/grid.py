@@ -1,7 +1,5 @@
 """Flower's grid for real devices, none of which is trusted to answer for another."""
 
-from __future__ import annotations
-
 import json
 import logging
 import threading

@@ -1,7 +1,5 @@
 """Addresses and TLS contexts of the gate, `fedkin devices` and the check of a site."""
 
-from __future__ import annotations
-
 import errno
 import socket
 import ssl

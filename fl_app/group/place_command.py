@@ -1,7 +1,5 @@
 """`fedkin place`: finds the cluster of a new client in the results of a run."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

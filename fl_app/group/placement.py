@@ -1,7 +1,5 @@
 """The cluster of a new client among those of a run."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The clients of `fedkin group`, which answer in this process."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

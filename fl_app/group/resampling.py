@@ -1,7 +1,5 @@
 """Groupings of resamples: docs/grouping.md says how reliable the certainty is."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

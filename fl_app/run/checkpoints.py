@@ -1,7 +1,5 @@
 """Checkpoints of a run, in its results folder, from which an interrupted run is resumed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path

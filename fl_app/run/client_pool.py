@@ -1,7 +1,5 @@
 """The clients of a run, simulated or devices, and what is different between the two."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 

@@ -4,8 +4,6 @@ At each checkpoint, a device saves its state on its disk. A simulated client has
 its state, which becomes part of the checkpoint.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from typing import Any

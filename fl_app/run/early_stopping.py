@@ -1,7 +1,5 @@
 """A strategy ends once its clients' validation samples say that more rounds bring nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One run of the app: every strategy on every seed, on the same partitions, then the results."""
 
-from __future__ import annotations
-
 import json
 import logging
 import time

@@ -1,7 +1,5 @@
 """A wrapper of Flower's grid."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Any

@@ -1,7 +1,5 @@
 """The log of a run: on the console, and in `log.txt` of its results folder."""
 
-from __future__ import annotations
-
 import io
 import logging
 import os

@@ -1,7 +1,5 @@
 """The base class of simulated clients and devices."""
 
-from __future__ import annotations
-
 import json
 from abc import ABC, abstractmethod
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The progress of a run: lines of its log, and a file that `fedkin watch` shows."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math

@@ -1,7 +1,5 @@
 """A grid whose rounds end once a share of the clients has answered (`min-answers`)."""
 
-from __future__ import annotations
-
 import math
 import time
 from abc import abstractmethod

@@ -1,7 +1,5 @@
 """A run shown elsewhere while it runs: by TensorBoard, MLflow or Weights & Biases."""
 
-from __future__ import annotations
-
 import logging
 import math
 import os

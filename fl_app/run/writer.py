@@ -1,7 +1,5 @@
 """Writes the results of a run: summary.json, metrics.csv, clients.csv, models, partitions."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The Flower mod that makes simulated malicious clients attack (`attack`, `malicious`)."""
 
-from __future__ import annotations
-
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable

@@ -1,7 +1,5 @@
 """Clients that answer in this process, one after the other: no Flower is started."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 

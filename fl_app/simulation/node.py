@@ -1,7 +1,5 @@
 """A simulated client, which has a part of one data set and may attack."""
 
-from __future__ import annotations
-
 import zlib
 from dataclasses import replace
 from functools import lru_cache

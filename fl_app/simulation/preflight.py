@@ -4,8 +4,6 @@ In phases, the cheapest first: values; the results folder; the data; models and 
 The package's data sets are not read for it: the server checks again when it has them.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

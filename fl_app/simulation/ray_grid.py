@@ -1,7 +1,5 @@
 """Clients that answer in Ray's workers, on this machine or on a cluster."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections import deque

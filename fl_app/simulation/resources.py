@@ -1,7 +1,5 @@
 """Shares of GPUs for simulated clients, and the checks of a Ray cluster's nodes."""
 
-from __future__ import annotations
-
 import math
 import platform
 import socket

@@ -1,7 +1,5 @@
 """Simulated clients: one data set for all of them; their tasks and attackers are known."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence

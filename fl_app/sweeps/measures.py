@@ -1,7 +1,5 @@
 """The measures of runs that tables and pictures of sweeps and experiments show."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

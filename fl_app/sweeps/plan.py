@@ -1,7 +1,5 @@
 """The plan of a sweep: the product of lists of values, checked before anything starts."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

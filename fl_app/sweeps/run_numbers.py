@@ -1,7 +1,5 @@
 """The stored numbers of a run: its scores, its rounds and its relevance by tasks."""
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Iterator, Mapping

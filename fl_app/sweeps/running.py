@@ -1,7 +1,5 @@
 """Run the simulations of a sweep, several at a time."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -3,8 +3,6 @@
 PARENT is the process id of the sweep.
 """
 
-from __future__ import annotations
-
 import runpy
 import signal
 import sys

@@ -4,8 +4,6 @@ B. McMahan, E. Moore, D. Ramage, S. Hampson, B. Agüera y Arcas, "Communication-
 Deep Networks from Decentralized Data", AISTATS 2017, https://arxiv.org/abs/1602.05629 (FedAvg).
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ public; PFLlib (github.com/TsingZ0/PFLlib) has the variant by distances. The cli
 fl_core/objectives/fedamp.py.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

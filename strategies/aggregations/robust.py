@@ -9,8 +9,6 @@ since an attacker may send any number of samples.
   NeurIPS 2017: Krum and Multi-Krum.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """From similarities to clusters: pure functions over arrays; labels are never used."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -3,8 +3,6 @@
 Ours, as are landmarks among very many clients (docs/comparing-clients.md, docs/scale.md).
 """
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ Clustering", 2003. Resamples agree as well where clients could not be distinguis
 `why_no_structure` detects. Pure functions over arrays; docs/grouping.md has how reliable this is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

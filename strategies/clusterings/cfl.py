@@ -5,8 +5,6 @@ multitask optimization under privacy constraints", IEEE TNNLS 32(8), 2021,
 https://doi.org/10.1109/TNNLS.2020.3015958.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 The baselines of RCC-PFL (section V) are here; the papers' clusterings are in separate files.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ C. Briggs, Z. Fan, P. Andras, "Federated learning with hierarchical clustering o
 improve training on non-IID data", IJCNN 2020, https://arxiv.org/abs/2004.11791 (FL+HC).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args

@@ -4,8 +4,6 @@ M. Xie, G. Long, T. Shen, T. Zhou, X. Wang, J. Jiang, "Multi-center federated le
 https://arxiv.org/abs/2005.01026. H. Jamali-Rad et al., 2022 (see `flt`) compare with another one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar

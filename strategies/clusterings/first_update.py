@@ -7,8 +7,6 @@ M. Duan, D. Liu, X. Ji, R. Liu, L. Liang, X. Chen, Y. Tan, "FedGroup: Efficient 
 Learning via Decomposed Data-Driven Measure", 2020, https://arxiv.org/abs/2010.06870.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ improve training on non-IID data", IJCNN 2020, https://arxiv.org/abs/2004.11791.
 published no code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar

@@ -4,8 +4,6 @@ H. Jamali-Rad, M. Abdizadeh, A. Singh, "Federated Learning With Taskonomy for No
 TNNLS 34(11), 2022, https://doi.org/10.1109/TNNLS.2022.3152581.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, get_args

@@ -11,8 +11,6 @@ The clusters depend on the random initial models. With `initial_models="warm"`, 
 clients train one model in round 1. The means of FedHC's groups of these start the clusters.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace

@@ -5,8 +5,6 @@ Framework for Heterogeneous Data", ICASSP 2025, https://arxiv.org/abs/2501.01850
 published no code. The client's half is fl_core/objectives/lcfed.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar

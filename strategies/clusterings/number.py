@@ -4,8 +4,6 @@ The silhouette is undefined for one cluster, so a test from no paper comes first
 over arrays; labels are never used. docs/grouping.md has where they are wrong.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -5,8 +5,6 @@ Data 2024, https://arxiv.org/abs/2503.04231. Authors' code: github.com/MKZuziak,
 OCFL_IEEE_BigData2024 and Clustered-Federated-Learning.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

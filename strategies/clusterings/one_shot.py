@@ -1,7 +1,5 @@
 """What clusterings by one query share: compare answers, agglomerate, place newcomers."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 From no paper; docs/comparing-clients.md has what it was measured on, and the numbers of this file.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

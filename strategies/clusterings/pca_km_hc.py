@@ -4,8 +4,6 @@ Described by Jamali-Rad et al., 2022 (see `flt`), section IV-C, after D. K. Denn
 V. Smith, "Heterogeneity for the win: one-shot federated clustering", ICML 2021, PMLR 139.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args

@@ -5,8 +5,6 @@ Similarity Identification in Clustered Federated Learning via Principal Angles B
 Subspaces", AAAI 2023, https://arxiv.org/abs/2209.10526.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args

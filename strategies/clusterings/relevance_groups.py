@@ -1,7 +1,5 @@
 """From relevances to clusters: lines 14 and 15 of RCC-PFL's Procedure 1, as pure functions."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Final, Literal
 

@@ -3,8 +3,6 @@
 FLT Algorithm 2 (FCR), lines 12 to 19: pure functions over arrays; labels are never used.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations

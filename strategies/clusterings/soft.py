@@ -3,8 +3,6 @@
 The local objective says how: FedEM (fl_core/objectives/fedem.py), FedRC (fedrc.py).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """One way to ask clients: a message to each, and what is read of the replies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar

@@ -1,7 +1,5 @@
 """Queries to the clients of a training: before it starts, and between its rounds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Means of models: of the models that a cluster's clients have, or of those that they trained."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np

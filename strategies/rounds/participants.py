@@ -1,7 +1,5 @@
 """Draw which clients take part in a round."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Check what clients send before it is used: it may be late, broken or harmful."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What a strategy's parts learn in one round for a later one, and how checkpoints store it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import field

@@ -3,8 +3,6 @@
 Vectors are float32; products are summed in float64, in blocks that fit memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 import numpy as np

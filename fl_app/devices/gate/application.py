@@ -1,7 +1,5 @@
 """The gate's application: which requests are passed on to the SuperLink."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re

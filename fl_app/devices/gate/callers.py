@@ -4,8 +4,6 @@ A SuperNode signs the head of each request. Anyone can make a key, so a signatur
 little: a key belongs to a device once the SuperLink has answered one of its requests.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 from collections.abc import Iterator, Sequence

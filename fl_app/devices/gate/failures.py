@@ -1,7 +1,5 @@
 """Report to the server that a device's answer can never be sent, so that it stops waiting."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 
 from flwr.app import Error, Message

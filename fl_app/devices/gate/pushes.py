@@ -5,8 +5,6 @@ to other devices, and to itself, from any node. It logs texts as they come. It a
 database while it writes the names of a message's parts.
 """
 
-from __future__ import annotations
-
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as Request
 

@@ -1,7 +1,5 @@
 """The log of refused requests: a flood of them must not fill the disk."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import Counter

@@ -5,8 +5,6 @@ the device fetches it. The SuperLink accepts one reply to a message, so what a d
 two messages is one reply.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ A SuperNode that gets no message looks again three seconds later. One that misse
 message looks again after a second, then two, and so on. Flower has an option for neither.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Checks of a site before a run: its data and folders, the way to the server, and its key."""
 
-from __future__ import annotations
-
 import ssl
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The files and folders of a device: its models, decoded images and apps."""
 
-from __future__ import annotations
-
 import glob
 import shutil
 import time

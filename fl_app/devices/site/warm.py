@@ -8,8 +8,6 @@ OpenMP nor CUDA has started. The app comes with the run: the installed one repla
 the same, byte for byte. Each message is answered by a child, so none changes this process.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import logging

@@ -251,14 +251,9 @@ class Config(
 
     def federation_settings(self, num_clients: int, seed: int, fold: int = 0) -> FederationSettings:
         """Return the settings that decide which client has which samples, for one seed."""
+        decided = {"num_clients": num_clients, "seed": seed, "validation_fold": fold}
         malicious = self.malicious if self.attack != "none" else 0.0
-        return self._part(
-            FederationSettings,
-            num_clients=num_clients,
-            seed=seed,
-            malicious=malicious,
-            validation_fold=fold,
-        )
+        return self._part(FederationSettings, malicious=malicious, **decided)
 
     def training_settings(self) -> TrainingSettings:
         """Return how a client trains."""
@@ -324,14 +319,8 @@ class Config(
         (basic composition) for the whole run. They are left out if anything that leaves the clients
         has no noise.
         """
-        parts = {
-            f"{name}-epsilon": epsilon
-            for name, epsilon in (
-                ("pre-round", self.pre_round_epsilon),
-                ("training", self.training_epsilon),
-            )
-            if epsilon
-        }
+        given = {"pre-round": self.pre_round_epsilon, "training": self.training_epsilon}
+        parts = {f"{name}-epsilon": epsilon for name, epsilon in given.items() if epsilon}
         if not parts:
             return {}
         parts["privacy-delta"] = self.privacy_delta
@@ -380,10 +369,7 @@ DEFAULTS: dict[str, Scalar] = {key: one.default for key, one in OPTIONS.items()}
 
 
 def options_for(strategies: Iterable[str]) -> dict[str, Option]:
-    """Return all options by run-config key, with those of strategies' user-defined parts.
-
-    A ValueError says that such a part declares one of the app's keys otherwise.
-    """
+    """Return all options by run-config key, with those of strategies' user-defined parts."""
     found = user_options(strategies)
     for key in found.keys() & OPTIONS:
         theirs, ours = found[key], OPTIONS[key]

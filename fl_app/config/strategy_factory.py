@@ -67,11 +67,7 @@ def build_strategy(name: str, setting: Setting, options: Mapping[str, Any]) -> C
 
 
 def check_strategy(name: str, setting: Setting) -> None:
-    """Refuse what `build_strategy` does, as far as it is known before all samples are read.
-
-    A ValueError if a part's options contradict each other, a field of it is unknown, or the model
-    has no such layers.
-    """
+    """Refuse what `build_strategy` does, as far as it is known before all samples are read."""
     for tried in tried_settings(setting, name):
         parts: list[Any] = []
         for part in system_of(name).parts:
@@ -136,10 +132,7 @@ def _values(part: Part, setting: Setting) -> dict[str, Any]:
 
 
 def runnable_strategies(setting: Setting) -> tuple[Config, dict[str, str]]:
-    """Return the configuration without the strategies that cannot run, and why, by name.
-
-    A ValueError if none can run.
-    """
+    """Leave out the strategies that cannot run, and return why; a ValueError if none can."""
     config = setting.config
     lacking = {name: why for name in config.strategy if (why := _why_not_runnable(name, setting))}
     runnable = tuple(name for name in config.strategy if name not in lacking)

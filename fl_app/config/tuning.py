@@ -44,8 +44,7 @@ _EXAMPLE = "learning-rate=0.001,0.003 ditto-weight=0.1,1"
 def values_of(tune: str, strategies: Sequence[str] = ()) -> dict[str, tuple[Scalar, ...]]:
     """Return the values to try, by run-config key; user-defined parts of strategies have more.
 
-    A ValueError if a key is repeated, or has a value that is not allowed, or only one. The values
-    of unknown keys are texts: see `unknown_keys`.
+    The values of unknown keys are texts: see `unknown_keys`.
     """
     found: dict[str, tuple[Scalar, ...]] = {}
     tunable = {**user_options(strategies), **TUNABLE}
@@ -95,10 +94,7 @@ def combinations(tune: str, strategy: str) -> list[dict[str, Scalar]]:
 
 
 def read_tuned_values(text: str) -> dict[str, Any]:
-    """Read the values that a client is to train by, from JSON, by run-config key.
-
-    A ValueError if a key is no option of training, or a value is not allowed.
-    """
+    """Read the values that a client is to train by, from JSON, by run-config key."""
     values: dict[str, Any] = json.loads(text)
     for key in values:
         if key not in OF_TRAINING:
@@ -112,13 +108,7 @@ def num_trainings(tune: str, strategies: Sequence[str]) -> int:
 
 
 def label_of(strategy: str, values: Mapping[str, Scalar]) -> str:
-    """Return the name of a strategy with these values.
-
-    Examples
-    --------
-    >>> label_of("ditto", {"ditto-weight": 0.1}), label_of("ditto", {})
-    ('ditto,ditto-weight=0.1', 'ditto')
-    """
+    """Return the name of a strategy with these values, such as ditto,ditto-weight=0.1."""
     return ",".join([strategy, *key_values(values)])
 
 

@@ -25,10 +25,7 @@ OF_A_SPREAD = {*OF_WRITERS, "num-tasks", "dirichlet-alpha", "minority", "client-
 
 
 def find_unused_options(given: Mapping[str, Scalar], config: Config) -> list[str]:
-    """Return a sentence for each given option, unless it is at its default, that has no effect.
-
-    `config` is made of the `given` values by run-config key, and the defaults.
-    """
+    """Return a sentence for each given option that is not at its default and has no effect."""
     said, options = [], options_for(config.strategy)
     for key in given:
         one = options[key]

@@ -30,10 +30,9 @@ class Compared(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """A picture of strategies in a test: `draw` returns None if there is nothing to show.
+    """A picture of the first `most` strategies in a test that all have, or in each one's first.
 
-    It shows the first `most` strategies, and a page has a `note` below it. The test is one that all
-    have, or else none. Curves over rounds exist for the first test of each run only.
+    `draw` returns None if there is nothing to show. Curves exist for each run's first test only.
     """
 
     draw: Callable[[Mapping[str, Compared], str], Spec | None]

@@ -46,15 +46,12 @@ def _clients(first: Sequence[Run], grouping: Grouping | None) -> TextTable | Non
         unit = metric.unit_suffix.strip() or metric.title
         several = len(run.tests) > 1
         scores = [
-            *(
-                (f"{unit} {test}" * several or unit, metric, one.scores)
-                for test, one in run.tests.items()
-            ),
-            *((user.title, user, run.user_metric_per_client) for user in run.metrics.measured),
+            (f"{unit} {test}" * several or unit, metric, one.scores)
+            for test, one in run.tests.items()
         ]
-        columns += [
-            f"{run.strategy}: {head}" for head in ("cluster", *(head for head, *_ in scores))
-        ]
+        scores += [(user.title, user, run.scores_of(user)) for user in run.metrics.measured]
+        heads = ("cluster", *(head for head, *_ in scores))
+        columns += [f"{run.strategy}: {head}" for head in heads]
         cells.append(["–" if cluster < 0 else str(cluster) for cluster in run.clusters])
         cells += [
             [one.shown(score) if np.isfinite(score) else "–" for score in of_clients]

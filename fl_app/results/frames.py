@@ -87,8 +87,7 @@ class Results:
     def relevance(self, strategy: str = "", seed: int | None = None) -> "DataFrame":
         """Return the relevance of clients' data to each other, a row and a column per client.
 
-        By default that of the first strategy that compared its clients, on the first seed. A
-        ValueError if there is no such matrix.
+        By default that of the first strategy that compared its clients, on the first seed.
         """
         for run in self.summary.runs:
             if strategy in ("", run.strategy) and seed in (None, run.seed):

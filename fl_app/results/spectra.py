@@ -86,10 +86,7 @@ def store_spectra(
     images: Dataset | Agreement,
     found: Grouped,
 ) -> None:
-    """Write the eigenvectors of a spectral clustering's clients, readable for the owner only.
-
-    Nothing is written if `keep-spectra` is false, or of more than `MOST_CLIENTS` clients.
-    """
+    """Write the eigenvectors of at most `MOST_CLIENTS` clients, readable for the owner only."""
     if not config.keep_spectra:
         return
     of_client = strategy.clusters.of_client
@@ -116,10 +113,7 @@ def store_spectra(
 
 
 def preparation_of(
-    images: Dataset | Agreement,
-    config: Config,
-    model: str = "",
-    clusters: Clusters | None = None,
+    images: Dataset | Agreement, config: Config, model: str = "", clusters: Clusters | None = None
 ) -> Preparation:
     """Return how a run prepared its samples, or those of the only client of a model."""
     if isinstance(images, Dataset):

@@ -158,10 +158,7 @@ def is_still_improving(
 
 
 def signed_rank_p(scores: NDArray[np.float64], others: NDArray[np.float64]) -> float:
-    """Return the p-value of Wilcoxon's signed-rank test over clients.
-
-    1 if none differs, NaN if both tested none.
-    """
+    """Return Wilcoxon's signed-rank p-value over clients: 1 if none differs, NaN without any."""
     gains = gains_of_clients(scores, others)
     if not gains.size:
         return math.nan

@@ -42,8 +42,7 @@ def clients_figure(
 ) -> Spec:
     """Draw a metric of each client, a row per strategy, with its mean.
 
-    Clients that were not tested are counted, and have no point. With `several_seeds`, a client may
-    have a point for each.
+    Clients that were not tested are counted, and have no point.
     """
     styles = strategy_styles(rows)
     points: list[Spec] = []

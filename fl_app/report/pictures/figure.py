@@ -57,10 +57,7 @@ def picture(title: str, note: str = "", names: Iterable[str] = (), **parts: Any)
             "title": shown,
             "params": [{"name": "letters", "value": 60}],
             **parts,
-            "usermeta": {
-                "longest": max(map(len, names), default=1),
-                **parts.get("usermeta", {}),
-            },
+            "usermeta": {"longest": max(map(len, names), default=1), **parts.get("usermeta", {})},
         },
         _harmless,
     )

@@ -199,10 +199,7 @@ def _placed(
 
 
 def _cells(
-    values: NDArray[np.float64],
-    names: Sequence[str],
-    measure: str,
-    limits: tuple[float, float],
+    values: NDArray[np.float64], names: Sequence[str], measure: str, limits: tuple[float, float]
 ) -> list[Spec]:
     """Return the matrix as layers of numbers, with the names looked up by index."""
     side = len(values)

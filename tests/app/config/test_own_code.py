@@ -17,12 +17,11 @@ from fl_app.results.layout import file_name
 from fl_app.simulation.preflight import check_simulation
 from fl_app.sweeps.plan import plan_sweep, read_words
 from fl_app.sweeps.running import identifying_options
-from fl_core.data.datasets import clear_data_caches, load_dataset
+from fl_core.data.datasets import clear_data_caches
 from fl_core.models.model_file import load_model
 from tests.app_runs import DEFAULTS
 from tests.own_modules import TABLE, own_modules, run_alone
 from tests.report_data import reasons_of
-from tests.samples import sampled
 from tests.toy_app import fail
 
 OWN = {"dataset": "own:load", "num-clients": 8, "num-tasks": 2}
@@ -66,11 +65,8 @@ def summary_of(folder, **options):
 # -------------------------------------------------------------------------------------- whole runs
 
 
-@pytest.mark.parametrize(
-    "names", sampled(["rcc-pfl,optimum", "rcc-pfl,pca-km-hc,fedhc,single,optimum"], 2)
-)
-def test_a_table_is_clustered_and_learnt(own, capsys, names):
-    found = summary_of(own, strategy=names, local_epochs=10)
+def test_a_table_is_clustered_and_learnt(own, capsys):
+    found = summary_of(own, strategy="rcc-pfl,optimum", local_epochs=10)
     by_name = {one["strategy"]: one for one in found["runs"]}
     assert found["config"]["model"] == "mlp"
     assert found["config"]["features"] == "fourier"
@@ -336,10 +332,8 @@ def test_an_option_of_ones_own_is_a_key(own, capsys):
         assert sweep.swept == {"mean-factor": (0.5, 1)}
         assert "mean-factor=0.5,1" in sweep.command(own)
         name = "single+mine:Scaled"
-        assert combinations("mean-factor=0.5,1", name) == [
-            {"mean-factor": 0.5},
-            {"mean-factor": 1},
-        ]
+        tried = [{"mean-factor": 0.5}, {"mean-factor": 1}]
+        assert combinations("mean-factor=0.5,1", name) == tried
         assert combinations("mean-factor=0.5,1", "single") == [{}]
         with pytest.raises(SystemExit):
             main(["run", words[0], "--help"])
@@ -416,7 +410,6 @@ def test_a_device_that_refuses_says_its_name():
     with pytest.raises(ValueError, match=r'^berlin: model is "own:make_model", code that the owne'):
         check_code_allowed(config, {"name": "berlin"})
     check_code_allowed(config, {"name": "berlin", ALLOWED_CODE: "own:make_model"})
-    check_code_allowed(parse_config(DEFAULTS), {"name": "berlin"})
 
 
 # -------------------------------------------------------------------------------------- beforehand
@@ -450,13 +443,10 @@ def refused(own, text, message, **options):
         ("def m(): pass", r"but the call m\(shape, num_classes\) fails"),
         (
             made("nn.Linear(6, c + 1)"),
-            r"its output is torch\.float32 \(3, 5\) for .* \(3, 4\), a logit",
+            r"output is torch\.float32 \(3, 5\) for .* \(3, 4\), a logit",
         ),
         (made("nn.Linear(5, c)"), r"which fails on samples of shape \(3, 6\): RuntimeError: mat1"),
-        (
-            made("nn.Linear(6, c).double()"),
-            r"its weight is torch\.float64: weights must",
-        ),
+        (made("nn.Linear(6, c).double()"), r"its weight is torch\.float64: weights must"),
         (made("nn.LazyLinear(c)"), "which has lazy layers"),
         (made("nn.Flatten()"), "which has no weights that can be trained"),
         (forward("return {}['head']"), r"fails on .*: KeyError: 'head' \(bad\.py, line 9\)\.$"),
@@ -494,7 +484,6 @@ def test_features_that_compare_no_samples_are_refused_before_anything_starts(bod
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"features": "hog"}, 'features is "hog", but .* these samples are float32 of shape 6'),
         ({"strategy": "flt"}, "strategy names flt, but its encoder takes images"),
         ({"model": "cnn"}, r"model is cnn, which needs images .* shape \(6,\): use mlp"),
         ({"num_clients": 90}, "min-samples is 5, but the 150 samples of task"),
@@ -556,9 +545,3 @@ def test_a_model_is_tried_on_the_shape_of_a_known_data_set(own):
     with pytest.raises(ValueError, match=r"own\.py has no make_it"):
         check_simulation(parse_config({**given, "model": "own:make_it"}), own / "out")
     check_simulation(parse_config(given), own / "out")
-
-
-def test_what_is_right_is_checked_and_not_kept(own):
-    given = {**DEFAULTS, **OWN, "model": "own:make_model", "features": "own:phi"}
-    check_simulation(parse_config(given), own / "out")
-    assert load_dataset("own:load").checksum() == load_dataset("own:load").checksum()

@@ -38,8 +38,8 @@ def test_all_strategies_are_those_of_the_catalogue():
 
 
 def test_parts_are_named_as_a_strategy():
-    for text in ("spectral+lps-gps , cfl", "update+graph+private-head", "single,single+mean+plain"):
-        assert config(strategy=text).strategy == tuple(text.replace(" ", "").split(","))
+    text = "spectral+lps-gps , cfl,single+mean+plain"
+    assert config(strategy=text).strategy == ("spectral+lps-gps", "cfl", "single+mean+plain")
 
 
 @pytest.mark.parametrize(
@@ -53,10 +53,6 @@ def test_parts_are_named_as_a_strategy():
             {"strategy": "rcc-pfl+median"},
             r"but the clustering of rcc-pfl is called spectral: write spectral\+median",
         ),
-        (
-            {"strategy": "single,flt+"},
-            r"clustering of flt is called signature: write signature\+mea",
-        ),
         ({"strategy": "all,local"}, r'strategy is "all", but it must be one of rcc-pfl'),
         ({"strategy": "own+mean,own+mean"}, "without repetition"),
         ({"newcomers": 1, "newcomer_round": 11}, "newcomer-round is 11, .* which is 10"),
@@ -69,10 +65,6 @@ def test_parts_are_named_as_a_strategy():
         (
             {"strategy": "flt", "training_epsilon": 2},
             "training-epsilon is 2, but flt shares things",
-        ),
-        (
-            {"strategy": "ifca", "pre_round_epsilon": 2},
-            "-epsilon is 2, but ifca shares things that",
         ),
         ({"strategy": "fedhc", "pre_round_epsilon": 2}, "epsilon is 2, but fedhc shares things"),
         ({"strategy": "rcc-pfl,pca-km-hc", "training_epsilon": 2}, "but pca-km-hc shares things"),
@@ -111,11 +103,8 @@ def test_auto_eigenvectors_are_the_usual_ones_of_the_relevance_or_of_the_cluster
 
 
 def test_paper_and_never_stand_for_no_value():
-    assert [config(weighted_mean=w).weighted_mean for w in ("paper", "true", False)] == [
-        None,
-        True,
-        False,
-    ]
+    weighted = [config(weighted_mean=w).weighted_mean for w in ("paper", "true", False)]
+    assert weighted == [None, True, False]
     changed = [config(max_changed=m).of_strategies["max-changed"] for m in ("never", 0, "3")]
     assert changed == [None, 0, 3]
 
@@ -178,20 +167,14 @@ def test_a_long_name_of_parts_is_broken_before_its_last_part():
     summary = run_of("make-run")
     runs = [{**run, "strategy": "single+mean+private-layers"} for run in summary["runs"]]
     lines = render(printed_strategies(read_runs(runs))).splitlines()
-    assert [line.split("│")[1].strip() for line in lines if line.startswith("│")] == [
-        "single+mean",
-        "+private-layers",
-    ]
+    names = [line.split("│")[1].strip() for line in lines if line.startswith("│")]
+    assert names == ["single+mean", "+private-layers"]
 
 
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        (
-            "strategy",
-            "rcc-pfl,fedave",
-            'strategy is "fedave", but it must be one of rcc-pfl, fedkin',
-        ),
+        ("strategy", "rcc-pfl,fedave", 'strategy is "fedave", but it must be one of rcc-pfl, fedk'),
         ("noise-rate", 1, "noise-rate is 1, but it must be a number of at least 0 and below 1"),
         ("noise-rate", float("nan"), "noise-rate is nan"),
         ("repeats", True, "repeats is True"),
@@ -219,17 +202,14 @@ def test_a_wrong_value_is_named_with_what_is_allowed(key, value, message):
 BEYOND = {"at least": -1, "above": 0, "below": 0, "at most": 1}
 BOUND = re.compile(rf"({'|'.join(BEYOND)}) (-?\d[\d.]*(?:e-?\d+)?)")
 WRONG = [
-    *(
-        (key, float(bound) + BEYOND[side])
-        for key, one in OPTIONS.items()
-        for side, bound in BOUND.findall(one.rule.allowed)
-    ),
-    *((key, "no such word") for key, one in OPTIONS.items() if one.rule.words),
+    (key, float(bound) + BEYOND[side])
+    for key, one in OPTIONS.items()
+    for side, bound in BOUND.findall(one.rule.allowed)
 ]
 
 
 @pytest.mark.parametrize(("key", "value"), WRONG)
-def test_what_is_beyond_the_bounds_and_words_that_the_page_of_options_has(key, value):
+def test_what_is_beyond_the_bounds_that_the_page_of_options_has(key, value):
     with pytest.raises(ValueError, match=rf"^{key} is "):
         OPTIONS[key].rule.read(key, value)
 
@@ -275,9 +255,6 @@ def test_numbers_may_come_as_text_or_as_the_other_kind():
 )
 def test_overrides_on_the_command_line(text, expected):
     assert parse_override(text) == expected
-
-
-def test_an_override_without_a_value():
     with pytest.raises(ValueError, match="repeats is not of the form KEY=VALUE"):
         parse_override("repeats")
 
@@ -344,7 +321,6 @@ def test_a_wrong_word_is_refused_before_pytorch_is_loaded():
         ({"strategy": "local"}, "a single client's cluster is its model"),
         # Sums whose difference is a single update.
         ({"strategy": "rcc-pfl,single"}, "strategy names rcc-pfl, single, and .*: name one, or"),
-        ({"strategy": "single,spectral+mean"}, r"strategy names single, spectral\+mean, and"),
         (
             {"strategy": "single", "resume": "results/x"},
             "resume is results/x, and a round .* again can show .*: leave it empty, or",

@@ -4,13 +4,7 @@ import pytest
 
 from fl_app.config.run_config import parse_config
 from fl_app.config.strategy_factory import Setting, runnable_strategies, with_values
-from fl_app.config.tuning import (
-    TUNABLE,
-    combinations,
-    num_trainings,
-    read_tuned_values,
-    values_of,
-)
+from fl_app.config.tuning import TUNABLE, combinations, num_trainings, read_tuned_values, values_of
 from fl_core.options import typed
 from tests.app_runs import DEFAULTS
 

@@ -126,8 +126,7 @@ class Config(
     """What runs, on what, and how long: a checked run configuration.
 
     The fields are run-config keys, `-` written as `_`; `of_strategies` has the options of parts of
-    strategies. `strategy` is a tuple of names; `num_clients` is 0 for "all";
-    `num_clusters` is a number or a word.
+    strategies. `num_clients` is 0 for "all".
     """
 
     strategy: tuple[str, ...] = option(
@@ -385,9 +384,7 @@ def parse_config(run_config: Mapping[str, Any], *, at_client: bool = False) -> C
     """Read and check a Flower run config: every key of `[tool.flwr.app.config]` in pyproject.toml.
 
     User-defined strategies are imported, except `at_client`, which runs none and reads none of
-    their options. Of these, those that are not given have their defaults.
-    A ValueError has a sentence for each unknown or missing key, each value that is not allowed, and
-    each contradiction.
+    their options. A ValueError has a sentence for each wrong key or value and each contradiction.
     """
     wrong, options, names = Refusals(), OPTIONS, tuple[str, ...]()
     with suppress(ValueError):  # it is read again below

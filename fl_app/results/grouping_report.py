@@ -57,10 +57,7 @@ def cost_of(
 
 
 def why_indistinguishable(clusters: Clusters, rule: int | str) -> str:
-    """Return why a clustering could not distinguish clients, by the `rule` for their number.
-
-    Empty: it could, or there is one group.
-    """
+    """Return why a clustering could not distinguish clients; empty: it could."""
     if (clusters.uninformative or {}).keys() >= clusters.of_client.keys():
         return "no client has enough to compare"
     compared = clusters.comparison
@@ -89,8 +86,7 @@ def grouping_report(
     """Return the content of grouping.json.
 
     `names` are those of all K clients; `rule` is the number of clusters, or what chooses it;
-    `command` repeats the grouping; `unknown` has the reason why a node is no client, by name;
-    `sample` and `columns` are the words for a sample and, in a table, its numbers.
+    `unknown` has the reason why a node is no client, by name.
     """
     count, uninformative = len(names), clusters.uninformative or {}
     if why := why_indistinguishable(clusters, rule):  # resamples agree then, and mean nothing

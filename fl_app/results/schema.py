@@ -157,11 +157,8 @@ class Run(Tested, _RunId):
 
     Cluster −1: left out. `models_not_stored`, of a run on devices only: by client, why its device
     lacks its model. `options`: those that the strategy decides unless they are given.
-    `unknown_nodes`: nodes that are no client, by name. `isolated`: the share of malicious clients
-    in clusters without an honest one. `never_trained`: the clients that failed whenever they were
-    to train, but not malicious ones. `falls`: scores that got much worse from one test to the next.
-    `still_improving`: whether scores rose (or errors fell) when it ended at its number of rounds,
-    by `statistics.is_still_improving`.
+    `unknown_nodes`: nodes that are no client, by name. `never_trained`: the clients that failed
+    whenever they were to train, but not malicious ones.
     """
 
     on_its_task: Annotated[Tested | None, OMIT_EMPTY] = None

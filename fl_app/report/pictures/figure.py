@@ -45,10 +45,7 @@ LEGEND: Spec = {"labelExpr": _IN_LINES}
 
 
 def picture(title: str, note: str = "", names: Iterable[str] = (), **parts: Any) -> Spec:
-    """Return a Vega-Lite specification of `parts` with a title and, in small letters, a note.
-
-    `names` are the entries of its legend.
-    """
+    """Return a Vega-Lite specification with a title, a note, and the `names` of its legend."""
     shown = _title(title, note.splitlines())
     found: Spec = with_texts(
         {
@@ -197,10 +194,9 @@ def rename_strategy(text: str, names: Mapping[str, str]) -> str:
 
 
 def save(spec: Spec, path: Path, width: float = style.WIDTH) -> Path:
-    """Write a PNG, PDF or SVG file, by the ending of its path, and return the path.
+    """Write a PNG, PDF or SVG file, so many points wide, by the ending of its path; return that.
 
-    It is so many points wide. The same picture gives the same bytes each time, but for the order of
-    a PDF's parts.
+    The same picture gives the same bytes each time, but for the order of a PDF's parts.
     """
     converter = load_extra("vl_convert", "a picture")
     svg = _widened(converter.vegalite_to_svg(on_paper(spec, width)), width)
@@ -231,10 +227,7 @@ def _widened(svg: str, width: float) -> str:
 def score_axis(
     field: str, metric: Metric, values: Sequence[ArrayLike], title: str | None = None
 ) -> Spec:
-    """Return the encoding of a metric over the range of its values; `title` is its by default.
-
-    Shares are shown as percent, over at least ten points.
-    """
+    """Return the encoding of a metric over its range; shares are in percent, over ten points."""
     known = np.concatenate([np.empty(0), *map(np.ravel, values)])
     known = known[np.isfinite(known)]
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)

@@ -40,8 +40,8 @@ def lines_figure(
 ) -> Spec:
     """Draw each method's mean over the seeds, and a band from the lowest to the highest.
 
-    `panels` go by their titles and the titles of their y axes, then by method. `across` is the
-    title of the x axis; `limits` are the ranges of y axes by their titles. Words have points alone.
+    `panels` go by their titles and the titles of their y axes, then by method; `limits` are the
+    ranges of y axes by their titles. Words on the x axis, titled `across`, have points alone.
     """
     styles = strategy_styles(list(dict.fromkeys(m for lines in panels.values() for m in lines)))
     every = [place for lines in panels.values() for places, _ in lines.values() for place in places]
@@ -61,10 +61,7 @@ def lines_figure(
 
 
 def rounds_figure(lines: Mapping[str, Line], metric: Metric = OF_CLASSES.main) -> Spec:
-    """Draw a metric over the rounds: a line for the mean of the seeds, a band from min to max.
-
-    A click in the legend fades the other strategies.
-    """
+    """Draw a metric over the rounds; a click in the legend fades the other strategies."""
     styles = strategy_styles(lines)
     seeds = sorted({len(means) for _, means in lines.values()})
     count = " to ".join(str(one) for one in dict.fromkeys((seeds[0], seeds[-1])))

@@ -75,11 +75,9 @@ def traffic_figure(
 
 
 def verdicts_figure(verdicts: Sequence[Verdict], names: Sequence[str], metric: Metric) -> Spec:
-    """Draw a row for each client, by its expected gain over staying alone.
+    """Draw a row for each of the first clients, by its expected gain over staying alone.
 
-    A bar is the interval of the gain, a point its expected value, a faint point what was observed
-    on validation samples; shares are drawn in points. `names` go by the clients' index. Of many
-    clients, the first ones are drawn.
+    Shares are drawn in points. `names` go by the clients' index.
     """
     factor, labels = 100 if metric.is_share else 1, unique_labels(names, 40)
     numbers = {"gain": "mean", "low": "low", "high": "high", "observed": "observed"}

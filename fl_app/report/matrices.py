@@ -13,8 +13,7 @@ from fl_app.results.reading import Matrix, Result
 TitledPicture = tuple[str, str, Spec]
 """A title, a sentence that explains the picture, and the picture."""
 
-CONSENSUS = "consensus"
-"""The measure of a matrix: the share of resamples in which two are in one cluster."""
+CONSENSUS = "consensus"  # the share of resamples in which two are in one cluster
 
 
 def matrices_of(result: Result) -> dict[str, Matrix]:

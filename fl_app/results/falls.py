@@ -28,15 +28,7 @@ class Fall:
 
 
 def describe_falls(falls: Sequence[Fall], name_of: Callable[[int], str], metric: Metric) -> str:
-    """Return a sentence on falls; empty: there are none.
-
-    Examples
-    --------
-    >>> from fl_core.metrics import OF_CLASSES
-    >>> fall = Fall(client=3, rounds=(4, 5), scores=(1.0, 0.25))
-    >>> describe_falls([fall], "client {}".format, OF_CLASSES.main)
-    'the accuracy got much worse: client 3 from 100.0 % in round 4 to 25.0 % in round 5'
-    """
+    """Return a sentence on falls; empty: there are none."""
     said = []
     for fall in falls:
         (before, after), (first, second) = map(metric.with_unit, fall.scores), fall.rounds

@@ -1,8 +1,4 @@
-"""The eigenvectors and clusters that a run stores, so that new clients can be placed later.
-
-One safetensors file has each client's eigenvectors, as it shared them, and its cluster; no
-eigenvalue, Gram matrix or class. docs/privacy.md says what can be learnt from it.
-"""
+"""The eigenvectors and clusters that a run stores to place new clients later (docs/privacy.md)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -251,17 +251,12 @@ def score_form(metric: Metric) -> str:
     return ".1%" if metric.is_share else ".4r"
 
 
-def in_panels(
-    panels: Sequence[tuple[str, Spec]], most: int, height: float, axis_title: int = _TITLE
-) -> Spec:
-    """Return panels with titles, at most `most` in a row, each of a height without axes.
-
-    One without a title fills the picture. Where axes have no titles, `axis_title` is 0.
-    """
+def in_panels(panels: Sequence[tuple[str, Spec]], most: int, height: float) -> Spec:
+    """Return panels with titles, at most `most` in a row; one without a title fills the picture."""
     if len(panels) == 1 and not panels[0][0]:
         return {**panels[0][1], "height": 2 * height}
     columns = min(most, len(panels))
-    width = (style.WIDTH - 12 + _BETWEEN) / columns - _AXIS - axis_title - _BETWEEN
+    width = (style.WIDTH - 12 + _BETWEEN) / columns - _AXIS - _TITLE - _BETWEEN
     title = {"fontSize": style.LABEL_SIZE, "fontWeight": "normal", "frame": "group"}
     parts = []
     for name, part in panels:
@@ -282,13 +277,7 @@ def shorten(name: str, longest: int) -> str:
 
 
 def unique_labels(names: Sequence[str], longest: int) -> list[str]:
-    """Return names for an axis, shortened, with their index where two would be the same.
-
-    Examples
-    --------
-    >>> unique_labels(["ward 1, clinic of the north", "ward 2, clinic of the north", "here"], 10)
-    ['ward…north (0)', 'ward…north (1)', 'here']
-    """
+    """Return names for an axis, shortened, with their index where two would be the same."""
     short = [shorten(name, longest) for name in names]
     counts = Counter(short)
     return [f"{one} ({k})" if counts[one] > 1 else one for k, one in enumerate(short)]

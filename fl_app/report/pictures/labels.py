@@ -59,8 +59,13 @@ def labels_figure(
     most = max(1, *(int(panel.max()) for _, panel in panels))
     layers = [_cells(most, x, y)]
     task_names = [] if tasks is None else [f"task {task}" for task in sorted(set(tasks))]
-    if tasks is not None:
-        layers.append(_strip(task_names, [task_colour(task) for task in sorted(set(tasks))], y))
+    if tasks is not None:  # a strip beside the rows, in the colours of their clients' tasks
+        colours = [task_colour(task) for task in sorted(set(tasks))]
+        legend = LEGEND if len({*colours}) == len(colours) else None
+        fill = channel("task:N", scale={"domain": task_names, "range": colours}, legend=legend)
+        strip = layer("rect", None, {"x": "width", "xOffset": 3, "width": 6}, y=y, fill=fill)
+        groups = {"aggregate": [], "groupby": ["client", "task"]}
+        layers.append({"transform": [groups], **strip})
     gained = counts > true_counts if true_counts is not None else np.zeros_like(counts, bool)
     look = {"filled": False, "stroke": _NOISE, "strokeWidth": 0.7 if gained.size > 1000 else 1.2}
     outline = layer("rect", None, look, x=x, y=y)
@@ -96,12 +101,3 @@ def _cells(most: int, x: Spec, y: Spec) -> Spec:
         legend={"title": title, "gradientLength": 240, "gradientThickness": 8},
     )
     return layer("rect", None, {"stroke": FAINT, "strokeWidth": 0.2}, x=x, y=y, color=colour)
-
-
-def _strip(task_names: Sequence[str], colours: Sequence[str], y: Spec) -> Spec:
-    """Return a strip beside the rows, in the colours of their clients' tasks."""
-    legend = LEGEND if len({*colours}) == len(colours) else None
-    scale = {"domain": list(task_names), "range": list(colours)}
-    fill = channel("task:N", scale=scale, legend=legend)
-    strip = layer("rect", None, {"x": "width", "xOffset": 3, "width": 6}, y=y, fill=fill)
-    return {"transform": [{"aggregate": [], "groupby": ["client", "task"]}], **strip}

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `certificates` to the command line."""
     parser = commands.add_parser(
         "certificates",

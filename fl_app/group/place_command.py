@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `place` to the command line."""
     command = commands.add_parser(
         "place",

@@ -8,7 +8,7 @@ from flwr.serverapp import Grid
 
 
 def _pass(name: str) -> Callable[..., Any]:
-    def method(self: GridWrapper, *args: Any, **kwargs: Any) -> Any:
+    def method(self: "GridWrapper", *args: Any, **kwargs: Any) -> Any:
         return getattr(self._grid, name)(*args, **kwargs)
 
     return method

@@ -44,13 +44,11 @@ class Comparison(NamedTuple):
 def figures_of(results: Sequence[Result]) -> dict[str, tuple[Spec, str]]:
     """Return each picture that compares strategies with its note, by the name of its file."""
     rows = {
-        f"{name} · {result.name}" if len(results) > 1 else name: Compared(
-            result.of(name), result.curves.get(name)
-        )
+        name + f" · {result.name}" * (len(results) > 1): one
         for result in results
         for name in result.strategies
+        if _is_tested(one := Compared(result.of(name), result.curves.get(name)))
     }
-    rows = {name: one for name, one in rows.items() if _is_tested(one)}
     figures = {}
     for name, comparison in COMPARISONS.items() if rows else ():
         shown = dict([*rows.items()][: comparison.most])

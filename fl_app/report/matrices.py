@@ -63,9 +63,8 @@ def with_tree(
 
 def draw_matrix(one: Matrix) -> Spec:
     """Draw the similarity of clients."""
-    measure = one.measure or "relevance"
     return similarity_figure(
-        one.values, one.merges, one.clusters, one.tasks, None, measure, one.names
+        one.values, one.merges, one.clusters, one.tasks, None, one.measure, one.names
     )
 
 

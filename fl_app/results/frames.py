@@ -39,8 +39,7 @@ def _pictures(folder: Path) -> dict[str, Picture]:
 class Results:
     """The results of a run: `simulate` and `load_results` return them.
 
-    `summary` is summary.json (docs/results.md), as attributes. Data frames are read when they are
-    first used.
+    `summary` is summary.json, as attributes. Data frames are read when they are first used.
     """
 
     def __init__(self, folder: Path, summary: Summary) -> None:

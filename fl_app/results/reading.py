@@ -169,7 +169,7 @@ def _read_matrix(path: Path, title: str, of: Run | Grouping) -> Matrix | None:
     check_square(values, len(clients))
     return Matrix(
         title=title,
-        measure=one_line(measure, 60),
+        measure=one_line(measure, 60) or "relevance",
         names=[of.names[client] for client in clients],
         clusters=[of.clusters[client] for client in clients],
         tasks=None if known is None else [known[client] for client in clients],

@@ -62,8 +62,7 @@ class Difference:
 def difference(first: Scores, second: Scores) -> Difference:
     """Return the difference of two strategies: the first one's scores minus the second one's.
 
-    Pairs are the means of the clients on each seed that both ran on, or with one such seed, the
-    clients. A client counts where both tested it.
+    Pairs are the means on each seed that both ran on, or of one such seed, the clients both tested.
     """
     seeds = {
         seed: gains

@@ -25,6 +25,8 @@ def main(grid: Grid, context: Context) -> None:
         config = parse_config(context.run_config)
         if isinstance(grid, HttpGrid):
             grid = DeviceGrid(grid, config.min_answers)
+        elif config.min_answers < 1:
+            raise ValueError("min-answers must be 1: simulations by flwr run wait for all clients.")
         run_experiment(config, grid, DevicePool if config.dataset == REAL_DEVICES else Simulation)
     except KeyboardInterrupt:  # by Flower, when its SuperLink has ended
         print("error: the run was stopped from outside, or its SuperLink has ended.", flush=True)

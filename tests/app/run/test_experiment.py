@@ -447,6 +447,12 @@ def test_a_simulation_is_resumed_with_as_many_clients_as_it_had(tmp_path):
     assert without_seconds(again)["runs"] == without_seconds(whole)["runs"]
 
 
+def test_flwr_run_refuses_min_answers_which_its_simulations_ignore():
+    context = Context(1, 1, {}, RecordDict(), {**DEFAULTS, "min-answers": 0.5})
+    with pytest.raises(ValueError, match=r"^min-answers must be 1"):
+        server_app.app(LocalGrid(None, 0), context)
+
+
 def test_a_library_that_ends_the_program_fails_the_run(monkeypatch, capsys):
     """Flower takes sys.exit for a run that went well."""
     monkeypatch.setattr(server_app, "run_experiment", lambda *_: sys.exit("no licence"))

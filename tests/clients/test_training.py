@@ -1,9 +1,13 @@
+import math
+
 import pytest
 import torch
 from sklearn.metrics import f1_score, recall_score
 from torch import nn
+from torch.nn import functional as F  # noqa: N812
 
 from clients.settings import TrainingSettings
+from clients.training.losses import each_loss
 from clients.training.train import (
     OtherTest,
     Scores,
@@ -162,3 +166,18 @@ def test_a_last_batch_of_one_sample_joins_its_neighbour(count, size, expected):
     batches = split_batches(torch.arange(count), size)
     assert [len(batch) for batch in batches] == expected
     assert torch.cat(batches).tolist() == list(range(count))
+
+
+def halved_above_a_half(outputs, labels):
+    loss = F.cross_entropy(outputs, labels)
+    return loss / 2 if loss.item() > 0.5 else loss
+
+
+def test_by_hand_the_loss_of_each_sample_may_depend_on_its_value():
+    """Probabilities are 1/2 and 3/4: losses are log 2, which is halved, and log 4/3."""
+    outputs = torch.tensor([[0.0, 0.0], [0.0, math.log(3)]], requires_grad=True)
+    path = f"{__name__}:{halved_above_a_half.__name__}"
+    found = each_loss(path, outputs, torch.tensor([0, 1]))
+    assert found.tolist() == pytest.approx([math.log(2) / 2, math.log(4 / 3)])
+    found.sum().backward()
+    assert outputs.grad.flatten().tolist() == pytest.approx([-0.25, 0.25, 0.25, -0.25])

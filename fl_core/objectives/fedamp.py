@@ -39,5 +39,4 @@ class FedAmp(LocalObjective):
 
     def personalise(self, model: nn.Module, local: LocalTraining) -> None:
         """Take the stored model; a client that never trained has the received one."""
-        if (stored := local.load()) is not None:
-            model.load_state_dict(stored)
+        local.load_into(model)

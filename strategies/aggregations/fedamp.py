@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from scipy.special import softmax
 
 from fl_core.messages.protocol import NDArrays
 from fl_core.options import POSITIVE, number, option
@@ -51,9 +52,9 @@ class AttentiveMean(Aggregation):
 
     def attention(self, cosines: Float64) -> Float64:
         """Return ξ, shape (n, n), of n models' cosines; each row has the sum 1."""
-        others = np.exp(self.sharpness * (cosines - 1)) * (1 - np.eye(len(cosines)))
-        sums = others.sum(axis=1, keepdims=True)
-        others = np.divide(others, sums, out=np.zeros_like(others), where=sums > 0)
-        shares: Float64 = (1 - self.own_share) * others
-        np.fill_diagonal(shares, 1 - shares.sum(axis=1))
+        if len(cosines) == 1:
+            return np.ones((1, 1))
+        others = np.where(np.eye(len(cosines)), -np.inf, self.sharpness * cosines)
+        shares: Float64 = (1 - self.own_share) * softmax(others, axis=1)
+        np.fill_diagonal(shares, self.own_share)
         return shares

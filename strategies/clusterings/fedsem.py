@@ -29,8 +29,8 @@ class ModelClustering(Clustering):
     """k-means over the parameters of client models, one step a round (Xie et al., FedSEM).
 
     The first round's models are grouped by k-means++; from then on, each participant is assigned to
-    the nearest cluster model (the E-step), and the aggregation moves that model (the M-step). Where
-    not all take part, a client trains in every round until it has sent a first model.
+    the nearest model of a cluster with clients (the E-step), and the aggregation moves that model
+    (the M-step). Where not all take part, a client trains in every round until it has sent one.
     """
 
     name: ClassVar[str] = "model"
@@ -46,21 +46,26 @@ class ModelClustering(Clustering):
 
     def after_training(self, state: Round) -> Clusters:
         """Assign this round's participants; others stay where they are."""
-        trained = [model_vector(update.arrays, state.initial) for update in state.updates]
         if not self._grouped:  # in the first round in which anybody answers
             self._grouped = True
-            points = coordinates(inner_products(trained))
+            vectors = [model_vector(update.arrays, state.initial) for update in state.updates]
+            points = coordinates(inner_products(vectors))
             labels = k_means(points, self.num_clusters, self.seed)
             largest = int(np.bincount(labels).argmax())
             before = dict.fromkeys(state.clusters.of_client, largest)
         else:
             models = cluster_models(state)
             inhabited = sorted(set(state.clusters.of_client.values()))
-            centres = [model_vector(models[cluster], state.initial) for cluster in inhabited]
+            trained = [self.vector(update.arrays, state.initial) for update in state.updates]
+            centres = [self.vector(models[cluster], state.initial) for cluster in inhabited]
             labels = np.array(inhabited)[self.nearness(trained, centres).argmax(axis=1)]
             before = state.clusters.of_client
         found = {u.client: int(label) for u, label in zip(state.updates, labels, strict=True)}
         return Clusters({**before, **found}, self.num_clusters)
+
+    def vector(self, model: NDArrays, initial: NDArrays) -> Vector:
+        """Return what is compared of a model."""
+        return model_vector(model, initial)
 
     def nearness(self, trained: Sequence[Vector], centres: Sequence[Vector]) -> Float64:
         """Return how near n models are to those of K clusters, shape (n, K), higher is nearer."""
@@ -119,7 +124,3 @@ class AllModelsClustering(ModelClustering):
             )
         of_centre = np.array([*retained, *range(len(retained), number)])
         return of_centre[k_means(points, number, self.seed, centres=centres)]
-
-    def vector(self, model: NDArrays, initial: NDArrays) -> Vector:
-        """Return what is compared of a model."""
-        return model_vector(model, initial)

@@ -80,8 +80,7 @@ class LossClustering(Clustering):
     """Clients are sent all models, and answer their training loss on each (IFCA-PFL, Procedure 2).
 
     All are asked before training and before each test; the participants, once a round. The models
-    stay at the client until it has trained one of them: M models go down, not M + 1. What tests ask
-    counts as testing, not as training, and stays nowhere.
+    stay at a client that trains next: M models go down, not M + 1. Tests count their own bytes.
     """
 
     name: ClassVar[str] = "loss-inhabited"
@@ -128,7 +127,8 @@ class LossClustering(Clustering):
         for draw in range(MAX_DRAWS if self.enforce else 1):
             self._models = self._drawn(draw, conversation.training.private)
             traffic = conversation.training.train_traffic
-            losses = ask_losses(conversation, self._models, None, traffic)
+            stored = conversation.all_train
+            losses = ask_losses(conversation, self._models, None, traffic, stored=stored)
             self._check_number(len(losses))
             labels = np.array(list(losses.values())).argmin(axis=1)
             if not self.enforce or len(set(labels.tolist())) == self.num_clusters:
@@ -177,7 +177,7 @@ class LossClustering(Clustering):
         self._unchanged = 0
         if not self._models:
             return clusters.with_all_clients(newcomers)  # of a warm start: asked when they train
-        losses = ask_losses(conversation, self._models, newcomers)
+        losses = ask_losses(conversation, self._models, newcomers, stored=conversation.all_train)
         found = clusters.with_clients({c: int(np.argmin(values)) for c, values in losses.items()})
         return replace(found, unheld=self._unheld(clusters))
 

@@ -11,9 +11,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from fl_core.messages.protocol import NDArrays
 from fl_core.options import COUNT, option
 from strategies.clusterings.fedsem import ModelClustering
-from strategies.rounds.updates import Float64, Vector, inner_products
+from strategies.rounds.updates import Float64, Vector, inner_products, model_vector
 
 _LEAST_SHARE = 1e-12  # of the largest variance: what is less is rounding
 
@@ -23,12 +24,16 @@ class LowRankClustering(ModelClustering):
     """A participant joins the cluster with the highest cosine of low-rank models.
 
     A low-rank model is what a model is along the principal directions of this round's models, the
-    participants' and the clusters'. All are taken from the first model, so that products lose no
-    digits. The first clusters are those of `ModelClustering`.
+    participants' and the clusters'. The first clusters are those of `ModelClustering`; as there, no
+    client joins an empty one; the package cfla lets clients join any.
     """
 
     name: ClassVar[str] = "low-rank"
     rank: int = option(50, COUNT, "how many principal directions at most", key="lcfed-rank")
+
+    def vector(self, model: NDArrays, initial: NDArrays) -> Vector:
+        """Return a model itself: cosines depend on the origin."""
+        return model_vector(model)
 
     def nearness(self, trained: Sequence[Vector], centres: Sequence[Vector]) -> Float64:
         """Return the cosines of n low-rank models with those of K clusters, shape (n, K)."""

@@ -20,6 +20,7 @@ class Conversation:
     config: Mapping[str, ConfigRecordValues]  # entries of every query's config record
     timeout: float  # seconds to wait for the replies to one query
     training: Training = field(default_factory=Training)
+    all_train: bool = True  # in each round, not a share of the clients
     # The models that clients were sent in this round and store until they have trained.
     models_at: dict[int, Sequence[protocol.NDArrays]] = field(default_factory=dict)
 

@@ -159,6 +159,16 @@ def test_models_that_are_compared_for_a_test_stay_at_no_client():
     assert not any("models" in context.state for context in grid.contexts.values())
 
 
+def test_models_stay_at_no_client_that_is_not_drawn():
+    grid, holders = LocalGrid(toy_app([0, 1, 1, 0]), 4), []
+    strategy = make_strategy("ifca", 2, draw_model, fraction_train=0.25, evaluate_every=2)
+    strategy.on_round = lambda report: holders.append(
+        sum("models" in context.state for context in grid.contexts.values())
+    )
+    run(strategy, grid, rounds=2)
+    assert holders == [0, 0]
+
+
 def test_participants_are_asked_in_each_round_and_all_clients_before_each_test():
     grid = Notes(toy_app([0, 1, 1, 0]), 4)
     strategy = make_strategy("ifca", 2, draw_model, fraction_train=0.5, evaluate_every=2)

@@ -1,5 +1,6 @@
 """FL+HC, OCFL, FedAMP and LCFed: what each server does, worked out by hand."""
 
+from dataclasses import replace
 from math import exp, sqrt
 
 import numpy as np
@@ -126,6 +127,12 @@ def test_fedamp_of_one_client_in_a_cluster_is_its_own_model():
     assert found == [[1, 0], [0, 3], [0, 3]]
 
 
+def test_by_hand_fedamp_with_a_sharp_attention_takes_the_most_similar_model():
+    cosines = np.array([[1, 0.5, 0.4], [0.5, 1, 0.9], [0.4, 0.9, 1]])
+    found = AttentiveMean(sharpness=1e6, own_share=0.0).attention(cosines)
+    assert found.tolist() == [[0, 1, 0], [0, 0, 1], [0, 1, 0]]
+
+
 # ------------------------------------------------------------------------------------------- LCFed
 
 
@@ -139,6 +146,19 @@ def test_by_hand_lcfed_joins_the_cluster_at_the_smallest_angle():
     moves[1] = [-1, 0.1]
     second = one.after_training(state(moves, 2, first.of_client, models=models))
     assert groups(second.of_client) == [[0], [1, 2, 3]]
+
+
+def test_by_hand_lcfed_s_angles_are_of_models_and_not_of_changes():
+    """Model (8, 1): its cosine with (4, 3) is 35/5√65 = 0.87, with (3, 0) 8/√65 = 0.99.
+
+    As changes of (4, 0), (4, 1) is nearer to (0, 3), 1/√17, than to (−1, 0), −4/√17.
+    """
+    one = LowRankClustering(2)
+    first = one.after_training(state([[4, 3], [3, 0]])).of_client
+    models = [{"w": np.array([[4, 3], [3, 0]][first[c]], np.float32)} for c in (0, 1)]
+    second = state([[8, 1], [3, 0]], 2, first, models=models)
+    second = replace(second, initial={"w": np.array([4, 0], np.float32)})
+    assert one.after_training(second).of_client == {0: first[1], 1: first[1]}
 
 
 def test_by_hand_lcfed_s_global_embedding_counts_clients():

@@ -212,6 +212,7 @@ class ClusteredStrategy(Strategy):
         sends_all = self.clustering.is_soft
         self.training = Training(registry, per_client, sends_all)
         conversation = self._conversation = Conversation(grid, config, patience, self.training)
+        conversation.all_train = self.fraction_train == 1
         if not registry.nodes:
             conversation.register_clients()
         if checkpoint is not None:  # what was sent before does not count a second time
@@ -271,9 +272,8 @@ class ClusteredStrategy(Strategy):
         """Return a client's updates, or its masked update."""
         training = self.training
         if training.sends_all:
-            return read_updates(
-                client, content, [*map(self._returned, training.models)], training.initial
-            )
+            received = [*map(self._returned, training.models)]
+            return read_updates(client, content, received, training.initial, self.local)
         model = self._returned(self._sent[client])
         if self._secure is not None:
             return self._secure.read(client, model, content)

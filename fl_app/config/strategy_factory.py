@@ -20,7 +20,7 @@ from fl_core.data.dataset import Dataset
 from fl_core.data.settings import SITES
 from fl_core.messages import protocol
 from fl_core.models.build import build_model
-from fl_core.models.layers import is_within, split, tensor_in_both
+from fl_core.models.layers import is_within, layer_of, split, tensor_in_both
 from fl_core.objectives.plain import Plain
 from fl_core.objectives.private_head import PrivateHead
 from fl_core.objectives.private_norms import norm_layers
@@ -79,12 +79,17 @@ def check_strategy(name: str, setting: Setting) -> None:
 
 
 def _check_layers(name: str, setting: Setting, aggregation: Any, local: Any) -> None:
-    """Refuse private layers that the model does not have, or that clusters share."""
+    """Refuse private layers that the model lacks, or that clusters share, and a misplaced last."""
     common = getattr(aggregation, "common_layers", ())
     if isinstance(local, Plain) and not common:
         return
     model = initial_model(setting)
     arrays = model.state_dict()
+    if local.uses_last_layer and [*model.parameters()][-1].shape[:1] != (setting.data.num_classes,):
+        raise ValueError(
+            f"{name} takes the last layer, {layer_of([*arrays][-1])}, for the one of the outputs, "
+            f"which it is not in {setting.config.model}: register that one last."
+        )
     private = local.private_layers_of(arrays)
     for layers in (private, common):
         if pair := tensor_in_both(arrays, layers):

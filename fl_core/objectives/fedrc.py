@@ -18,6 +18,7 @@ from fl_core.objectives.objective import LocalTraining
 if TYPE_CHECKING:
     import torch
 
+_ROUNDING = 1e-3  # of a sum of parts
 _LEAST = 1e-6  # of the share of a class: one that no client has would weigh infinitely
 
 
@@ -31,11 +32,18 @@ class FedRc(FedEm):
     """
 
     name: ClassVar[str] = "fedrc"
+    uses_last_layer: ClassVar[bool] = True
 
     def first_beside(self, model: NDArrays) -> NDArrays:
         """Return the mean share of a model, and P_m(y), first equal for all classes."""
         classes = next(array for array in reversed([*model.values()]) if array.ndim).shape[0]
         return {**super().first_beside(model), "labels": np.full(classes, 1 / classes, np.float32)}
+
+    def check_beside(self, sent: NDArrays) -> None:
+        """Refuse parts of classes that are negative, or are not the client's share in all."""
+        share, parts = np.sum(sent["share"]), np.asarray(sent["labels"], np.float64)
+        if parts.min() < 0 or abs(parts.sum() - share) > _ROUNDING:
+            raise ValueError(f"its parts of classes are {parts}, not of its share, {share:.3g}")
 
     def combine_beside(self, before: NDArrays, combined: NDArrays, share: float) -> NDArrays:
         """Return P_m(y), from the mean parts of the classes."""

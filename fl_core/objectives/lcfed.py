@@ -32,6 +32,7 @@ class LcFed(LocalObjective):
 
     name: ClassVar[str] = "lcfed"
     returns_beside: ClassVar[bool] = False
+    uses_last_layer: ClassVar[bool] = True
     lcfed_cluster_weight: float = option(
         2.0, number(float, 0), "μ, the pull to the cluster's model"
     )

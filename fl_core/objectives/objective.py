@@ -167,6 +167,7 @@ class LocalObjective:
     unused_options: ClassVar[frozenset[str]] = frozenset()  # of training, by run-config key
     # Whether a client trains all clusters' models, and tests a mixture of them: see `train_several`
     trains_several: ClassVar[bool] = False
+    uses_last_layer: ClassVar[bool] = False  # and takes it for the one of the outputs
     # Whether clients send back what travels beside the model
     returns_beside: ClassVar[bool] = True
 
@@ -192,6 +193,9 @@ class LocalObjective:
         are combined as models are, to the cluster's next ones.
         """
         return {}
+
+    def check_beside(self, sent: NDArrays) -> None:
+        """Raise a ValueError for impossible numbers that came beside one of several models."""
 
     def combine_beside(self, before: NDArrays, combined: NDArrays, share: float) -> NDArrays:
         """Return a cluster's next arrays, from those sent and what the received ones combine to.

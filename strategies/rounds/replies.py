@@ -14,7 +14,8 @@ from fl_core.flower.basics import ErrorCode
 from fl_core.messages import protocol
 from fl_core.messages.protocol import NDArrays, is_variance
 from fl_core.metrics import Metrics
-from fl_core.models.layers import is_within
+from fl_core.models.layers import is_within, split, without_layer
+from fl_core.objectives.objective import LocalObjective
 from fl_core.text import one_line
 from strategies.rounds.round_state import Update
 from strategies.rounds.updates import RUNNING_STATISTICS
@@ -82,7 +83,11 @@ def read_update(
 
 
 def read_updates(
-    client: int, content: RecordDict, received: Sequence[NDArrays], initial: NDArrays
+    client: int,
+    content: RecordDict,
+    received: Sequence[NDArrays],
+    initial: NDArrays,
+    local: LocalObjective,
 ) -> list[Update]:
     """Return the updates of a client that was sent the models of all clusters, one for each."""
     record = content.array_records.get(protocol.ARRAYS)
@@ -102,6 +107,8 @@ def read_updates(
         raise ValueError(
             f"its shares of clusters are {[one.share for one in found]}, not a mixture"
         )
+    for one in found:
+        local.check_beside(without_layer(split(one.arrays, [protocol.BESIDE])[1]))
     return found
 
 

@@ -131,6 +131,23 @@ def test_models_are_means_over_all_clients_and_bytes_are_of_all_models(local):
     assert size < training.train_traffic.up / (2 * NUM_CLIENTS) < size + 50  # and metrics
 
 
+@pytest.mark.parametrize("wrong", [(1.5, -1.0), (9e9, 0.0)])
+def test_by_hand_fedrc_refuses_parts_of_classes_that_are_not_a_client_s_share(wrong):
+    sent = {"share": np.array([0.5], np.float32), "labels": np.array([0.2, 0.3], np.float32)}
+    FedRc().check_beside(sent)
+
+    def replace(arrays):
+        arrays[f"0/{protocol.BESIDE}.labels"] = np.array(wrong, np.float32)
+
+    corrupt = {(protocol.TRAIN, 3): in_rounds(2, corrupt=with_arrays(replace))}
+    one = soft(FedRc())
+    run(one, LocalGrid(small_app(corrupt), NUM_CLIENTS), 2)
+    failure = next(iter(one.training.registry.log))
+    assert failure.client == 3
+    assert failure.reason.startswith("its parts of classes are [")
+    assert all(model[f"{protocol.BESIDE}.labels"].min() >= 0 for model in one.training.models)
+
+
 def test_who_does_not_train_keeps_its_shares_and_an_impossible_mixture_is_refused():
     def double(arrays):
         arrays[f"0/{protocol.BESIDE}.share"] += 1

@@ -166,6 +166,15 @@ def frozen(shape, count):
     found = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, count))
     found[0].requires_grad_(False)
     return found
+
+
+class head_first(nn.Module):
+    def __init__(self, shape, count):
+        super().__init__()
+        self.head, self.body = nn.Linear(8, count), nn.Linear(6, 8)
+
+    def forward(self, samples):
+        return self.head(self.body(samples))
 """
 DATA = ["dataset=own:load", "num-clients=8", "num-tasks=2"]
 ONE = "but in models:twice they are one tensor: register each layer once"
@@ -179,6 +188,8 @@ ONE = "but in models:twice they are one tensor: register each layer once"
         ("twice", "strategy=mt-hfl common-layers=layers.0", f"net.0.weight differently, {ONE}"),
         ("tied", "strategy=fedper private-layers=2,3", "treats 2.weight and 1.weight differently"),
         ("tied", "strategy=fedper private-layers=1,2", ""),
+        ("head_first", "strategy=fedrc num-clusters=2", "fedrc takes the last layer, body, for"),
+        ("head_first", "strategy=lcfed num-clusters=2", "lcfed takes the last layer, body, for"),
         ("frozen", "strategy=fedrep", "one of the two has nothing to train in models:frozen"),
     ],
 )

@@ -31,21 +31,47 @@ def check_private_model(path: str, model: nn.Module, samples: torch.Tensor, epsi
 
 @torch.no_grad()
 def _mixes_samples(model: nn.Module, samples: torch.Tensor) -> bool:
-    """Return whether an answer depends on a batch's other samples, draws being the same."""
+    """Return whether an answer depends on a batch's other samples, as far as a few can show."""
+
+    def answers(batch: torch.Tensor, seed: int = 0) -> torch.Tensor:
+        with seeded(seed):
+            found: torch.Tensor = model(batch)
+        return found
+
     for is_training in (False, True):  # a model may distinguish them
         model.train(is_training)
+        if _has_gradients_at_others(model, samples):
+            return True
+        usual = answers(samples)
         for index in range(len(samples)):
-            others = 2 * samples + 1
+            others = samples.roll(1, 0)  # of values that a model may look up
             others[index] = samples[index]
-            with seeded(0):
-                before = model(samples)[index]
-            with seeded(0):
-                after = model(others)[index]
-            if not torch.allclose(before, after, rtol=1e-3, atol=1e-5, equal_nan=True):
+            if not _are_close(answers(others)[index], usual[index]):
                 return True
+        if not torch.equal(usual, answers(samples, seed=1)):
+            continue  # it draws, otherwise for a lone sample than for a batch
         try:
-            if model(samples[:1])[0].shape != before.shape:
-                return True
+            alone = torch.cat([model(one[None]) for one in samples])
         except Exception:  # such as layers that need a second sample
+            return True
+        if alone.shape != usual.shape or not _are_close(alone, usual):
+            return True
+    return False
+
+
+def _are_close(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return torch.allclose(one, other, rtol=1e-3, atol=1e-5, equal_nan=True)
+
+
+@torch.enable_grad()
+def _has_gradients_at_others(model: nn.Module, samples: torch.Tensor) -> bool:
+    """Return whether the gradient of an answer is not zero at another sample."""
+    given = samples.clone().requires_grad_()
+    answers = model(given)
+    for index in range(len(samples)):
+        (found,) = torch.autograd.grad(
+            answers[index].sum(), given, retain_graph=True, allow_unused=True
+        )
+        if found is not None and torch.cat([found[:index], found[index + 1 :]]).any():
             return True
     return False

@@ -7,7 +7,7 @@ from torch.nn.functional import batch_norm, dropout, layer_norm
 
 from clients.private_models import check_private_model
 
-SAMPLES = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0))
+SAMPLES = torch.rand(3, 5, 4, generator=torch.Generator().manual_seed(0))
 
 
 class Tried(nn.Module):
@@ -16,7 +16,7 @@ class Tried(nn.Module):
     def __init__(self, before):
         super().__init__()
         self.before, self.flat, self.last = before, nn.Flatten(), nn.Linear(20, 3)
-        self.drop = nn.Dropout(0.1)
+        self.drop, self.embedding = nn.Dropout(0.1), nn.Embedding(2, 4)
 
     def forward(self, x):
         return self.last(self.flat(self.before(self, x)))
@@ -30,6 +30,7 @@ class Tried(nn.Module):
         lambda model, x: dropout(x, training=model.training),
         lambda model, x: model.drop(x),
         lambda model, x: layer_norm(x, (4,)),
+        lambda model, x: model.embedding(x[..., 0].round().long()),
     ],
 )
 def test_what_looks_at_each_sample_alone_is_taken(before):
@@ -46,6 +47,10 @@ def test_what_looks_at_each_sample_alone_is_taken(before):
         lambda model, x: model.drop(x - x.mean(0) if model.training else x),
         lambda model, x: batch_norm(x.flatten(1), None, None, training=True),
         lambda model, x: x.squeeze(),
+        lambda model, x: x / len(x),
+        lambda model, x: x + 1e-3 * (5 * x.mean()).tanh(),
+        lambda model, x: x - 1e-3 * (20 * x.amax(0)).sigmoid(),
+        lambda model, x: x + x.round().sum(0),
     ],
 )
 def test_what_looks_at_a_whole_batch_is_refused(before):

@@ -56,7 +56,7 @@ def _spectrum(client: Client, count: int, *, at_server: bool, only_leading: bool
 
 
 def _rows(samples: torch.Tensor) -> NDArray[np.float32]:
-    pixels: NDArray[np.float32] = as_pixels(samples).flatten(1).cpu().numpy()
+    pixels: NDArray[np.float32] = as_pixels(samples.cpu()).flatten(1).numpy()  # as features=raw
     return pixels
 
 

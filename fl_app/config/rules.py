@@ -126,6 +126,12 @@ def _privacy(values: Values) -> Broken:
     if not shares_eigenvectors(names):
         unused = "it protects eigenvectors, which no strategy of this run shares"
         yield "pre-round-epsilon", f"{unused}: set it to 0, or add rcc-pfl"
+    noisy = [name for name in names if _shared(name) == "eigenvectors"]
+    raw = [name for name in noisy if system_of(name).clustering.compares_raw]
+    if raw and values["features"] != "raw" and len(raw) < len(noisy):
+        twice = f"{','.join(raw)} compares raw samples, and other strategies features"
+        advice = f"set features to raw, or run without {','.join(raw)}"
+        yield "pre-round-epsilon", f"{twice}, which would spend it twice: {advice}"
     if isinstance(count := values["num_eigenvectors"], int) and count > PROJECTED:
         why = "pre-round-epsilon, which projects features to so many dimensions"
         yield "num-eigenvectors", f"it must be at most {PROJECTED} with {why}"

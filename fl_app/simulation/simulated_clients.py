@@ -146,8 +146,9 @@ class Simulation(ClientPool):
 
     def note_uninformative(self, setting: Setting, strategy: ClusteredStrategy) -> None:
         """Note which clients' features say little; they are computed once for each seed."""
-        clusters = strategy.clusters
-        if clusters.uninformative is None and strategy.clustering.shares == "eigenvectors":
+        clusters, clustering = strategy.clusters, strategy.clustering
+        compares_features = clustering.shares == "eigenvectors" and not clustering.compares_raw
+        if clusters.uninformative is None and compares_features:
             of = (setting.seed, setting.config.features)
             if of not in self._uninformative:
                 federation = self._federation(setting.seed)

@@ -85,6 +85,10 @@ def test_parts_are_named_as_a_strategy():
             "pre-round-epsilon is 1, but it protects eigenvectors, which no strategy",
         ),
         (
+            {"pre_round_epsilon": 1, "strategy": "rcc-pfl,pacfl"},
+            "pre-round-epsilon is 1, but pacfl compares raw .* it twice: set features to raw,",
+        ),
+        (
             {"weighted_mean": True, "strategy": "spectral+median,update+krum"},
             r"^weighted-mean is true, but spectral\+median",
         ),
@@ -93,6 +97,12 @@ def test_parts_are_named_as_a_strategy():
 def test_keys_that_do_not_go_together_are_refused(keys, message):
     with pytest.raises(ValueError, match=message):
         config(**keys)
+
+
+@pytest.mark.parametrize("keys", [{"features": "raw"}, {"strategy": "pacfl,single"}])
+def test_strategies_that_compare_the_same_share_one_noisy_matrix(keys):
+    keys = {"pre_round_epsilon": 1, "strategy": "rcc-pfl,pacfl", **keys}
+    assert config(**keys).spent()["pre-round-epsilon"] == 1
 
 
 def test_auto_eigenvectors_are_the_usual_ones_of_the_relevance_or_of_the_clustering():

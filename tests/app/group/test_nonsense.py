@@ -2,13 +2,16 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from fl_app.cli import main
 from fl_app.results.grouping_report import grouping_report
+from fl_app.simulation.simulated_clients import Simulation
 from fl_core.json_records import to_json
+from strategies.catalogue import system_of
 from strategies.rounds.round_state import Clusters, Comparison, Resamples
 from tests.app_runs import DEFAULTS, undrawn_pictures
 from tests.own_modules import own_modules, run_alone
@@ -115,6 +118,16 @@ def test_three_sites_have_too_few_scores_for_missed_energy(tmp_path):
     assert report["certainty"] == [None] * 3
     words = ("relevance=missed-energy", "num-clusters=2")
     assert group(tmp_path / "given", "three", 3, *words, status=0)["why_indistinguishable"] == ""
+
+
+@pytest.mark.parametrize(("name", "noted"), [("rcc-pfl", {0: SAME}), ("pacfl", None)])
+def test_what_features_lack_is_noted_of_clients_that_share_features(name, noted):
+    known = SimpleNamespace(_uninformative={(0, "hog"): {0: SAME}})
+    strategy = SimpleNamespace(clusters=Clusters({0: 0}), clustering=system_of(name).clustering)
+    strategy.training = SimpleNamespace(clusters=strategy.clusters)
+    setting = SimpleNamespace(seed=0, config=SimpleNamespace(features="hog"))
+    Simulation.note_uninformative(known, setting, strategy)
+    assert strategy.training.clusters.uninformative == noted
 
 
 @pytest.mark.parametrize(

@@ -211,6 +211,12 @@ class SecureAggregation:
             for client in members
         ]
         keys = self._ask(protocol.PUBLIC_KEYS, chosen, lambda _: RecordDict(), _read_keys)
+        sent = Counter(key.tobytes() for pair in keys.values() for key in pair)
+        for client, pair in list(keys.items()):
+            if any(sent[key.tobytes()] > 1 for key in pair):  # all others would refuse them
+                del keys[client]
+                reason = {client: "another client sent one of its keys, too"}
+                self._training.record_failures(reason, protocol.PUBLIC_KEYS)
         self._sums = [
             ClusterSum(
                 cluster,

@@ -395,6 +395,23 @@ def test_keys_that_all_others_would_refuse_cost_their_client_alone(change, reaso
     ]
 
 
+@pytest.mark.parametrize("row", [0, 1])
+def test_two_clients_with_one_key_are_left_out_and_named(row, caplog):
+    sent = []
+
+    def note(arrays):
+        sent.append(arrays["keys"][0].copy())
+
+    def copy(arrays):
+        arrays["keys"][row] = sent[-1]
+
+    tasks = [0] * 5
+    grid = grid_of({(KEYS, 1): with_arrays(note), (KEYS, 3): with_arrays(copy)}, tasks)
+    assert weights(run(optimum(tasks), grid)) == pytest.approx([(1 + 3 + 5) / 3])
+    reason = "failed at public_keys in round 1: another client sent one of its keys, too"
+    assert logged(caplog) == [f"client {client} {reason}" for client in (1, 3)]
+
+
 @pytest.mark.parametrize("name", ["digests", "shares"])
 def test_shares_that_corrupt_a_sum_cost_one_round_and_their_client_all_others(name, caplog):
     strategy = optimum()

@@ -88,7 +88,8 @@ def _class_files(parent: Path, root: Path, ignored: list[Path]) -> ClassFiles:
         classes[folder.name] = [path for path in files if _is_image(path.name)]
         if not classes[folder.name]:
             raise ValueError(
-                f"{name} in {root} has no images, files ending in {' '.join(ENDINGS)}."
+                f"{name} in {root} has no images, files ending in {' '.join(ENDINGS)}: add some, "
+                "or remove it."
             )
         ignored += [path for path in files if not _is_image(path.name)]
     return classes

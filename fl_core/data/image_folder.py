@@ -162,7 +162,8 @@ def _is_grey(image: Image.Image) -> bool:
         raise ValueError("images of 16 bits a channel are not supported, only of 8 bits")
     frames = getattr(image, "n_frames", 1)
     if frames > 1 and image.format != "MPO":  # a photo, with previews of it
-        raise ValueError(f"it has {frames} pages or frames, and only the first would be read")
+        only = "only the first would be read: save each as a file"
+        raise ValueError(f"it has {frames} pages or frames, and {only}")
     return image.mode in GREY_MODES
 
 

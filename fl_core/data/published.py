@@ -21,6 +21,10 @@ from fl_core.text import error_line, one_line
 logger = logging.getLogger(__name__)
 
 CIFAR10_TAR = "cifar10-images.tar"
+_CIFAR10_CLASSES = (
+    *("airplane", "automobile", "bird", "cat", "deer"),
+    *("dog", "frog", "horse", "ship", "truck"),
+)
 _ADVICE = "You can use download=True to download it"  # torchvision's
 
 
@@ -78,7 +82,11 @@ def read_idx(path: Path) -> Tensor:
 def _cifar10_from_images(tar: Path, cache: Path) -> Split:
     logger.info("CIFAR-10 is read from %s: its pixels went through JPEG once.", tar)
     unpack = partial(_unpacked, tar, cache)
-    return decode_cached(cache, str(tar.resolve()), checksum([tar]), unpack)
+    split = decode_cached(cache, str(tar.resolve()), checksum([tar]), unpack)
+    if split.class_names != _CIFAR10_CLASSES or not len(split.test_samples):
+        names = ", ".join(_CIFAR10_CLASSES)
+        raise ValueError(f"{tar} is not CIFAR-10: it must hold train and test with {names}.")
+    return split
 
 
 def _unpacked(tar: Path, cache: Path) -> Split:

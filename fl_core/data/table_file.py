@@ -101,11 +101,12 @@ def _cells(path: Path) -> Any:
         ) from error
     names = [strip_and_compose(name) for name in frame.columns]
     if len(names) == 1 and any(sign in names[0] for sign in ";\t"):
-        raise ValueError(f"{where} has one column: separate cells by commas, not by semicolons.")
+        raise ValueError(f"{where} has one column: separate cells by commas, not by ; or tabs.")
     for position, name in enumerate(names):
         if not name or name in names[:position]:
             wrong = "two columns of one name" if name else "a column without a name"
-            raise ValueError(f"{where} has {wrong}, column {position + 1}: rename it.")
+            advice = "rename it, or leave it out (an index of pandas, by index=False)"
+            raise ValueError(f"{where} has {wrong}, column {position + 1}: {advice}.")
     if frame.empty:
         raise ValueError(f"{where} has no rows: fill it, or leave the site out.")
     return frame.set_axis(names, axis=1)
@@ -202,7 +203,8 @@ def _values(column: Any, what: str) -> NDArray[Any]:
     numbers: NDArray[np.float64] = column.to_numpy(dtype=np.float64)
     infinite = ~(np.abs(numbers) < 3.4e38)  # as a float32
     if infinite.any():
-        raise ValueError(f"{what} has a number in row {_first(infinite)} that is not below 3e38.")
+        wrong = f"a number in row {_first(infinite)} that is not below 3e38"
+        raise ValueError(f"{what} has {wrong}: correct it, or leave the row out.")
     return numbers
 
 
@@ -269,6 +271,7 @@ def _is_test(cells: Any, label: str, where: str) -> NDArray[np.bool_]:
     if is_test.all() or not is_test.any():
         missing = "training" if is_test.all() else "testing"
         raise ValueError(
-            f"{where} has {count} row{'s' * (count > 1)}, none of them for {missing}: add some."
+            f"{where} has {count} row{'s' * (count > 1)}, none of them for {missing}: add rows, "
+            f"or a column {SPLIT} with train and test."
         )
     return is_test

@@ -128,7 +128,8 @@ def common_columns(sites: Mapping[str, CategoriesByColumn]) -> CategoriesByColum
             if bool(values) != bool(expected[name]):
                 texts, numbers = (site, first) if values else (first, site)
                 raise ValueError(
-                    f"column {printable(name)} has numbers in {numbers}, but texts in {texts}."
+                    f"column {printable(name)} has numbers in {numbers}, but texts in {texts}: "
+                    "write all values in one way at all sites."
                 )
     common = {
         name: tuple(sorted({value for columns in sites.values() for value in columns[name]}))

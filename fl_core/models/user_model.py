@@ -38,7 +38,8 @@ def check_model(name: str, model: nn.Module, samples: torch.Tensor, num_classes:
             logits = _logits(name, model, samples, num_classes, " in training" * is_training)
     if not logits.requires_grad:
         raise ValueError(
-            f'model is "{name}", but PyTorch finds no gradient of its output: detach nothing.'
+            f'model is "{name}", but PyTorch finds no gradient of its output: compute it '
+            "without no_grad, detach or argmax."
         )
     model.eval()
     _logits(name, model, samples[:1], num_classes, "")
@@ -64,7 +65,8 @@ def _logits(
         )
     if not torch.isfinite(logits).all():
         raise ValueError(
-            f'model is "{name}", but its output contains NaN or infinity{when}: use smaller ones.'
+            f'model is "{name}", but its output contains NaN or infinity{when}: use smaller '
+            "initial weights."
         )
     if not torch.equal(given, samples):
         raise ValueError(

@@ -45,9 +45,7 @@ class Scaffold(LocalObjective):
 
         settings, common = local.loop.settings, local.beside
         if settings.optimizer != "sgd" or settings.momentum:
-            raise ValueError(
-                "scaffold assumes SGD without momentum: set optimizer and momentum so."
-            )
+            raise ValueError("scaffold assumes SGD without momentum: set optimizer=sgd momentum=0.")
         weights = {n: w for n, w in model.named_parameters() if w.requires_grad}
         received = {name: w.detach().clone() for name, w in weights.items()}
         own = {name: torch.zeros_like(w) for name, w in received.items()}

@@ -40,7 +40,8 @@ def check_shift(settings: FederationSettings, *, has_tasks: bool) -> None:
     """Refuse a shift of concepts of data that have other tasks."""
     if has_tasks:
         raise ValueError(
-            f'shift is "concept", but {settings.dataset} has tasks that are no labels.'
+            f'shift is "concept", but {settings.dataset} has tasks that are no labels: choose '
+            "another data set."
         )
 
 

@@ -159,7 +159,10 @@ def check_labels(tasks: Tasks, labels: Collection[int], which: str) -> None:
     """Raise a ValueError for a task with a label that none of the (`which`) samples has."""
     absent = sorted({label for task in tasks for label in task} - set(labels))
     if absent:
-        raise ValueError(f"a task has label {absent[0]}, but no {which} sample has it.")
+        raise ValueError(
+            f"a task has label {absent[0]}, but no {which} sample has it: set tasks to some of "
+            f"the labels {list(labels)}."
+        )
 
 
 def _by_label(labels: NDArray[np.int64], tasks: Tasks, seed: int) -> list[list[Indices]]:

@@ -180,7 +180,7 @@ def test_scaffold_by_hand():
         assert weight(shared) == pytest.approx(w, abs=1e-6)
         back = shared[f"{protocol.BESIDE}.output.weight"].numpy()[0, 0]
         assert back == pytest.approx(c, abs=1e-6)
-    with pytest.raises(ValueError, match="scaffold assumes SGD without momentum"):
+    with pytest.raises(ValueError, match="momentum: set optimizer=sgd momentum=0"):
         trained(asked, context(), sgd(momentum=0.9))
 
 

@@ -587,6 +587,12 @@ def cifar10_tar(root, classes):
     return pack(root / "unpacked", root / CIFAR10_TAR)
 
 
+def test_an_archive_of_other_classes_is_not_cifar10(tmp_path):
+    cifar10_tar(tmp_path, ("plane", *CIFAR10_CLASSES[1:]))
+    with pytest.raises(ValueError, match=r"is not CIFAR-10: .* airplane, automobile"):
+        load_dataset("cifar10", str(tmp_path))
+
+
 def test_cifar10_may_be_an_archive_of_images(tmp_path, caplog):
     cifar10_tar(tmp_path, CIFAR10_CLASSES[::-1])
     with caplog.at_level(logging.INFO):

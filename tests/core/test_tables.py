@@ -202,7 +202,7 @@ GOOD = f"{HEAD}1,u,0\n2,v,1\n"
             "label is empty, and b.csv has the columns target and label",
         ),
         ("x,label\n1,0\n2,1\n", "a has the column y, but b does not, and all sites need"),
-        (f"{HEAD}1,3,0\n2,4,1\n", "column y has numbers in b, but texts in a."),
+        (f"{HEAD}1,3,0\n2,4,1\n", "column y has numbers in b, but texts in a: write"),
         (f"{HEAD}1,u,0\n'2',v,1\n", "b.csv: column x seems to have numbers, but a text in row 2"),
         (
             "split,x,y,label\nval,1,u,0\n",

@@ -194,7 +194,7 @@ def _read_authority(folder: Path) -> _Authority | None:
 
 
 def _write(folder: Path, files: dict[str, bytes]) -> list[Path]:
-    """Write new files; none if one exists."""
+    """Write new files: all, or none if one exists or cannot be written."""
     for path in (folder / name for name in files):
         if os.path.lexists(path):
             raise ValueError(
@@ -204,10 +204,17 @@ def _write(folder: Path, files: dict[str, bytes]) -> list[Path]:
     folder.mkdir(mode=0o700, exist_ok=True)
     if any(name.startswith("devices/") for name in files):
         (folder / "devices").mkdir(mode=0o700, exist_ok=True)
-    for name, content in files.items():
-        mode = 0o600 if name.endswith(".key") else 0o644
-        # Exclusive, and with its mode from the start: no other account can read a key.
-        handle = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-    return [folder / name for name in files]
+    written: list[Path] = []
+    try:
+        for name, content in files.items():
+            mode = 0o600 if name.endswith(".key") else 0o644
+            # Exclusive, and with its mode from the start: no other account can read a key.
+            handle = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            written.append(folder / name)
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+    except BaseException:
+        for path in written:
+            path.unlink()
+        raise
+    return written

@@ -54,6 +54,8 @@ _LONGEST = {_PUSH_OBJECT: MOST_BYTES, _PUSH_MESSAGES: MOST_BYTES_OF_MESSAGE}
 _AT_A_TIME = 16
 _HEARTBEATS_AT_A_TIME = 8
 _HEARTBEAT = b"/v1/fleet/send-node-heartbeat"
+# In a row, after which the gate refuses a device's push for good (two minutes, as SuperNodes wait).
+_MOST_FAILED_PUSHES = 10
 # Other headers concern one connection, or name the caller, which devices do not decide.
 _PASSED_ON = re.compile(rb"accept|content-type|(x-)?flwr-.*", re.IGNORECASE)
 _SLICE_BYTES = 2**16
@@ -183,8 +185,15 @@ class Gate:
             if await call.request.is_disconnected():
                 raise ClientDisconnect
             response = await self._send(call.request.scope, call.path, body)
+        pushes = call.device if call.path in _PUSHES else None
         if response.status_code == httpx.codes.INTERNAL_SERVER_ERROR:
+            if pushes is not None:
+                pushes.failed_pushes += 1
+                if pushes.failed_pushes % _MOST_FAILED_PUSHES == 0:
+                    raise RefusedError("the SuperLink fails at it again and again")
             raise RefusedError("the SuperLink failed: try again later", 503)
+        if pushes is not None:
+            pushes.failed_pushes = 0
         if response.status_code == httpx.codes.UNAUTHORIZED:
             self._callers.mark_unknown(call.key)
         if response.status_code == httpx.codes.OK:

@@ -46,6 +46,7 @@ class Device:
     is_known: bool = True  # whether the SuperLink knew the key when it was last asked
     bytes: int = 0  # that the gate holds for the device now
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MOST_TURNS))
+    failed_pushes: int = 0  # in a row, at which the SuperLink failed
     tracker: ReplyTracker = field(default_factory=ReplyTracker)
 
 

@@ -107,6 +107,8 @@ def _run(options: argparse.Namespace) -> int:
 
 def run_node(words: list[str], only_app: str = "") -> int:
     """Run a SuperNode with these options; return its exit status, or 0 after SIGTERM or Ctrl-C."""
+    if not {"--version", "-V"}.isdisjoint(words):  # it prints, and ends
+        return subprocess.call([program_path("flower-supernode"), *words])
     _check_words(words, only_app)
     options = _parse(words)
     command = [program_path("flower-supernode"), *words, "--isolation", "process"]

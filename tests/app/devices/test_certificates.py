@@ -174,6 +174,23 @@ def test_nothing_is_overwritten_and_nothing_is_written_beside_it(tmp_path, serve
     assert content_of(tmp_path) == before
 
 
+@pytest.mark.parametrize("failing", [1, 2, 6])
+def test_a_full_disk_leaves_nothing_half_done(tmp_path, monkeypatch, failing):
+    calls = []
+
+    def full(*arguments, really=os.fdopen):
+        calls.append(arguments)
+        if len(calls) == failing:
+            os.close(arguments[0])
+            raise OSError(28, "No space left on device")
+        return really(*arguments)
+
+    monkeypatch.setattr("fl_app.devices.certificates.os.fdopen", full)
+    with pytest.raises(OSError, match="No space left"):
+        make_certificates(tmp_path, ["localhost"], ["berlin"])
+    assert content_of(tmp_path) == {}
+
+
 @pytest.mark.parametrize("file", ["ca.key", "ca.crt"])
 @pytest.mark.parametrize("content", ["another's", "rubbish", None])
 def test_what_is_no_authority_makes_no_server(tmp_path, file, content):

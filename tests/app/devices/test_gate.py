@@ -307,6 +307,23 @@ def test_answers_count_until_they_are_read(monkeypatch):
     assert asyncio.run(steps()) == [503, 200, 200]
 
 
+def test_a_push_at_which_the_superlink_fails_again_and_again_is_dropped(monkeypatch):
+    """At 403 a SuperNode drops its reply and goes on; it would try for ever at 503."""
+    monkeypatch.setattr(gate_application, "_MOST_FAILED_PUSHES", 3)
+
+    async def steps(gate, upstream):
+        known(gate)
+        statuses = []
+        for answer in (500, 500, 200, 500, 500, 500, 500):
+            upstream.answer = answer
+            statuses.append(await post(gate, target=PUSH))
+            upstream.answer = 200  # what it asks in between says nothing about its pushes
+            await post(gate)
+        return statuses
+
+    assert through(500, steps) == [503, 503, 200, 503, 503, 403, 503]
+
+
 @pytest.mark.parametrize(
     ("error", "status"),
     [

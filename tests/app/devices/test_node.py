@@ -224,6 +224,12 @@ def test_slips_are_said_in_a_sentence_before_anything_starts(words, said, capsys
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["--version", "-V"])
+def test_the_version_is_printed_and_no_failure(option, capfd):
+    assert main(["node", option]) == 0
+    assert "version" in capfd.readouterr().out
+
+
 def test_where_the_supernode_answers_is_read_as_flower_reads_it():
     parser = _parse_args_run_supernode()
     for words in ([], ["--host", "::1", "--port=9095", "--ssl-ca-certfile", "ca.crt"]):

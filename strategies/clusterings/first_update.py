@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
+from fl_core.messages.protocol import NDArrays
 from strategies.clusterings.agglomeration import (
     COUNT_RULES,
     NumClusters,
@@ -26,7 +27,7 @@ from strategies.clusterings.agglomeration import (
 from strategies.clusterings.clustering import GroupedByTraining
 from strategies.clusterings.spectral import SpectralClustering
 from strategies.rounds.conversation import Conversation
-from strategies.rounds.means import cluster_models
+from strategies.rounds.means import cluster_models, mean_held_models
 from strategies.rounds.round_state import Clusters, Comparison, Round, Update
 from strategies.rounds.state import state_field
 from strategies.rounds.updates import Vector, coordinates, inner_products, last_layer, model_vector
@@ -38,13 +39,16 @@ Float64 = NDArray[np.float64]
 class OnceByTraining(GroupedByTraining):
     """What both papers share: all clients train one model, are grouped by it, and then stay.
 
-    The papers' training before round 1 is round 1 here. A client that has not trained yet waits in
-    an extra cluster with the initial model. It trains that, joins a cluster before the next test or
-    round, and continues with that cluster's model; what it trained alone is in no cluster's mean.
+    The papers' training before round 1 is round 1 here. A client that did not train in the round of
+    the grouping waits in an extra cluster with the model that this round started from. It trains
+    that, joins a cluster before the next test or round, and continues with that cluster's model;
+    what it trained alone is in no cluster's mean.
     """
 
     retains_models: ClassVar[bool] = True
-    _moves: dict[int, Vector] = state_field(dict)  # each client's first movement, shape (p,)
+    # Each client's movement from `_received`, shape (p,): in the grouping's round, or later
+    _moves: dict[int, Vector] = state_field(dict)
+    _received: NDArrays = state_field(dict)  # the model that all were sent in the grouping's round
     _found: int = state_field(int)  # number of clusters; waiting clients are in the next one
     _grouped: list[int] = state_field(list)  # the clients of the clustering, which others join
 
@@ -53,7 +57,12 @@ class OnceByTraining(GroupedByTraining):
     ) -> Clusters:
         """Let newcomers wait until they have trained."""
         fresh = clusters.unplaced(newcomers)
-        return clusters.with_clients(dict.fromkeys(fresh, self._found))
+        return self._with_waiting(clusters.with_clients(dict.fromkeys(fresh, self._found)))
+
+    def _with_waiting(self, clusters: Clusters) -> Clusters:
+        """Let all clusters that are new start from the model that the grouped clients moved."""
+        models = dict.fromkeys(range(clusters.count), self._received) if self._found else {}
+        return replace(clusters, unheld=models)
 
     def before_training(self, state: Round, conversation: Conversation) -> Clusters:
         """Let those that have waited and trained join a cluster."""
@@ -69,25 +78,28 @@ class OnceByTraining(GroupedByTraining):
         labels, late = self.nearest(moves, known, members)
         models = cluster_models(state)[: self._found]
         if len(fresh) < len(waiting):
-            models.append(state.initial)  # for those who wait on: not what the others trained
+            models.append(self._received)  # for those who wait on: not what the others trained
         placed = dict(zip(fresh, labels.tolist(), strict=True))
         joined = clusters.with_clients(placed, dict(zip(fresh, late, strict=False)))
         return replace(joined, models=models)
 
     def after_training(self, state: Round) -> Clusters:
-        """Group once it is due; store the first update of later clients."""
-        for update in state.updates:
-            if not self._found or update.client not in self._moves:
-                self._moves[update.client] = self.move(update)
-        if self._found or not self.is_due(state):
+        """Group once it is due, by this round's updates; store the first one of later clients."""
+        if not self._found and not self.is_due(state):
             return state.clusters
-        clients = sorted(self._moves)
+        for update in state.updates:
+            if update.client not in self._moves:
+                self._moves[update.client] = self.move(update)
+        if self._found:
+            return state.clusters
+        clients, sent = sorted(self._moves), {one.client: one.received for one in state.updates}
+        (self._received,) = mean_held_models(sent, [clients], state.initial)
         found = self.group(clients, [self._moves[client] for client in clients])
         if found.comparison is not None:
             found = replace(found, comparison=replace(found.comparison, round=state.number))
         self._found, self._grouped = found.count, clients
         waiting = [client for client in state.clusters.of_client if client not in self._moves]
-        return found.with_clients(dict.fromkeys(waiting, self._found))
+        return self._with_waiting(found.with_clients(dict.fromkeys(waiting, self._found)))
 
     def before_test(self, state: Round, conversation: Conversation) -> Clusters:
         """Let those that have waited and trained join a cluster."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fl_core.options import one_of, option
 from strategies.clusterings.agglomeration import canonical_labels, closest_clusters
 from strategies.clusterings.first_update import OnceByTraining
+from strategies.rounds.conversation import Conversation
 from strategies.rounds.round_state import Clusters, Comparison, Round
 from strategies.rounds.state import state_field
 from strategies.rounds.updates import Float64, Vector, cosine_similarities, inner_products
@@ -37,14 +38,22 @@ class TemperatureClustering(OnceByTraining):
         "how clients are grouped, by the distances of their updates",
         key="ocfl-method",
     )
-    _temperature: float = state_field(lambda: math.inf)  # of the last round
+    _temperature: float = state_field(lambda: math.inf)  # of the last round that all answered
+    _asked: int = state_field(int)  # number of clients that train in this round
 
     def needs_all_clients(self, number: int) -> bool:
         """Return whether clients are not grouped yet."""
         return not self._found
 
+    def before_training(self, state: Round, conversation: Conversation) -> Clusters:
+        """Count the participants; then as all others that group once."""
+        self._asked = len(state.participants)
+        return super().before_training(state, conversation)
+
     def is_due(self, state: Round) -> bool:
-        """Return whether the temperature of this round's updates has risen."""
+        """Return whether the temperature has risen, in a round that all asked clients answered."""
+        if len(state.updates) < max(2, self._asked):
+            return False
         before = self._temperature
         self._temperature = temperature(cosine_distances([self.move(u) for u in state.updates]))
         return self._temperature > before

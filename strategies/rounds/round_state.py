@@ -47,7 +47,7 @@ class Clusters:
     num_clusters: int | None = None  # needed where clusters may be empty (IFCA)
     neighbours: Mapping[int, frozenset[int]] | None = None  # in a graph (FLT), itself included
     models: Sequence[NDArrays] = ()  # one for each cluster, where the clustering makes them
-    unheld: Mapping[int, NDArrays] = field(default_factory=dict)  # empty clusters' models
+    unheld: Mapping[int, NDArrays] = field(default_factory=dict)  # models of empty or new clusters
     outliers: Mapping[int, str] = field(default_factory=dict)  # why clients are outliers
     comparison: Comparison | None = None
     resamples: Resamples | None = None

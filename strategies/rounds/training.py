@@ -295,12 +295,15 @@ class Training:
             self.start_from(self.initial, clusters)
             return
         held = {client: self.models[number] for client, number in self.model_of_client.items()}
+        unheld = {k: {**self.initial, **model} for k, model in clusters.unheld.items()}
+        clusters = replace(clusters, unheld=unheld)
         before, self.clusters = self.clusters, replace(clusters, unheld={})
         if retains_models and self.per_client:
             self.set_models(models_after_joining(held, before, clusters, self.initial))
             return
         if retains_models:
-            self.set_models([*self.models, *[self.initial] * (clusters.count - len(self.models))])
+            new = range(len(self.models), clusters.count)
+            self.set_models([*self.models, *[unheld.get(k, self.initial) for k in new]])
             return
         members = [clusters.members(cluster) for cluster in range(clusters.count)]
         if self.per_client:

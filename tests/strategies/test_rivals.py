@@ -11,19 +11,22 @@ from fl_core.objectives.lcfed import LcFed
 from strategies import (
     AttentiveMean,
     ClusteredStrategy,
+    ClusterMean,
     Clusters,
     GivenClusters,
+    GraphMean,
     LowRankClustering,
     Round,
     TemperatureClustering,
     Update,
+    WarmUpClustering,
     make_strategy,
 )
 from strategies.clusterings.ocfl import cosine_distances, temperature
-from tests.local_grid import LocalGrid
+from tests.local_grid import LocalGrid, Visits
 from tests.objective_app import BODY, HEAD, NUM_CLIENTS, small_app
 from tests.objective_app import run as run_small
-from tests.toy_app import groups, run, toy_app, weights
+from tests.toy_app import groups, in_rounds, run, toy_app, weights, with_arrays
 
 ZERO = {"w": np.zeros(2, np.float32)}
 
@@ -69,6 +72,51 @@ def test_by_hand_fl_hc_compares_by_length_or_by_angle(distance, expected):
     assert groups(found.of_client) == expected
 
 
+OPTIMA = {0: (100, 5), 1: (60, -5)}
+
+
+def halfway(client):
+    """Train the model that is sent half the way to the optimum of the client's task."""
+
+    def corrupt(message, context, answer):
+        sent = protocol.to_arrays(message.content[protocol.ARRAYS])["w"]
+        moved = np.add(sent, OPTIMA[client % 2]) / 2
+        return with_arrays(lambda arrays: arrays.update(w=moved.astype(np.float32)))(
+            message, context, answer
+        )
+
+    return corrupt
+
+
+@pytest.mark.parametrize("mean", [ClusterMean(), GraphMean(weighted=False)])
+def test_by_hand_fl_hc_compares_only_movements_from_the_warm_ups_model(mean):
+    """The warm-up ends at (40, 0): from there, tasks move by (30, 2.5) and (10, −2.5).
+
+    From (0, 0), task 1 moves by (30, −2.5): it would look like task 0. Client 5 trains that in the
+    warm-up and fails in the round of the grouping; client 6, of task 0, connects after it.
+    """
+    steps = {("train", client): halfway(client) for client in range(7)}
+    trained = steps["train", 5]
+    steps["train", 5] = lambda *asked: in_rounds(2)(*asked[:2], trained(*asked))
+    strategy = ClusteredStrategy(WarmUpClustering(2, warm_up_rounds=1), mean)
+    seen = []
+
+    def on_round(report):
+        held = [float(model["w"][0]) for model in strategy.training.models]
+        waiting = [held[strategy.model_of_client[client]] for client in (0, 1, 5)]
+        seen.append((groups(report.clusters), waiting))
+        moves.append(len(strategy.checkpoint()["clustering"]["_moves"]))
+
+    strategy.on_round, moves = on_round, []
+    run(strategy, Visits(toy_app(corrupt=steps), 7, {6: (0, 1, 2)}), rounds=3)
+    assert seen == [
+        ([[0, 1, 2, 3, 4, 5]], [40, 40, 40]),
+        ([[0, 2, 4], [1, 3], [5]], [70, 50, 40]),
+        ([[0, 2, 4, 6], [1, 3, 5]], [85, 55, 55]),
+    ]
+    assert moves == [0, 5, 7]  # none is stored in the warm-up
+
+
 # -------------------------------------------------------------------------------------------- OCFL
 
 
@@ -89,6 +137,19 @@ def test_by_hand_ocfl_groups_once_the_temperature_has_risen():
     np.testing.assert_allclose(last.comparison.similarity[0], [1, 1, -1, -1])
     again = state([[1, 1]] * 4, 4, last.of_client)
     assert again.clusters is one.after_training(again)
+
+
+def test_ocfl_does_not_group_by_a_round_in_which_clients_fail():
+    """Updates become more similar in each round, and in round 2 only client 0 answers."""
+    app = toy_app(
+        [0, 1, 0, 1],
+        {("train", client): in_rounds(2) for client in (1, 2, 3)},
+        step=lambda client, task: (1, task),
+    )
+    strategy = make_strategy("ocfl")
+    run(strategy, LocalGrid(app, 4), rounds=3)
+    assert groups(strategy.clusters.of_client) == [[0, 1, 2, 3]]
+    assert strategy.clustering.needs_all_clients(4)
 
 
 def test_ocfl_by_mean_shift_finds_the_same_and_a_late_client_joins_by_angle():

@@ -62,6 +62,6 @@ def test_failures_and_who_has_trained_survive_a_checkpoint():
     state.record_failures({1: "its disk is full"}, "train")
     state.trained.update({0, 2})
     registry = ClientRegistry(dict(NODES))
-    again = Training.from_checkpoint(state.as_checkpoint(), registry, False)
+    again = Training.from_checkpoint(state.as_checkpoint(), registry, False, False)
     assert [one.client for one in again.registry.log] == [1]
     assert again.trained == {0, 2}

@@ -9,6 +9,7 @@ import pytest
 from filelock import FileLock
 from safetensors.torch import load_file
 
+from fl_app.config.run_config import parse_config
 from fl_app.report.comparisons import COMPARISONS
 from fl_core.models.model_file import load_model
 from tests.app_runs import DEFAULTS, undrawn_pictures, untrained_encoder
@@ -92,6 +93,17 @@ def test_a_device_is_sent_nothing_but_what_the_page_lists(tmp_path):
     }
 
 
+def test_a_class_that_only_some_sites_have_and_sizes_that_differ(tmp_path):
+    sites = {"berlin": (0, 2, 4), "lyon": (0, 2), "oslo": (6, 8, 1), "rome": (6, 8)}
+    folders = write_sites(tmp_path / "sites", sites, sides={"berlin": 40, "rome": 64})
+    summary, _ = run(tmp_path / "out", folders, model_paths={"lyon": tmp_path / "m.safetensors"})
+    assert groups(summary["runs"][0]) == TOGETHER
+    _, card = load_model(tmp_path / "m.safetensors")
+    # Sides 40, 28, 28, 64: their median is 34, and 36 is the multiple of 4 that is nearest.
+    assert card.sample_shape in {(1, 32, 32), (1, 36, 36)}
+    assert card.class_names == tuple(f"digit {d}" for d in (0, 1, 2, 4, 6, 8))
+
+
 def test_each_device_stores_the_model_of_its_cluster(tmp_path, capsys):
     folders = write_sites(tmp_path / "sites")
     paths = {name: tmp_path / f"disk/{name}/model.safetensors" for name in ("berlin", "oslo")}
@@ -129,6 +141,19 @@ def test_a_device_that_cannot_start_is_named_and_the_table_counts_the_others(
     assert "could not take part: oslo: 1 of " in caplog.text
     assert "note.png (the first: it is none of BMP, GIF," in caplog.text
     assert "mean over 3 of 4 clients" in capsys.readouterr().out
+
+
+def test_of_two_devices_of_one_name_the_second_is_left_out(tmp_path, caplog):
+    """One device alone cannot end the run of all."""
+    run_config = {**DEFAULTS, **OPTIONS, "output-dir": str(tmp_path / "out")}
+    grid = Devices(write_sites(tmp_path / "sites", images=10), run_config)
+    grid.contexts[grid.node_of(2)].node_config["name"] = "berlin"
+    with undrawn_pictures():
+        run_on_devices(run_config, grid)
+    assert "both say that they are berlin: give each SuperNode a name" in caplog.text
+    assert "The second is left out" in caplog.text
+    summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
+    assert summary["runs"][0]["names"] == ["berlin", "lyon", "rome"]
 
 
 def test_a_model_path_that_cannot_be_written_is_known_before_the_training(tmp_path, caplog):
@@ -273,6 +298,24 @@ def test_a_folder_in_which_a_run_goes_on_is_left_alone(tmp_path, monkeypatch):
     with FileLock(tmp_path / "out/.lock"), pytest.raises(RuntimeError, match="another run uses"):
         run(tmp_path / "out", folders, resume=str(tmp_path / "out"), checkpoint_every=3)
     assert (tmp_path / "out/summary.json").read_bytes() == before
+
+
+def test_there_must_be_something_to_resume(tmp_path):
+    with pytest.raises(ValueError, match="there is no checkpoint in"):
+        run(tmp_path / "out", {}, resume=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("noise", "class-dependent", 'dataset is "devices".* leave it at none'),
+        ("attack", "sign-flip", 'dataset is "devices".* leave it at none'),
+        ("strategy", "rcc-pfl,random", "needs tasks, which devices do not know"),
+    ],
+)
+def test_what_only_a_simulation_can_have_is_refused(key, value, reason):
+    with pytest.raises(ValueError, match=rf"(?m)^{key} is .*{reason}"):
+        parse_config({**DEFAULTS, **OPTIONS, key: value})
 
 
 def test_a_name_is_shown_as_it_is_in_every_library(tmp_path, capsys):

@@ -3,7 +3,7 @@
 import pytest
 
 from fl_core.agreement.agreement import Survey
-from fl_core.agreement.vote import agree, outvoted
+from fl_core.agreement.vote import agree, outvoted, with_whole_numbers
 from fl_core.data.preparation import sample_columns
 
 
@@ -66,6 +66,20 @@ def test_where_all_have_different_values_none_is_left_out():
     assert outvoted(surveys) == {}
     with pytest.raises(ValueError, match="column sex has 100 different texts"):
         agree(surveys)
+
+
+def test_as_many_of_one_kind_as_of_another_are_refused():
+    wide = table(age=(), height=(), sex=("f", "m"))
+    with pytest.raises(ValueError, match=r"one kind of samples as another, .*berlin.*oslo"):
+        outvoted({"berlin": HONEST, "oslo": wide})
+
+
+def test_only_most_tables_turn_whole_labels_of_others_into_numbers():
+    numbers = Survey(("dose",), (1,), True, True, {"hour": ()})
+    whole = Survey(("1", "2"), (1,), True, columns={"hour": ()})
+    half = {"berlin": numbers, "oslo": whole}
+    assert with_whole_numbers(half) == half
+    assert with_whole_numbers({**half, "rome": numbers})["oslo"] == numbers
 
 
 def images(first, count):

@@ -21,6 +21,7 @@ from fl_app.sweeps.store import (
     Cell,
     Key,
     Simulation,
+    identify_code,
     locked,
     read_cells,
     read_finished,
@@ -126,7 +127,7 @@ def run_missing(
         for one in missing:
             yield one
             data = records_of(one.config)
-            what = [str(one.key), one.config.strategy, one.options, data, revision()]
+            what = [str(one.key), one.config.strategy, one.options, data, identify_code(revision())]
             with unfinished_folder(running, json.dumps(what)) as folder:
                 cell = _run(experiment, one, folder, workers) | ({"data": data} if data else {})
                 finished = [old for old in read_cells(path) if one.is_in([old])]

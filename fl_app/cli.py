@@ -8,8 +8,8 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
@@ -110,16 +110,22 @@ def _run(options: argparse.Namespace) -> int:
     return _check_all_trained(plan.folder)
 
 
-def _shown(options: argparse.Namespace, folder: Path) -> AbstractContextManager[None]:
+@contextmanager
+def _shown(options: argparse.Namespace, folder: Path) -> Iterator[None]:
     """Set what a run prints, and show its progress in a terminal while the block runs."""
     from fl_app.run.log import LEVEL_VARIABLE  # noqa: PLC0415
     from fl_app.run.watch import live_view  # noqa: PLC0415
 
     is_live = sys.stdout.isatty() and options.level is None
     level = logging.INFO if is_live else options.level
-    if level is not None:
-        os.environ[LEVEL_VARIABLE] = str(level)
-    return live_view(folder) if is_live else nullcontext()
+    before = os.environ.get(LEVEL_VARIABLE)
+    os.environ |= {} if level is None else {LEVEL_VARIABLE: str(level)}
+    try:
+        with live_view(folder) if is_live else nullcontext():
+            yield
+    finally:
+        os.environ.pop(LEVEL_VARIABLE, None)
+        os.environ |= {} if before is None else {LEVEL_VARIABLE: before}
 
 
 def _check_all_trained(folder: Path) -> int:
@@ -313,8 +319,8 @@ def _parser(epilog: str = "") -> argparse.ArgumentParser:
         "of each client's training samples, which no model is trained on, and recommend to each "
         "client to join, or to stay alone, if the gains of all clients show it "
         f"(docs/verdicts.md). It is `fedkin run` with {words}, of sites that the data "
-        "come with, tune=num-clusters=auto,1,2,4, and of a small simulation, validation-folds="
-        f"{_TRIAL_FOLDS}; each can be given another value.",
+        "come with, tune=num-clusters=auto,1,2,4, and of at most 20 clients × rounds (with these "
+        f"five strategies), validation-folds={_TRIAL_FOLDS}; each can be given another value.",
     )
     _add_run_arguments(trial, epilog)
     trial.set_defaults(call=_run, presets=TRIAL)

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from logging.handlers import QueueHandler
@@ -20,6 +21,7 @@ from queue import SimpleQueue
 
 from flwr.app import Context, Message, RecordDict
 from flwr.serverapp import Grid
+from threadpoolctl import threadpool_limits
 
 from fl_app.config.allowed_code import ALLOWED_CODE, client_code_paths
 from fl_app.config.run_config import DEFAULTS, parse_config
@@ -65,7 +67,8 @@ def run_here(
     options: Mapping[str, Scalar], spread: Callable[[InProcessGrid], Grid] = lambda nodes: nodes
 ) -> None:
     """Run a simulation whose clients answer in this process, or where `spread` lets them."""
-    from fl_app.client_app import app  # noqa: PLC0415 - it imports PyTorch
+    from clients.accelerator import one_thread  # noqa: PLC0415 - it imports PyTorch
+    from fl_app.client_app import app  # noqa: PLC0415
 
     run_config = {**DEFAULTS, **options}
     config = parse_config(run_config)
@@ -73,7 +76,9 @@ def run_here(
     # The user's own processes may run the user's code.
     shared = {"num-partitions": count, ALLOWED_CODE: ",".join(client_code_paths(config))}
     nodes = [{"partition-id": client, **shared} for client in range(count)]
-    run_experiment(config, spread(InProcessGrid(app, nodes, run_config)), Simulation)
+    # One thread, as Ray's workers have: sums of several threads may differ in the last bit.
+    with one_thread(), threadpool_limits(1):
+        run_experiment(config, spread(InProcessGrid(app, nodes, run_config)), Simulation)
 
 
 class Worker:
@@ -129,10 +134,12 @@ def run_on_ray(
             for line in process.stdout or ():
                 show(line)
         finally:
-            with suppress(subprocess.TimeoutExpired):
-                process.communicate(timeout=_STOP_SECONDS)  # closes its input, at which it ends
-            with suppress(OSError):  # Ray's agents outlive it for a while if it was killed
-                os.killpg(process.pid, signal.SIGKILL)
+            try:
+                with suppress(subprocess.TimeoutExpired):
+                    process.communicate(timeout=_STOP_SECONDS)  # closes its input: it ends
+            finally:  # at a second Ctrl-C, too
+                with suppress(OSError):  # Ray's agents outlive it for a while if it was killed
+                    os.killpg(process.pid, signal.SIGKILL)
     return process.returncode == 0
 
 
@@ -164,6 +171,8 @@ def main() -> int:
 def _stop_with_parent() -> None:
     sys.stdin.read()
     os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(_STOP_SECONDS)
+    os.killpg(0, signal.SIGKILL)  # this process and Ray's, where the signal was ignored
 
 
 if __name__ == "__main__":

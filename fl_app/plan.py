@@ -88,12 +88,10 @@ class Plan:
         return run_on_ray(self.options, show, workers=self.workers, gpus=gpus, address=address)
 
     def _run_here(self, show: Show) -> None:
-        from clients.accelerator import one_thread  # noqa: PLC0415
         from fl_app.launch import FAILURES, run_here  # noqa: PLC0415
 
         try:
-            # One thread, as Ray's workers have: sums of several threads may differ in the last bit.
-            with redirect_stdout(_Lines(show, sys.stdout)), one_thread():
+            with redirect_stdout(_Lines(show, sys.stdout)):
                 run_here(self.options)
         except FAILURES as error:
             reason = error_line(error)

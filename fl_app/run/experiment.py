@@ -144,13 +144,15 @@ class _Experiment:
             results.end_seed()
 
     def _run_fold(self, names: tuple[str, ...], setting: Setting, fold: int) -> list[RunResult]:
-        """Run all strategies where another fold validates; only comparisons are used of it."""
+        """Run all strategies where another fold validates, for comparisons and failures."""
         config = replace(setting.config, validation_fold=fold)
         runs = []
         for name in names:
             run, _ = self._run_best(name, setting._replace(config=config))
             run.models.clear()
-            runs.append(run)
+            reason = "validation-fold={}: {}".format
+            failures = [replace(one, reason=reason(fold, one.reason)) for one in run.failures]
+            runs.append(replace(run, failures=failures))
         return runs
 
     def _group(self, name: str, setting: Setting, redraw: Redraw | None) -> ClusteredStrategy:

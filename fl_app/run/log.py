@@ -9,6 +9,7 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 from fl_app.results.layout import LOG
+from fl_core.text import error_line
 
 log = logging.getLogger("fedkin")
 """The sentences of a run. Details have the level `DEBUG`, its course `COURSE`, results `INFO`."""
@@ -52,10 +53,13 @@ def log_to_file(folder: Path) -> Iterator[None]:
     handler.setFormatter(_Format())
     # Those who can read the folder can read it.
     (folder / LOG).chmod(0o600 | folder.stat().st_mode & 0o044)
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each of Flower's requests
     try:
         with _handling(handler, logging.root):
             yield
+    except Exception as error:  # which is printed later
+        text = f"error: {error_line(error)}"
+        handler.handle(logging.makeLogRecord({"name": log.name, "msg": text}))
+        raise
     finally:
         handler.close()
 
@@ -63,7 +67,9 @@ def log_to_file(folder: Path) -> Iterator[None]:
 @contextmanager
 def _handling(handler: logging.Handler, *loggers: logging.Logger) -> Iterator[None]:
     """Add a handler to loggers, and let all sentences and others' INFO pass, during a block."""
-    before = {one: one.level for one in (log, logging.root)}
+    httpx = logging.getLogger("httpx")
+    before = {one: one.level for one in (log, logging.root, httpx)}
+    httpx.setLevel(logging.WARNING)  # a line for each of Flower's requests
     log.setLevel(logging.DEBUG)
     logging.root.setLevel(min(logging.root.level, logging.INFO))
     for one in loggers:

@@ -32,7 +32,7 @@ def _may_end_early(message: Message) -> bool:
 
 
 class Listener:
-    """Is notified of messages and answers; this one does nothing (see `fl_app.run.status`)."""
+    """Is notified of messages and answers; this one does nothing (see `fl_app.run.progress`)."""
 
     def sent(self, messages: Sequence[Message], late: Iterable[Message], timeout: float) -> None:
         """Note messages that were sent, earlier ones without an answer, and the seconds left."""

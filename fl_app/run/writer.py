@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -130,8 +131,14 @@ class ResultsFolder:
     def judge(self, seed: int, folds: Sequence[Sequence[RunResult]] = ()) -> SeedVerdicts | None:
         """Return each client's verdict on the strategies of a seed; None without comparisons.
 
-        `folds` has the runs where other samples validated.
+        `folds` has the runs where other samples validated; the runs get their failures.
         """
+        for index, run in enumerate(self.runs):
+            key = run.strategy, run.seed
+            again = [one for fold in folds for one in fold if (one.strategy, one.seed) == key]
+            failures = [failure for one in (run, *again) for failure in one.failures]
+            never = {client for one in (run, *again) for client in one.never_trained}
+            self.runs[index] = replace(run, failures=failures, never_trained=tuple(sorted(never)))
         runs = [run for run in self.runs if run.seed == seed]
         found = verdicts_of(runs, *folds)
         if found is None:

@@ -22,7 +22,7 @@ class RayGrid(QuorumGrid):
 
     Each is a `worker`, whose method `answer` takes a message and the node's context, and returns
     the answer, the node's state and what was logged. It has the share `gpus` of a GPU. A worker
-    whose process ends is started again; what it was doing is a failure of that client.
+    whose process ends is replaced; what it was doing is a failure of that client.
     """
 
     def __init__(self, nodes: InProcessGrid, worker: type, min_answers: float, gpus: float) -> None:
@@ -30,10 +30,12 @@ class RayGrid(QuorumGrid):
 
         super().__init__(nodes, min_answers)
         self._contexts, self._numbers = nodes.contexts, map(str, count())
-        actor: Any = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1)(worker)
+        self._actor: Any = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1)(worker)
         nodes_of_ray: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
         workers = sum(num_workers(node, gpus) for node in nodes_of_ray if node["Alive"])
-        self._idle: deque[Any] = deque(actor.remote() for _ in range(workers))
+        if not workers:
+            raise ValueError(f"no node of Ray has a CPU and {gpus:g} GPUs: start one that has.")
+        self._idle: deque[Any] = deque(self._actor.remote() for _ in range(workers))
         self._running: dict[Any, tuple[str, Message, Any]] = {}  # by Ray's reference to the answer
 
     def _exchange(
@@ -60,14 +62,16 @@ class RayGrid(QuorumGrid):
         found = {}
         for reference in ray.wait([*self._running], timeout=seconds)[0] if self._running else ():
             number, message, worker = self._running.pop(reference)
-            self._idle.append(worker)
             try:
                 found[number], state, records = ray.get(reference)
                 self._contexts[message.metadata.dst_node_id].state = state
                 for record in records:
                     logging.getLogger(record.name).handle(record)
             except ray.exceptions.RayError as error:
+                ray.kill(worker)  # until it is up again, it would fail others
+                worker = self._actor.remote()
                 found[number] = failure(message, f"its worker ended: {one_line(str(error))}")
+            self._idle.append(worker)
         return found
 
     def _discard_late_replies(self, late: Mapping[str, Message]) -> list[str]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -174,7 +175,7 @@ class _Running:
     def cell(self) -> Cell:
         """Return its cell; a RuntimeError says why it failed."""
         if self.process.returncode:
-            reason = self._last_line("error: ").removeprefix("error: ")
+            reason = self._last_line("^error: ").removeprefix("error: ")
             raise RuntimeError(reason or f"see {self._folder / LOG}")
         found = read_finished(self.one, self._folder, self._workers, self.seconds, self._gpus)
         summary, cell = found
@@ -185,10 +186,10 @@ class _Running:
         shutil.rmtree(self._folder / CHECKPOINTS, ignore_errors=True)
         return {**cell, "runs": runs}
 
-    def _last_line(self, part: str) -> str:
-        """Return the last line of its log that contains a text, or an empty text."""
+    def _last_line(self, pattern: str) -> str:
+        """Return the last line of its log that a pattern matches, or an empty text."""
         text = (self._folder / LOG).read_text(encoding="utf-8", errors="replace")
-        return next((line for line in reversed(text.splitlines()) if part in line), "")
+        return next((line for line in reversed(text.splitlines()) if re.search(pattern, line)), "")
 
 
 def start_simulation(

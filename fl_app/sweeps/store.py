@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import lzma
 import platform
+import secrets
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
@@ -108,6 +109,11 @@ def revision() -> str:
     return found.stdout.strip()
 
 
+def identify_code(found: str) -> str:
+    """Return a revision, or a random text if it does not identify the code: it equals no other."""
+    return found if found and not found.endswith("-dirty") else secrets.token_hex(8)
+
+
 def read_cells(path: Path) -> list[Cell]:
     """Return the cells of a file; none if there is no such file."""
     if not path.is_file():
@@ -154,9 +160,10 @@ def check_all(simulations: Iterable[Simulation[Any]], folder: Path) -> None:
 def resumable(one: Simulation[AnyKey], folder: Path) -> Simulation[AnyKey]:
     """Return the simulation that writes to a folder, and resumes from its last checkpoint there.
 
-    What other simulations, options or revisions have left there is removed.
+    What other simulations, options or code have left there is removed.
     """
-    state, mark = json.dumps([str(one.key), one.options, revision()]), folder / _STATE
+    state = json.dumps([str(one.key), one.options, identify_code(revision())])
+    mark = folder / _STATE
     is_same = mark.is_file() and mark.read_text(encoding="utf-8") == state
     resumes = is_same and any((folder / CHECKPOINTS).glob(WHOLE))
     if not resumes:

@@ -53,7 +53,7 @@ def split_validation(
     train = ~validation & ~between
     if fold:
         validation[:] = False
-    if fold and rng is not None:  # there is one class
+    if fold and rng is not None and len(labels) > 1:  # there is one class
         counted = np.rint(share * len(labels) * np.array([fold, fold + 1])).astype(np.int64)
         first, last = len(labels) - np.maximum(counted, sizes.sum())
         validation[order[last:first]] = True

@@ -1,8 +1,14 @@
 """From options to results: in this process or on Ray, with the same results."""
 
+import argparse
+import logging
+import os
+
 import pytest
 
+from fl_app import cli
 from fl_app.plan import SMALL, RunFailedError, prepare
+from fl_app.run.log import LEVEL_VARIABLE, log_to_console, log_to_file
 
 OPTIONS = {"strategy": "rcc-pfl,fedhc", "num-clients": 6, "num-tasks": 3, "num-server-rounds": 2}
 OPTIONS |= {"model": "mlp-32", "batch-size": 128}
@@ -51,6 +57,19 @@ def test_a_failure_in_this_process_is_shown_with_its_reason(monkeypatch):
     with pytest.raises(RunFailedError, match=r"^the disk is full\.$"):
         prepare(OPTIONS).run(lines.append)
     assert lines[-1] == "error: the disk is full.\n"
+
+
+def test_the_log_of_a_run_says_how_it_failed_and_leaves_levels_as_they_were(tmp_path, capsys):
+    level = logging.getLogger("httpx").level
+    with pytest.raises(RuntimeError), log_to_console(), log_to_file(tmp_path):
+        raise RuntimeError("all clients failed.")
+    assert (tmp_path / "log.txt").read_text(encoding="utf-8") == "error: all clients failed.\n"
+    assert capsys.readouterr().out == ""
+    assert logging.getLogger("httpx").level == level
+    options = argparse.Namespace(level=logging.ERROR)
+    with cli._shown(options, tmp_path):
+        assert os.environ[LEVEL_VARIABLE] == str(logging.ERROR)
+    assert LEVEL_VARIABLE not in os.environ
 
 
 def test_this_process_has_no_cluster_and_no_shares_of_gpus():

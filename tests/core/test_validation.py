@@ -73,8 +73,11 @@ def test_each_fold_holds_out_other_samples_and_five_fifths_are_all(count, split,
 
 @pytest.mark.parametrize("labels", [[3], [0.5, 0.25, 1.0]])
 def test_a_single_sample_trains_and_numbers_are_of_one_class(labels):
-    parts = split_validation(np.array(labels), 0.34, np.random.default_rng(0))
-    assert parts.validation.sum() == (len(labels) > 1)
+    parts = [
+        split_validation(np.array(labels), 0.34, np.random.default_rng(0), fold) for fold in (0, 1)
+    ]
+    assert parts[0].validation.sum() == (len(labels) > 1)
+    assert all(part.train.any() for part in parts)
 
 
 @given(

@@ -134,11 +134,18 @@ def test_other_files_or_another_revision_do_not_resume_a_simulation(table, monke
         raise RuntimeError("stopped")
 
     monkeypatch.setattr(cells_module, "_run", run)
-    for digest, revision in (("a", "1"), ("a", "1"), ("b", "1"), ("b", "2")):
+    for digest, revision in (
+        ("a", "1"),
+        ("a", "1"),
+        ("b", "1"),
+        ("b", "2"),
+        *[("b", "2-dirty")] * 2,
+        *[("b", "")] * 2,
+    ):
         records = {"mnist": {"sha256": digest}}
         monkeypatch.setattr(cells_module, "records_of", lambda _, records=records: records)
         monkeypatch.setattr(cells_module, "revision", lambda revision=revision: revision)
         with pytest.raises(RuntimeError, match="stopped"):
             missing = find_missing(experiment, table.numbers, 1)
             list(run_missing(experiment, table.numbers, missing, 0))
-    assert rests == [[], ["rest"], [], []]
+    assert rests == [[], ["rest"], *[[]] * 6]

@@ -1,11 +1,14 @@
 """What a run has come to, over seeds."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
+from fl_app.config.run_config import DEFAULTS, parse_config
 from fl_app.results.run_result import RunResult, ari_and_nmi, isolated, table_rows
-from strategies import RoundReport
+from fl_app.run.writer import ResultsFolder
+from strategies import Failure, RoundReport
 
 
 def run(seed, *scores):
@@ -32,3 +35,14 @@ def test_who_attacks_or_was_left_out_is_not_counted_where_it_does_not_belong():
     clusters = {0: 0, 1: 0, 2: 1, 3: 1, 4: 1}
     assert ari_and_nmi([0, 0, 1, 1, 0], clusters, left_out=[4]) == pytest.approx((1, 1))
     assert ari_and_nmi([0, 0, 1, 1, 0], clusters)[0] < 0.5
+
+
+def test_a_run_has_the_failures_of_its_folds(tmp_path):
+    results = ResultsFolder(parse_config({**DEFAULTS, "output-dir": str(tmp_path)}))
+    results.runs = [run(3, 0.9, 0.8), run(4, 0.9, 0.8)]
+    failures = [Failure(1, "train", (1, 2), "validation-fold=1: its data is empty")]
+    results.judge(4, [[replace(run(4, 0.9), failures=failures, never_trained=(1,))]])
+    assert [(one.failures, one.never_trained) for one in results.runs] == [
+        ([], ()),
+        (failures, (1,)),
+    ]

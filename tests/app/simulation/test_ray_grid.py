@@ -5,6 +5,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -23,30 +24,40 @@ class WorkerEndedError(Exception):
 @dataclass(frozen=True, eq=False)
 class Reference:
     node: int
+    worker: int
     value: tuple[Message, RecordDict, list[logging.LogRecord]]
 
 
 class OnTwoCpus:
-    """Stands in for Ray: two workers, which answer all but silent nodes, and end at a killer's."""
+    """Stands in for Ray: two workers; silent nodes get no answer, a killer ends its worker."""
 
     exceptions = SimpleNamespace(RayError=WorkerEndedError)
 
     def __init__(self):
         self.silent, self.killers, self.asked, self.busy = set(), set(), Counter(), 0
+        self.cpus, self.dead, self.started = 2.0, set(), []
 
     def nodes(self):
-        return [{"Alive": True, "Resources": {"CPU": 2.0}}, {"Alive": False, "Resources": {}}]
+        return [{"Alive": True, "Resources": {"CPU": self.cpus}}, {"Alive": False, "Resources": {}}]
 
     def remote(self, **resources):
         assert resources == {"num_cpus": 1, "num_gpus": 0.0, "max_restarts": -1}
 
         def start(_):
-            answer = SimpleNamespace(remote=self.answer)
-            return SimpleNamespace(remote=lambda: SimpleNamespace(answer=answer))
+            return SimpleNamespace(remote=start_one)
+
+        def start_one():
+            worker = SimpleNamespace()
+            worker.answer = SimpleNamespace(remote=partial(self.answer, id(worker)))
+            self.started.append(worker)
+            return worker
 
         return start
 
-    def answer(self, message, context):
+    def kill(self, worker):
+        assert id(worker) in self.dead
+
+    def answer(self, worker, message, context):
         node = message.metadata.dst_node_id
         self.asked[node] += 1
         self.busy += 1
@@ -55,7 +66,7 @@ class OnTwoCpus:
         state = RecordDict({"count": ConfigRecord({"is": count})})
         reply = Message(RecordDict({"said": ConfigRecord({"n": count})}), reply_to=message)
         record = logging.makeLogRecord({"name": "mine", "levelno": 30, "msg": f"at {node}"})
-        return Reference(node, (reply, state, [record]))
+        return Reference(node, worker, (reply, state, [record]))
 
     def wait(self, references, timeout):
         ready = [one for one in references if one.node not in self.silent]
@@ -66,6 +77,8 @@ class OnTwoCpus:
 
     def get(self, reference):
         if reference.node in self.killers:
+            self.dead.add(reference.worker)
+        if reference.worker in self.dead:
             raise WorkerEndedError("it was\nkilled")
         return reference.value
 
@@ -104,11 +117,19 @@ def test_every_node_answers_once_and_keeps_its_state(machine, caplog):
 
 
 def test_a_worker_that_ends_is_a_failure_of_its_client(machine):
-    grid = grid_of(3)
+    grid, others = grid_of(8), [1, 3, 4, 5, 6, 7, 8]
     machine.killers = {2}
-    assert asked(grid) == {1: 1, 2: "its worker ended: it was killed", 3: 1}
+    ended = {2: "its worker ended: it was killed"}
+    assert asked(grid) == dict.fromkeys(others, 1) | ended
     machine.killers = set()
-    assert asked(grid) == {1: 2, 2: 1, 3: 2}
+    assert asked(grid) == dict.fromkeys(others, 2) | {2: 1}
+    assert len(machine.started) == 3
+
+
+def test_a_cluster_without_a_worker_is_refused(machine):
+    machine.cpus = 0.0
+    with pytest.raises(ValueError, match="no node of Ray has a CPU and 0 GPUs"):
+        grid_of(3)
 
 
 def test_who_is_silent_is_not_waited_for_longer_than_said(machine):

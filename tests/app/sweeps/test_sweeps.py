@@ -22,7 +22,7 @@ from fl_app.sweeps import measures, running
 from fl_app.sweeps.plan import _name, plan_sweep, read_words
 from fl_app.sweeps.run_numbers import numbers_of_run
 from fl_app.sweeps.running import NUMBERS, default_processes, run_missing, workers_of
-from fl_app.sweeps.store import resumable
+from fl_app.sweeps.store import identify_code, resumable, revision
 from fl_app.sweeps.sweep_command import _write_report, run_sweep
 from fl_app.sweeps.sweep_pictures import across_key, draw
 from fl_app.sweeps.sweep_tables import printed_tables, tidy
@@ -534,7 +534,8 @@ def test_killed_and_called_again_it_has_the_numbers_of_an_undisturbed_run(tmp_pa
     assert "2 simulations (4 trainings), 1 finished" in said
     assert "[1/1] noise-rate=0.4: starts" in said
     assert (folder / "cells/noise-rate=0/summary.json").read_bytes() == begun
-    assert "resumed after round" in log.read_text(encoding="utf-8")
+    resumes = identify_code(revision()) == revision()
+    assert ("resumed after round" in log.read_text(encoding="utf-8")) == resumes
     assert not (folder / "cells/noise-rate=0.4/checkpoints").exists()
 
     found = []

@@ -103,7 +103,7 @@ class _Client(Client):
         return initial_model()
 
     def training_settings(self) -> TrainingSettings:
-        return TrainingSettings("sgd", learning_rate=0.05, batch_size=4, local_epochs=1)
+        return TrainingSettings("sgd", learning_rate=0.02, batch_size=4, local_epochs=1)
 
 
 class _Grid(InProcessGrid):

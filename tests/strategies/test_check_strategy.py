@@ -19,6 +19,7 @@ from strategies import (
     make_strategy,
 )
 from strategies.catalogue import ROBUST, SYSTEMS, parameters
+from strategies.clusterings.first_update import OnceByTraining
 
 pytestmark = pytest.mark.usefixtures("plane_without_umap")
 
@@ -29,6 +30,7 @@ def arrays_of(network):
 
 GIVEN = {
     "num_clusters": 3,
+    "warm_up_rounds": 1,
     "encoder": arrays_of(build_autoencoder(1, 0)),
     "fine_tune": "never",
     "draw_model": lambda number: arrays_of(initial_model(number)),
@@ -40,10 +42,19 @@ GIVEN = {
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_every_strategy_of_the_catalogue_passes(name):
+def test_every_strategy_of_the_catalogue_passes(name, monkeypatch):
     taken = {field for part in SYSTEMS[name].parts for field in parameters(part)}
     given = {key: GIVEN[key] for key in GIVEN.keys() & taken - SYSTEMS[name].options.keys()}
-    check_strategy(make_strategy(name, fraction_train=0.8, **given))
+    strategy, grouped = make_strategy(name, fraction_train=0.8, **given), []
+    if isinstance(strategy.clustering, OnceByTraining):
+        usual = type(strategy.clustering).group
+        monkeypatch.setattr(
+            type(strategy.clustering),
+            "group",
+            lambda *given: [usual(*given), grouped.append(given[1])][0],
+        )
+    check_strategy(strategy)
+    assert bool(grouped) == isinstance(strategy.clustering, OnceByTraining)
 
 
 @pytest.mark.parametrize("kind", ROBUST)

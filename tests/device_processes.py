@@ -81,9 +81,15 @@ def running(
     """
     home.mkdir(parents=True, exist_ok=True)
     log = home / f"{name}.log"
-    options = {"env": env or environment(home), "cwd": folder, "start_new_session": True}
     with log.open("wb") as file:
-        process = subprocess.Popen(words, stdout=file, stderr=file, **options)
+        process = subprocess.Popen(
+            words,
+            stdout=file,
+            stderr=file,
+            env=env or environment(home),
+            cwd=folder,
+            start_new_session=True,
+        )
     try:
         yield Program(process, log)
     finally:

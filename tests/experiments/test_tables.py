@@ -370,7 +370,7 @@ def test_a_simulation_in_this_process_that_fails_is_named(experiment, tmp_path, 
     def fail(*_, **__):
         raise ValueError("no client is left.")
 
-    monkeypatch.setattr("fl_app.run.experiment.run_experiment", fail)
+    monkeypatch.setattr("fl_app.launch.run_experiment", fail)
     one = find_missing(experiment, tmp_path / "digits.json.xz", 1)[0]
     with pytest.raises(RuntimeError, match=r"of digits, two, seed 0 failed \(no client is left\."):
         run_into(one, tmp_path, 0)

@@ -76,7 +76,7 @@ def test_devices_with_tables_are_grouped_by_kind_and_learn(tmp_path, capsys, mod
     assert groups(one) == [["berlin", "lyon"], ["oslo", "rome"]]
     assert one["accuracy"] > 0.9
     said = capsys.readouterr().out
-    assert f"2 classes: ill, well\nfloat32 of shape 6, {model}; " in said
+    assert f"float32 of shape 6; 2 classes: ill, well\n{model}; " in said
     card = load_model(stored, model if ":" in model else "")[1]
     assert (card.sample_shape, card.class_names) == ((6,), ("ill", "well"))
 

@@ -202,7 +202,7 @@ def test_an_answer_that_was_half_fetched_when_the_round_ended_is_thrown_away(slo
     post.PullObject = honest
     post.answers[5] = lambda message: [] if message.object_id in first else good(message)
     for look in grid._fetched.values():
-        look.answer.result(20)
+        look.result(20)
     assert outcome(grid.send_and_receive(told(), timeout=60))[5] is None
 
 

@@ -175,20 +175,13 @@ def _differs(stated: tuple[float, float | None], ours: NDArray[np.float64]) -> b
     return None if spread is None else away > spread
 
 
-def comparisons(experiment: Experiment, measured: Measured) -> dict[TableEntry, bool]:
-    """Return whether ours differ from the published numbers, where there is a spread to say so."""
-    found = {}
-    for place, numbers in measured.items():
-        if (stated := experiment.stated(*place)) is not None:
-            differs = _differs(stated, as_array(numbers))
-            if differs is not None:
-                found[place] = differs
-    return found
-
-
 def _differences(experiment: Experiment, measured: Measured) -> Iterator[str]:
     """Yield a line for each explanation, with the cells that it covers, and one for the others."""
-    far = [place for place, differs in comparisons(experiment, measured).items() if differs]
+    far = [
+        place
+        for place, numbers in measured.items()
+        if (stated := experiment.stated(*place)) and _differs(stated, as_array(numbers))
+    ]
     for one in experiment.explanations:
         covered = [place for place in far if one.covers(*place)]
         far = [place for place in far if place not in covered]

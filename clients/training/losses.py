@@ -38,7 +38,7 @@ def each_loss(path: str, outputs: torch.Tensor, labels: torch.Tensor) -> torch.T
     if path:  # vmap traces no user's `.item()`, nor a branch on values
         pairs = zip(torch.split(outputs, 1), torch.split(labels, 1), strict=True)
         return torch.stack([loss(*pair) for pair in pairs])
-    found: torch.Tensor = torch.func.vmap(lambda said, truth: loss(said[None], truth[None]))(
+    found: torch.Tensor = torch.func.vmap(lambda output, truth: loss(output[None], truth[None]))(
         outputs, labels
     )
     return found

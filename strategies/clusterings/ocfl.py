@@ -1,4 +1,4 @@
-"""OCFL: group clients once, in the first round in which their updates become less alike.
+"""OCFL: group clients once, in the first round in which their updates become less similar.
 
 M. K. Zuziak, R. Pellungrini, S. Rinzivillo, "One-Shot Clustering for Federated Learning", IEEE Big
 Data 2024, https://arxiv.org/abs/2503.04231. Authors' code: github.com/MKZuziak, repositories

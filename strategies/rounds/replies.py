@@ -237,8 +237,8 @@ def read_eigenvalues(content: RecordDict) -> NDArray[np.float64]:
     values = protocol.array_in(content, protocol.EIGENVALUES)
     count = protocol.array_in(content, protocol.EIGENVECTORS).shape[1]
     if values.shape != (count,) or values.dtype not in (np.float32, np.float64):
-        said = f"{values.dtype} of shape {values.shape}"
-        raise ValueError(f"its eigenvalues are {said}, not float32 of shape ({count},)")
+        found = f"{values.dtype} of shape {values.shape}"
+        raise ValueError(f"its eigenvalues are {found}, not float32 of shape ({count},)")
     # What is smaller than float32 can tell from nothing is left out by clients.
     within = np.isfinite(values) & (values > _LEAST_EIGENVALUE * values.max())
     if not within.all() or (np.diff(values) > 0).any():
